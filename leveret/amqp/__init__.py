@@ -1,1 +1,1 @@
-"""The wire: frame codec, connection and channel machines, SASL, listeners."""
+"""AMQP 0-9-1 on the wire: frame codec, connection and channel state machines, SASL, listeners."""

@@ -1,7 +1,7 @@
-"""Sockets before their first byte of AMQP: the PROXY header, the TLS handshake, a time limit.
+"""Sockets before their first byte of AMQP: PROXY header, TLS handshake, time limit.
 
-The listener opens an `Acceptor` for each address that needs one of the two. Whoever sends
-neither a header nor a handshake costs one socket for the time limit, and nobody else notices.
+The listener opens an `Acceptor` for each address that needs one of the two. A peer that sends
+neither a header nor a handshake costs one socket until the time limit and delays no other peer.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ ACCEPT_RETRY_SECONDS = 1.0  # without file descriptors left: some will be closed
 
 
 def _tell(level: int, peer: Endpoints, text: str) -> None:
-    """A line about a peer, which has a share of the log's budget."""
+    """Log a line about a peer; the peer's source address has a share of the log's rate limit."""
     source = {"source": attempt_source(peer.peer_host)}
     name = f"{peer.peer_host}:{peer.peer_port}"
     logger.log(level, "connection from %s %s", name, text, extra=source)
 
 
 class Acceptor:
-    """Accepts sockets on one address and brings each as far as its AMQP protocol."""
+    """Server of one address: takes each socket through the PROXY header and the TLS handshake."""
 
     def __init__(self, listener: AmqpListener, tls: TlsContexts | None) -> None:
         self._listener = listener
@@ -50,7 +50,7 @@ class Acceptor:
         self._one_a_turn = asyncio.Lock()
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
-        """Listen on all that `host` names. Returns the first address. Raises OSError."""
+        """Listen on every address of `host`. Returns the first (host, port). Raises OSError."""
         infos = await self._listener.loop.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
@@ -69,7 +69,7 @@ class Acceptor:
         return name[0], name[1]
 
     def close(self) -> None:
-        """Take nobody in any more; who has not arrived by now never will."""
+        """Stop accepting, and abandon the sockets whose AMQP protocol has not begun."""
         for task in list(self._tasks):
             task.cancel()
         for listening in self._sockets:
@@ -77,7 +77,7 @@ class Acceptor:
 
     @contextlib.asynccontextmanager
     async def _closable(self) -> AsyncIterator[None]:
-        """Let `close` end the task that this is."""
+        """Register the current task, so that `close` cancels it."""
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
         self._tasks.add(task)
@@ -101,7 +101,7 @@ class Acceptor:
                     accepted.close()
 
     async def _bring_in(self, accepted: socket.socket, peer: Endpoints) -> None:
-        """Read the header, wait for a turn, shake hands over TLS, and let AMQP begin."""
+        """Read the PROXY header, await admission, do the TLS handshake, start the AMQP protocol."""
         listener = self._listener
         listener.arriving += 1
         protocol: AmqpProtocol | None = None
@@ -124,7 +124,7 @@ class Acceptor:
             _tell(logging.WARNING, peer, f"closed: {error}")
         except OSError as error:  # of a time limit, of TLS, and of sockets
             reason = "it was too late" if isinstance(error, TimeoutError) else one_line(error)
-            # A socket that just closes is a load balancer's check; what TLS refuses is somebody's.
+            # A socket that just closes is a load balancer's probe; a TLS error is worth a warning.
             level = logging.WARNING if isinstance(error, ssl.SSLError) else logging.INFO
             _tell(level, peer, f"ended before AMQP, while it brought a header or TLS: {reason}")
         finally:
@@ -135,9 +135,10 @@ class Acceptor:
                     listener.handshakes.end(protocol)
 
     async def _spoken(self, accepted: socket.socket) -> None:
-        """Until the client has begun its TLS handshake, and no other one is begun in this turn.
+        """Wait until the client has begun its TLS handshake, and start at most one per turn.
 
-        Each costs a signature, a millisecond of the loop: whoever is waited for in vain costs none.
+        A handshake costs a signature, about a millisecond of the event loop; a silent client costs
+        none.
         """
         loop = self._listener.loop
         readable = loop.create_future()
@@ -151,7 +152,7 @@ class Acceptor:
             await asyncio.sleep(0)
 
     async def _endpoints(self, accepted: socket.socket) -> Endpoints | None:
-        """What a proxy says of the peer; None where the socket knows better."""
+        """Read the PROXY header; return its endpoints, or None for the socket's own addresses."""
         if not self._listener.configuration.proxy_protocol:
             return None
         header = ProxyHeader()

@@ -35,7 +35,7 @@ cdef uint8_t* write_field(bytes name, int64_t value, uint8_t* out) noexcept:
 
 
 cdef class AddedField:
-    """The field `name`, a signed 64-bit number: the record's offset."""
+    """A header field `name`, a signed 64-bit number: the record's offset."""
 
     def __init__(self, *names):
         self.names = tuple([name.encode() for name in names])
@@ -44,7 +44,7 @@ cdef class AddedField:
         self.room = LENGTH_BYTES + <uint32_t>sum([1 + len(name) + VALUE_BYTES for name in self.names])
 
     cdef uint8_t* write_fields(self, uint64_t offset, uint8_t* out) except NULL:
-        """Write what the record gets to `out`. Returns where that ends: it may be nothing."""
+        """Write the fields of a record to `out`. Returns the end of what was written."""
         return write_field(self.names[0], <int64_t>offset, out)
 
     cdef uint32_t copy(
@@ -74,7 +74,7 @@ cdef class AddedField:
         return size
 
     cdef uint8_t* copy_others(self, HeadersPlace* place, uint8_t* out) noexcept:
-        """Copy the table's fields but those of our names."""
+        """Copy the table's fields except those whose names are added."""
         cdef const uint8_t* kept = place.fields     # not copied yet, from here on
         cdef const uint8_t* field = place.fields
         cdef const uint8_t* after
@@ -99,7 +99,7 @@ cdef class AddedField:
 
 
 cdef class CountedFields(AddedField):
-    """Fields with the numbers that `counts`, by their names, have for some offsets."""
+    """Header fields whose numbers `counts` gives by field name and offset."""
 
     def __init__(self, dict counts not None):
         super().__init__(*counts)

@@ -1,4 +1,4 @@
-"""What connections, channels and consumers tell `amq.rabbitmq.event` (core.telemetry.events).
+"""Events of connections, channels and consumers in `amq.rabbitmq.event` (core.telemetry.events).
 
 RabbitMQ identifies connections and channels by their Erlang processes; here the headers `pid`,
 `connection` and `channel` carry their names, which tell them apart as well.
@@ -20,12 +20,12 @@ PROTOCOL = "{0,9,1}"
 
 
 def login_accepted(connection: Connection) -> None:
-    """The client is who it claims to be."""
+    """Publish `user.authentication.success` for the connection's user."""
     _login(connection, "user.authentication.success", connection.user)
 
 
 def login_refused(connection: Connection, user: str, reason: str) -> None:
-    """It is not: for the operator's log, and for whoever listens to events."""
+    """Log a failed login and publish `user.authentication.failure`."""
     reports.login_refused(connection, user, reason)
     error = f"user '{user}' - invalid credentials"
     _login(connection, "user.authentication.failure", user, error=error)
@@ -50,7 +50,7 @@ def _login(connection: Connection, key: str, user: str, **more: object) -> None:
 
 
 def connection_opened(connection: Connection) -> None:
-    """It has entered its virtual host."""
+    """Log that a connection has opened its virtual host and publish `connection.created`."""
     reports.connection_opened(connection)
     events = connection.broker.events
     if not events.wanted:
@@ -80,7 +80,7 @@ def connection_opened(connection: Connection) -> None:
 
 
 def connection_closed(connection: Connection) -> None:
-    """It is over, however it ended."""
+    """Publish `connection.closed`, whatever the reason."""
     connection.broker.events.emit("connection.closed", _identity(connection))
 
 
@@ -96,7 +96,7 @@ def _identity(connection: Connection) -> dict[str, object]:
 
 
 def channel_opened(channel: Channel) -> None:
-    """A channel of an open connection."""
+    """Publish `channel.created`."""
     connection = channel.connection
     channel.broker.events.emit(
         "channel.created",
@@ -113,12 +113,12 @@ def channel_opened(channel: Channel) -> None:
 
 
 def channel_closed(channel: Channel) -> None:
-    """It was closed by either side, or with its connection."""
+    """Publish `channel.closed`, whether it was closed by itself or with its connection."""
     channel.broker.events.emit("channel.closed", {"pid": channel.name, **_actor(channel)})
 
 
 def consumer_started(consumer: ChannelConsumer, *, exclusive: bool) -> None:
-    """A queue serves it."""
+    """Publish `consumer.created`."""
     consumer.channel.broker.events.emit(
         "consumer.created",
         {
@@ -132,7 +132,7 @@ def consumer_started(consumer: ChannelConsumer, *, exclusive: bool) -> None:
 
 
 def consumer_ended(consumer: ChannelConsumer) -> None:
-    """It was cancelled, by whomever."""
+    """Publish `consumer.deleted`, whoever cancelled the consumer."""
     consumer.channel.broker.events.emit("consumer.deleted", _consumer(consumer))
 
 
@@ -147,5 +147,5 @@ def _consumer(consumer: ChannelConsumer) -> dict[str, object]:
 
 
 def _actor(channel: Channel) -> dict[str, object]:
-    """A channel's user is told for all that happens to it, also where a timer closes it."""
+    """Return the header that names the channel's user, also where a timer closes the channel."""
     return {"user_who_performed_action": channel.connection.user}

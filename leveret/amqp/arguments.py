@@ -1,4 +1,4 @@
-"""Field tables as the core wants them: text where the wire has bytes."""
+"""Conversion of decoded field tables into the form the core uses: `str` instead of `bytes`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """The same value with every long string that is UTF-8 as `str`, nested ones included."""
+    """Return `value` with each UTF-8 long string as `str`, nested tables and arrays included."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -20,5 +20,5 @@ def plain(value: Any) -> Any:
 
 
 def plain_table(table: dict[str, Any] | None) -> dict[str, Any]:
-    """A whole table; an absent one is empty."""
+    """Convert a whole table as `plain` does; return an empty one for None."""
     return plain(table) if table else {}

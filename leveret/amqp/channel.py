@@ -1,4 +1,4 @@
-"""One channel: what was opened on it, what it was delivered, what it waits to have confirmed.
+"""One channel: its consumers, outstanding deliveries and unconfirmed publishes.
 
 The reader keeps the channel's hot state in a slot; after each read the connection lets every
 channel that something happened on `collect` it. Methods that are not hot are operations on it (see
@@ -81,7 +81,7 @@ BASIC_NACK = (60, 120)
 
 
 class Channel:
-    """An open channel of a connection."""
+    """One open channel of a connection."""
 
     def __init__(self, connection: Connection, number: int) -> None:
         self.connection = connection
@@ -115,15 +115,16 @@ class Channel:
 
     @property
     def name(self) -> str:
-        """Its connection's name with its number."""
+        """Name of the channel: its connection's name and its number."""
         return f"{self.connection.name} ({self.number})"
 
     # -- what comes in
 
     def route_cache(self, exchange: bytes) -> RouteCache | None:
-        """The routes of an exchange that this channel's user may write to (asked by the reader).
+        """Return the routes of an exchange that the user may write to; called by the reader.
 
-        None where that is not known yet, and for commands: what is published leaves the fast path.
+        None while the permission is not known yet, and for exchanges that take commands: what is
+        published there leaves the fast path.
         """
         try:
             name = exchange.decode()
@@ -183,7 +184,7 @@ class Channel:
             self.slot.published = self._collected = 0
 
     def refused(self, first: int, stop: int) -> None:
-        """A queue has no room for the publishes [first, stop). Their group is still open."""
+        """Note that a queue has refused the publishes [first, stop) of the open confirm group."""
         if self.confirms is not None:
             self.confirms.refuse(first, stop)
 
@@ -192,12 +193,12 @@ class Channel:
         self.connection.touch()
 
     def choose_path(self) -> None:
-        """Let the reader pack publishes itself unless each of them must be looked at."""
+        """Set whether the reader packs this channel's publishes itself or hands each one out."""
         self.slot.one_by_one = self.transaction is not None or self.vhost.traced
         self.slot.escalates_unrouted = self.vhost.definition.creates_queues
 
     def published(self, publish: Publish) -> bool:
-        """A message that left the reader's fast path. Raises ChannelError 403 as `require` does.
+        """Route a message that left the reader's fast path. Raises ChannelError 403.
 
         Returns whether a feature has taken it: then nothing of it goes back to its publisher.
         """
@@ -221,7 +222,7 @@ class Channel:
         return False
 
     def _create_missing(self, key: bytes) -> None:
-        """Create the queue that a message is for, if its user may. Raises ChannelError 406.
+        """Create the missing queue that a message names, if its user may. Raises ChannelError 406.
 
         The message's confirm waits until a restart would find the queue.
         """
@@ -238,14 +239,14 @@ class Channel:
         return True
 
     def _check_topics(self, publish: Publish) -> None:
-        """Every key of a message counts, those that its sender selected included."""
+        """Check topic permissions for each routing key of a message, CC and BCC included."""
         exchange = self.vhost.exchanges.get(publish.exchange.decode())
         if exchange is not None and self._restricts_topics(exchange):
             for key in (publish.routing_key, *publish.further_keys):
                 self.require_topic("write", exchange.name, key.decode(errors="replace"))
 
     def deposit(self, publish: Publish, destinations: Destinations) -> None:
-        """Put one message where it goes; a mandatory one that nobody takes goes back."""
+        """Put one message into its queues; return it to its publisher if it must be."""
         builders = destinations.builders
         bytes_each = max(len(publish.header) + len(publish.body), COPY_BYTES_MIN)
         if len(builders) * bytes_each > COPIED_TOGETHER_BYTES:
@@ -258,7 +259,7 @@ class Channel:
     def _depositing(
         self, publish: Publish, destinations: Destinations, bytes_each: int
     ) -> Iterator[None]:
-        """Put a message into queues in portions, each of which is written down before the next."""
+        """Pack a message for its queues in portions, each of which is written before the next."""
         share = max(COPIED_PORTION_BYTES // bytes_each, 1)
         builders = list(destinations.builders)
         for at in range(0, len(builders), share):
@@ -269,7 +270,7 @@ class Channel:
         self.answer(publish, destinations)
 
     def answer(self, publish: Publish, destinations: Destinations) -> None:
-        """Hand a message to who awaits it as a direct reply; or back, if it goes nowhere."""
+        """Deliver a message to its direct-reply consumers; count or return it if unroutable."""
         builders, replies = destinations
         reader = self.connection.reader
         if builders or replies:  # whoever awaits a reply may be gone
@@ -283,26 +284,26 @@ class Channel:
 
     @property
     def confirms_publishes(self) -> bool:
-        """See Publisher."""
+        """Whether the channel is in confirm mode (see Publisher)."""
         return self.confirms is not None
 
     @property
     def is_transactional(self) -> bool:
-        """See Publisher."""
+        """Whether the channel is in transactional mode (see Publisher)."""
         return self.transaction is not None
 
     def close(self, error: ChannelError) -> None:
-        """See Publisher."""
+        """Close the channel with `error` (see Publisher)."""
         self.connection.channels.close(self.number, error)
         self.connection.touch()
 
     def send_back(self, message: Message) -> None:
-        """Return a mandatory message that was kept, and that nobody takes now."""
+        """Return to its publisher a mandatory message that was stored but is now unroutable."""
         self.connection.reader.unroutable(self.slot, message.exchange, True)
         send_back(self.connection, self.number, message)
 
     def route(self, publish: Publish) -> Destinations:
-        """Where one whole message goes."""
+        """Return the destinations of one whole message, and trace it where the firehose is on."""
         destinations = find_destinations(self.vhost, publish)
         if self.vhost.traced:
             queues = [builder.owner.definition.name for builder in destinations.builders]
@@ -315,13 +316,13 @@ class Channel:
 
     @property
     def origin(self) -> Origin:
-        """Return the names by which the firehose tells of this channel."""
+        """Names by which the firehose identifies this channel."""
         return Origin(self.connection.name, self.number, self.connection.user)
 
     def trace_deliveries(
         self, queue: OpenQueue, batches: list[Batch], first: int, stop: int, *, redelivered: bool
     ) -> None:
-        """Show the firehose the records [first, stop), which were sent."""
+        """Publish the delivered records [first, stop) to the firehose."""
         for batch in batches:
             for offset in range(max(first, batch.base_offset), min(stop, batch.stop_offset)):
                 flags, _, exchange, routing_key, header, body = batch.record(offset)
@@ -357,15 +358,15 @@ class Channel:
         return unknown
 
     def settling(self, kind: int, last: int, cause: Reason = Reason.REQUEUED) -> Iterator[None]:
-        """Settle, return or discard what is outstanding up to `last`, slice by slice."""
+        """Settle, return or discard all outstanding deliveries up to tag `last`, in slices."""
         while held := self.unacked.take_up_to(last, SLICE_RUNS):
             self.apply(kind, held, cause)
             yield
 
     def apply(self, kind: int, held: list[Holding], cause: Reason = Reason.REQUEUED) -> None:
-        """Give back the credit of what was held and tell each queue its ranges.
+        """Release the credit of settled or returned deliveries and pass their ranges to the queues.
 
-        `cause`: why it is returned, if it is.
+        `cause`: the reason of a return.
         """
         settles = kind == frames.SETTLE
         if len(held) == 1:  # whoever acknowledges one by one comes here once a message
@@ -392,13 +393,13 @@ class Channel:
             self._wake(freed)
 
     def release_credit(self, held: list[Holding]) -> None:
-        """Give back the credit of acknowledged deliveries whose queues have been told already."""
+        """Release the credit of acknowledged deliveries that their queues have settled already."""
         freed = release_held(held, acknowledged=True)
         if self.consumers:
             self._wake(freed)
 
     def _wake(self, freed: dict[LeaseHolder, int]) -> None:
-        """Wake the holders whose credit has come back, or all consumers that share a limit."""
+        """Wake holders with new credit, or all consumers if the shared prefetch had run out."""
         if self.prefetch and self.in_flight + sum(freed.values()) >= self.prefetch:
             self.wake_consumers()  # there was nothing left of what they share
         else:
@@ -406,19 +407,19 @@ class Channel:
                 holder.wake()
 
     def wake_consumers(self) -> None:
-        """All consumers may be able to take more: their queues may go on."""
+        """Wake the queues of all the channel's consumers, so that they deliver again."""
         for consumer in self.consumers.values():
             consumer.queue.wake(consumer)
 
     def getter(self, queue: OpenQueue) -> Getter:
-        """Return the holder of what basic.get takes from `queue` on this channel."""
+        """Return the lease holder for basic.get from `queue` on this channel."""
         getter = self._getters.get(queue)
         if getter is None or queue.deleted:
             getter = self._getters[queue] = Getter(queue, self)
         return getter
 
     def delivery_statistics(self, queue: OpenQueue, mode: int) -> DeliveryStatistics:
-        """Return the counters of deliveries from a queue to this channel in one mode (GET …).
+        """Return the counters of deliveries from a queue to this channel in one mode (get, …).
 
         All consumers of the channel and the queue share them. They stay when a consumer ends, since
         counters never become less.
@@ -449,7 +450,7 @@ class Channel:
         )
 
     def pairs(self) -> Iterator[Counters]:
-        """All counters of what went between this channel and one exchange or queue."""
+        """Iterate over all counters of publishes to an exchange and of deliveries from a queue."""
         yield from self.slot.publish_statistics_by_exchange.values()
         for of_queue in self.delivery_statistics_by_queue.values():
             yield from of_queue.values()
@@ -482,12 +483,12 @@ class Channel:
                 self.needed_leases().begin(getter, self.slot.delivery_tag, 1, term_ms)
 
     def send_empty(self, queue: OpenQueue) -> None:
-        """Answer a basic.get that there is nothing."""
+        """Answer a basic.get with basic.get-empty."""
         self.getter(queue).counted.found_empty()
         self.send(commands.Basic.GetEmpty())
 
     def needed_leases(self) -> Leases:
-        """Deliveries of this channel are to end by themselves, or later than others."""
+        """Return the channel's lease timers; create them when the first delivery needs one."""
         if self.leases is None:
             self.leases = Leases(self)
         return self.leases
@@ -501,7 +502,7 @@ class Channel:
             raise ConnectionClosingError(530, f"attempt to reuse consumer tag '{tag}'")
 
     def add_consumer(self, consumer: ChannelConsumer, *, exclusive: bool) -> None:
-        """Remember a consumer and let its queue serve it."""
+        """Register a consumer on the channel and on its queue."""
         self.consumers[consumer.tag] = consumer
         if consumer.no_ack:
             self.slot.has_free_tags = True
@@ -509,7 +510,7 @@ class Channel:
         announcements.consumer_started(consumer, exclusive=exclusive)
 
     def cancel_consumer(self, consumer: ChannelConsumer) -> None:
-        """Serve it no more; what it holds stays outstanding on the channel."""
+        """Stop serving a consumer; its unacked deliveries stay outstanding on the channel."""
         self.consumers.pop(consumer.tag, None)
         queue = consumer.queue
         announcements.consumer_ended(consumer)
@@ -522,9 +523,9 @@ class Channel:
 
     @contextmanager
     def holding_back_cancels(self) -> Iterator[list[base.Frame]]:
-        """Gather the basic.cancels of this channel's consumers, for after the answer.
+        """Collect the basic.cancels of this channel's consumers, to be sent after the answer.
 
-        Who deletes a queue that it consumes itself hears of the deletion first, as from RabbitMQ.
+        As in RabbitMQ, a client that deletes a queue it consumes gets the delete-ok first.
         """
         cancels: list[base.Frame] = []
         self._held_back = cancels
@@ -534,7 +535,7 @@ class Channel:
             self._held_back = None
 
     def tell_cancelled(self, tag: str) -> None:
-        """The queue of a consumer is gone: say so (basic.cancel) if the client understands it."""
+        """Send basic.cancel for a consumer whose queue is gone, if the client supports it."""
         if self.connection.client_understands("consumer_cancel_notify"):
             cancel = commands.Basic.Cancel(consumer_tag=tag, nowait=True)
             if self._held_back is None:
@@ -553,16 +554,15 @@ class Channel:
         self.connection.touch()
 
     def queue(self, name: str) -> OpenQueue:
-        """Look a queue up that this connection may use. Raises ChannelError 404 and 405."""
+        """Return a queue that this connection may use. Raises ChannelError 404 and 405."""
         return self.broker.find_queue(self.vhost, name, self.connection)
 
     def reply(
         self, method: base.Frame, *, nowait: bool = False, kept: bool = True
     ) -> Awaitable[None] | None:
-        """Answer; once the definitions are on disk, if the method is about what is `kept`.
+        """Answer a method; after the definitions are flushed if it changed a durable one (`kept`).
 
-        What changes no kept definition does not wait for those of others, which a full disk may
-        keep from being written.
+        Other methods do not wait for a flush, which a full disk may prevent.
         """
         if kept and self.broker.metadata.pending:
             return self._reply_kept(None if nowait else method)
@@ -578,10 +578,10 @@ class Channel:
     def when_caught_up(
         self, queue: OpenQueue, then: Callable[[], Awaitable[None] | None]
     ) -> Awaitable[None] | None:
-        """Do `then` when all that was published to `queue` so far is committed and dealt out.
+        """Call `then` when all that was published to `queue` so far is committed and delivered.
 
-        So a client reads its own writes, but for what went to consumers that waited. A queue that
-        is deleted meanwhile looks empty to `then`.
+        So a client reads its own writes, except what went to waiting consumers. A queue that is
+        deleted meanwhile looks empty to `then`.
         """
         self.broker.turn.catch_up(queue)
         return then() if queue.is_caught_up else self._after_commit([queue], then)
@@ -589,7 +589,7 @@ class Channel:
     def take_time_before(
         self, steps: Iterator[None], then: Callable[[], Awaitable[None] | None]
     ) -> None:
-        """Do `then` behind what may be much; nothing else is read meanwhile."""
+        """Run `steps`, which may be long, then `then`; the connection is not read meanwhile."""
         self.connection.take_time(self._taking_time_before(steps, then))
 
     def _taking_time_before(
@@ -602,10 +602,10 @@ class Channel:
     def when_effective(
         self, queues: Collection[OpenQueue], then: Callable[[], Awaitable[None] | None]
     ) -> Awaitable[None] | None:
-        """Do `then` when what this client did before has had its effect on `queues`.
+        """Call `then` when this client's earlier publishes to `queues` have taken effect.
 
-        What it published goes to the consumers as they were then. Of others' publishes nothing is
-        waited for: who only consumes does not wait for a disk.
+        They go to the consumers as they were before. Publishes of other clients are not waited for,
+        so a client that only consumes does not wait for a disk.
         """
         for queue in queues:
             self.broker.turn.catch_up(queue)
@@ -634,7 +634,7 @@ class Channel:
     def require_any(self, kind: Kind, name: str) -> None:
         """Raise ChannelError 403 unless the user has some permission on the resource.
 
-        For passive declarations, which must not tell strangers what exists.
+        For passive declarations, which must not disclose to other users what exists.
         """
         access, user, vhost = self.broker.access, self.connection.user, self.vhost.name
         others: tuple[Permission, ...] = ("write", "read")
@@ -642,21 +642,21 @@ class Channel:
             self.require("configure", kind, name)
 
     def require_topic(self, permission: TopicPermission, exchange_name: str, key: str) -> None:
-        """Raise ChannelError 403 where a topic exchange closes a routing key to the user."""
+        """Raise ChannelError 403 unless the user's topic permissions allow a routing key."""
         exchange = self.vhost.exchanges.get(exchange_name)
         if exchange is not None and exchange.definition.type == "topic":
             authorise_topic(self.connection.rights, self.vhost.name, exchange_name, key, permission)
 
     def _restricts_topics(self, exchange: Exchange) -> bool:
-        """Whether some keys of an exchange may be closed to the user."""
+        """Whether topic permissions may deny the user some routing keys of an exchange."""
         return exchange.definition.type == "topic" and self.connection.rights.restricts_topics(
             self.vhost.name, exchange.name
         )
 
     def readable_queue(self, name: str) -> Queue:
-        """Look up a queue to get from. Raises ChannelError 403, 404 and 405, and 540 for a stream.
+        """Return a queue to get from. Raises ChannelError 403, 404 and 405, and 540 for a stream.
 
-        The answer is remembered until the queue or a permission goes: basic.get asks each time.
+        The result is cached until the queue or a permission changes, because each basic.get asks.
         """
         generation = self.connection.rights.generation
         if self._readable is not None:
@@ -674,7 +674,7 @@ class Channel:
         return found
 
     def queue_named(self, name: str) -> str:
-        """Resolve the empty name to the queue declared last on this channel."""
+        """Return `name`, or the queue declared last on this channel if empty. Raises 404."""
         if name:
             return name
         if self.last_queue is None:
@@ -684,11 +684,11 @@ class Channel:
     # -- the end
 
     def releasing(self, *, failed: bool = True) -> Iterator[None]:
-        """Give everything back, once: consumers end, what they held returns to its queues.
+        """Release everything that the channel holds, once: consumers and outstanding deliveries.
 
         In steps, of which the first leaves the channel dead.
 
-        `failed`: that counts against the messages; it may have been they that broke the client.
+        `failed`: the return counts as a failed delivery; a message may have broken the client.
         """
         if not self.alive:
             return
@@ -713,7 +713,7 @@ class Channel:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Forget what refers to the channel: nothing of it is to wait for the garbage collector."""
+        """Drop references from and to the channel, so that no garbage collector is needed."""
         self.slot.end()
         self.leases = self.transaction = None
         self.unacked = Unacked()
@@ -721,7 +721,7 @@ class Channel:
 
 
 def release_held(held: list[Holding], *, acknowledged: bool) -> dict[LeaseHolder, int]:
-    """Give back the credit of what was held, at once for each holder. Returns how much of each."""
+    """Release the credit of settled deliveries, summed by holder. Returns the sums."""
     freed: dict[LeaseHolder, int] = {}
     for holder, first, stop in held:
         freed[holder] = freed.get(holder, 0) + stop - first
@@ -733,7 +733,7 @@ def release_held(held: list[Holding], *, acknowledged: bool) -> dict[LeaseHolder
 
 
 def _tell(queue: OpenQueue, kind: int, ranges: list[tuple[int, int]], cause: Reason) -> None:
-    """Tell a queue what became of ranges that it delivered and that are not settled."""
+    """Settle, return or discard ranges of unsettled records in a queue."""
     if kind & frames.RETURN:
         queue.return_(ranges, failed=bool(kind & frames.REJECT), cause=cause)
     else:
@@ -741,7 +741,7 @@ def _tell(queue: OpenQueue, kind: int, ranges: list[tuple[int, int]], cause: Rea
 
 
 def not_for_streams(method: str, queue: OpenQueue) -> ConnectionClosingError:
-    """A stream hands no message out for good."""
+    """Build the error 540 of a method that streams do not support."""
     name = resource("queue", queue.name, queue.definition.vhost)
     return ConnectionClosingError(540, f"{method} not supported by stream queues {name}")
 

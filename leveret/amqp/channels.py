@@ -1,8 +1,8 @@
-"""The channels of one connection: opened, closed and ended under their numbers.
+"""The channels of one connection, by number: open, close, release.
 
-The connection finds the channel of each method in `by_number`, hands over the methods of class
-channel, and tells all channels together what happens to it. What is said about a channel goes into
-the connection's outbox.
+The connection finds the channel of each method in `by_number`, passes on the methods of class
+channel and the events that concern all channels. Frames about a channel go into the connection's
+outbox.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ CHANNEL_METHODS = (commands.Channel.Open, *CHANNEL_ENDS)
 
 
 class Channels:
-    """The channels that a connection has open, and those whose close-ok has not come yet.
+    """Channels that a connection has open, and those that still wait for close-ok.
 
-    What a connection is made of refers to it weakly, so that a lost one goes with its socket: the
-    garbage collector would have to look through everything for thousands of them.
+    The parts of a connection refer to it weakly, so that a lost one is freed with its socket: the
+    garbage collector would have to scan everything for thousands of them.
     """
 
     __slots__ = ("_owner", "by_number")
@@ -46,16 +46,16 @@ class Channels:
     @property
     def _connection(self) -> Connection:
         connection = self._owner()
-        assert connection is not None  # it has them
+        assert connection is not None  # the connection owns this
         return connection
 
     @property
     def have_published(self) -> bool:
-        """Whether anything was published on one of them."""
+        """Whether anything was published on one of the channels."""
         return any(channel.slot.published for channel in self.by_number.values())
 
     def handle(self, number: int, channel: Channel | None, method: base.Frame) -> None:
-        """Handle one of CHANNEL_METHODS. `channel` is what the number stands for."""
+        """Handle one of CHANNEL_METHODS. `channel` is the open channel of that number, if any."""
         if isinstance(method, commands.Channel.Open):
             self._open(number, channel)
         elif channel is None:
@@ -69,7 +69,7 @@ class Channels:
             self._connection.take_time(self._dropping(number))
 
     def close(self, number: int, error: ChannelError, *, failed: bool = True) -> None:
-        """Tell the client why its channel ends, and ignore what it still sends on it.
+        """Send channel.close with an error, and ignore what the client still sends on the channel.
 
         `failed`: see Channel.release.
         """
@@ -84,7 +84,7 @@ class Channels:
         self._send(channel.number, closing(commands.Channel.Close, error))
 
     def releasing(self) -> Iterator[None]:
-        """Give back all that they held, in steps: the connection ends."""
+        """Release all channels in steps, because the connection ends."""
         channels, self.by_number = drain(self.by_number.values()), {}
         for channel in channels:
             try:
@@ -93,7 +93,7 @@ class Channels:
                 self._connection.broker.report(self._connection, error)
 
     def check_acknowledged(self, now_ms: int) -> None:
-        """Close those that have held a delivery for too long."""
+        """Close the channels with a delivery that was not settled within the consumer timeout."""
         timeout_ms = self._connection.configuration.consumer_timeout_ms
         for number, channel in list(self.by_number.items()):
             if channel.alive:
@@ -103,12 +103,12 @@ class Channels:
                     self.close(number, error, failed=False)
 
     def wake_consumers(self) -> None:
-        """The socket takes more again: let the queues of all consumers go on."""
+        """Wake the queues of all consumers, because the socket takes more."""
         for channel in self.by_number.values():
             channel.wake_consumers()
 
     def choose_paths(self) -> None:
-        """Follow the virtual host: its firehose, and whether messages create queues."""
+        """Follow the virtual host's settings: its firehose, and whether messages create queues."""
         for channel in self.by_number.values():
             channel.choose_path()
 
@@ -125,7 +125,7 @@ class Channels:
         announcements.channel_opened(channel)
 
     def _check_limits(self) -> None:
-        """Refuse (530) a channel too many, whichever number it is to have."""
+        """Raise 530 if the limits allow no further channel, whatever its number."""
         connection = self._connection
         opened = len(self.by_number)
         limit = connection.tuned.channel_max or connection.configuration.channel_max
@@ -138,7 +138,7 @@ class Channels:
         connection.broker.admission.check_channel(connection.user)
 
     def _dropping(self, number: int, answer: base.Frame | None = None) -> Iterator[None]:
-        """End a channel, in steps; its number is free afterwards."""
+        """Release a channel in steps, then free its number."""
         channel = self.by_number.pop(number)
         yield from channel.releasing()
         self._connection.reader.close_channel(number)

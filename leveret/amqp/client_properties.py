@@ -1,7 +1,7 @@
-"""What a client says of itself in connection.start-ok, read only once it has logged in.
+"""Client properties of connection.start-ok, decoded only after the login.
 
 Clients name their product, version and platform, and list their capabilities in a table of its own.
-Before the login this is so many octets. Afterwards only flat values and capabilities are kept,
+Before the login the table is kept as bytes. Afterwards only flat values and capabilities are kept,
 since they are held for as long as the connection is.
 """
 
@@ -19,10 +19,10 @@ NESTED = b"AF"  # letters of arrays and tables
 
 
 def client_properties(encoded: bytes, properties_max: int) -> dict[str, Any]:
-    """Read a table's fields in order: the capabilities, and flat values, `properties_max` in all.
+    """Return capabilities and flat values of a table, in order, `properties_max` in all.
 
-    What else there is is left out rather than refused: nothing depends on it, and RabbitMQ takes
-    anything. Raises ConnectionClosingError 501 and 502 for what is no table.
+    Anything else is left out rather than refused: nothing depends on it, and RabbitMQ accepts
+    anything. Raises ConnectionClosingError 501 and 502 if it is not a valid table.
     """
     fields = decode_raw_table(encoded)
     found: dict[str, Any] = {}
@@ -37,7 +37,7 @@ def client_properties(encoded: bytes, properties_max: int) -> dict[str, Any]:
 
 
 def _capabilities(announced: bytes) -> dict[str, bool]:
-    """Read what the client says that it can do, or cannot."""
+    """Return the client's boolean capabilities."""
     values = decode_raw_table(announced[5:])  # behind the letter and the length
     flags = [(name, value == b"t\x01") for name, value in values.items() if value[:1] == b"t"]
     return dict(flags[:CAPABILITIES_MAX])

@@ -1,8 +1,8 @@
-"""Publisher confirms: which of a channel's messages are safe, told in ranges.
+"""Publisher confirms: which of a channel's messages are committed, answered in ranges.
 
-One group stands for all the publishes that one read brought on one channel. It is complete when
-every queue they went to has committed them; groups are answered in the order of their tags, so that
-one basic.ack with `multiple` covers many.
+One group covers all the publishes that one read brought on one channel. It is complete when every
+queue they went to has committed them; groups are answered in the order of their tags, so that one
+basic.ack with `multiple` covers many.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class ConfirmGroup:
     __slots__ = ("_ready", "failed", "last", "pending")
 
     def __init__(self, last: int, pending: int, ready: Callable[[], None]) -> None:
-        """`pending` is the number of queues to hear from; `ready` is called after the last."""
+        """`pending` is the number of queues that must commit; `ready` is called after the last."""
         self.last = last
         self.pending = pending
         self.failed = False
         self._ready = ready
 
     def done(self, *, failed: bool) -> None:
-        """One queue has committed its part, or has lost it."""
+        """Note that one queue has committed its part, or has failed to."""
         self.pending -= 1
         self.failed |= failed
         if self.pending <= 0:
@@ -50,11 +50,11 @@ class Confirms:
 
     @property
     def answered(self) -> int:
-        """The last tag that was answered; all before it were, too."""
+        """Tag of the last answered publish; all before it were answered, too."""
         return self._answered
 
     def open(self, last: int, pending: int) -> ConfirmGroup:
-        """Begin the group that ends with tag `last`. With nothing pending it is complete."""
+        """Open the group that ends with tag `last`. With nothing pending it is complete."""
         group = ConfirmGroup(last, pending, self.settle)
         self._groups.append(group)
         if not pending:
@@ -62,11 +62,11 @@ class Confirms:
         return group
 
     def refuse(self, first: int, stop: int) -> None:
-        """A queue has not taken the messages [first, stop), whatever others did."""
+        """Nack the messages [first, stop) because a queue has refused them, whatever others did."""
         self._refused.add(first, stop)
 
     def settle(self) -> None:
-        """Answer every complete group at the front, neighbours of the same fate together."""
+        """Answer each complete group at the front; adjoining ones of one result share an answer."""
         groups = self._groups
         while groups and groups[0].pending <= 0:
             group = groups.popleft()
@@ -77,7 +77,7 @@ class Confirms:
             self._answer_up_to(group.last, nack=group.failed)
 
     def _answer_around_refused(self, last: int) -> None:
-        """Answer what was refused, and what lies before it, in the order of the tags."""
+        """Answer refused messages, and those before them, in the order of the tags."""
         refused = self._refused.gaps(0, last + 1).gaps(0, last + 1)
         self._refused.remove(0, last + 1)
         for first, stop in refused:
@@ -90,10 +90,10 @@ class Confirms:
             self._answered = last
 
     def forget(self) -> None:
-        """The channel is gone: nobody is left to answer."""
+        """Drop all groups, because the channel is gone."""
         self._groups.clear()
         self._answer = _nobody
 
 
 def _nobody(_tag: int, _multiple: bool, _nack: bool) -> None:  # the answer's shape
-    """Take an answer that nobody waits for."""
+    """Ignore an answer: the channel is gone."""

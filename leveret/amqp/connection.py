@@ -1,8 +1,8 @@
-"""One AMQP connection as a machine: bytes in, bytes into its outbox, and calls into the broker.
+"""One AMQP connection as a state machine: bytes in, bytes into its outbox, calls into the broker.
 
-The listener owns the socket and the clock: it calls `received`, sends what the outbox holds, and
-pauses, waits and closes when it is asked to through `transport`. Frames are handled one after the
-other; where an operation must wait (a definition on its way to disk, a password check), the
+The listener owns the socket and the clock; it feeds `received` and sends what the outbox holds. The
+connection calls it through `transport` to pause, to wait and to close. Frames are handled one after
+the other; where an operation must wait (a definition on its way to disk, a password check), the
 connection stops reading until it is done.
 """
 
@@ -60,7 +60,7 @@ CLOSE_OK = encode_method(0, commands.Connection.CloseOk())
 
 
 class Connection:
-    """The server's side of one connection."""
+    """State machine of the server's side of one connection."""
 
     # More attributes than Python would find without a dictionary: see core.logs.appender.
     __slots__ = (
@@ -155,59 +155,59 @@ class Connection:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it must not read."""
+        """Whether an operation must end before more is read."""
         return self._waits > 0
 
     @property
     def is_open(self) -> bool:
-        """Whether the handshake is over, and nobody has begun to close it."""
+        """Whether the handshake is over and the connection is not being closed."""
         return self.state is RUNNING
 
     @property
     def is_held(self) -> bool:
-        """Whether an alarm or a rate keeps it from publishing."""
+        """Whether an alarm or a rate limit keeps the connection from publishing."""
         return self.holds.active
 
     @property
     def channel_count(self) -> int:
-        """See leveret.core.clients.Client."""
+        """Number of open channels (see leveret.core.clients.Client)."""
         return len(self.channels.by_number)
 
     @property
     def publisher_count(self) -> int:
-        """See leveret.core.clients.Client."""
+        """Number of channels that have published (see leveret.core.clients.Client)."""
         channels = self.channels.by_number.values()
         return sum(1 for channel in channels if channel.slot.counters.value(PUBLISH))
 
     def describe(self) -> ClientFacts:
-        """See leveret.core.clients.Client."""
+        """Return the facts of this connection (see leveret.core.clients.Client)."""
         return describe(self)
 
     def channel_facts(self) -> list[ChannelFacts]:
-        """See leveret.core.clients.Client."""
+        """Return the facts of each open channel (see leveret.core.clients.Client)."""
         return describe_channels(self)
 
     def channel_flows(self) -> list[ChannelFlows]:
-        """See leveret.core.clients.Client."""
+        """Return the message counters of each open channel (see leveret.core.clients.Client)."""
         return describe_flows(self)
 
     def holder_of(self, queue: object, offset: int) -> Holder | None:
-        """See leveret.core.clients.Client."""
+        """Return which channel and consumer hold a record (see leveret.core.clients.Client)."""
         return holder_of(self, queue, offset)
 
     def accounts(self) -> Sequence[Account]:
-        """See leveret.core.telemetry.usage.Metered."""
+        """Return the accounts that usage is charged to (see core.telemetry.usage.Metered)."""
         return accounts_of_client(self.vhost.name, self.user)
 
     def total_usage(self) -> Usage:
-        """See leveret.core.telemetry.usage.Metered."""
+        """Return messages and bytes so far (see core.telemetry.usage.Metered)."""
         published, sent = self.reader.published, self.outbox.sent
         return Usage(published.messages, published.bytes, sent.messages, sent.bytes)
 
     # -- bytes in
 
     def received(self, data: memoryview) -> None:
-        """Work through what the socket brought. `data` may be reused after the call."""
+        """Process the bytes that a socket read brought. `data` may be reused after the call."""
         if self.state is CLOSED:
             return
         if self.state is HEADER:
@@ -221,13 +221,13 @@ class Connection:
         self._advance()
 
     def _look_for_close_ok(self, data: memoryview) -> None:
-        """Frames cannot be told apart any more; the client's last one ends what it sends."""
+        """Ignore all but the client's close-ok, because frames can no longer be told apart."""
         self._tail = (self._tail + bytes(data[-len(CLOSE_OK) :]))[-len(CLOSE_OK) :]
         if self._tail == CLOSE_OK:
             self.close_socket()
 
     def resumed(self, error: Exception | None) -> None:
-        """What was waited for is done, or one thing of several."""
+        """Continue after an awaited operation has ended, with `error` if it failed."""
         self._waits -= 1
         if self.state is CLOSED:
             return
@@ -236,7 +236,7 @@ class Connection:
         self._advance()
 
     def _advance(self) -> None:
-        """Work through what was read, for as long as one turn's share is."""
+        """Process unread bytes for at most one turn's share of time."""
         reader, self._stop_ns = self.reader, 0
         while not self._waits and self.state is not CLOSED:
             self._method_ids = (0, 0)
@@ -262,13 +262,13 @@ class Connection:
                 reader.stash()
 
     def _has_had_its_share(self) -> bool:
-        """Whether the rest must wait; the clock is asked from the second step on."""
+        """Whether the turn's share of time is used up; the first step is always allowed."""
         now_ns = self.transport.monotonic_ns()
         self._stop_ns = self._stop_ns or now_ns + self._turn_ns
         return now_ns >= self._stop_ns
 
     def _take_step(self) -> bool:
-        """Handle the next event, or take in what the reader gathered. Returns whether to go on."""
+        """Handle the next event, or collect what the reader gathered. Returns whether to go on."""
         reader = self.reader
         event = self._again or reader.next()
         self._again = None
@@ -287,7 +287,7 @@ class Connection:
         return self._rate_hold is not None and self._rate_hold.goes_on()
 
     def _defer(self) -> None:
-        """Let others have their turn before the rest of what was read."""
+        """Put off the rest of what was read to a later turn, so that others are served."""
         try:
             self._collect()
         except Exception as error:  # noqa: BLE001  # as above
@@ -298,10 +298,10 @@ class Connection:
     def _publish(self, number: int, publish: Publish) -> None:
         """Route a message that left the fast path.
 
-        What the channel was told before it comes first; its own confirm only after it was routed,
-        so that a basic.return precedes the confirm, and the confirm waits for the right queues.
-        What features take of one read is confirmed together: whatever is no such message, and the
-        end of the turn, collects it.
+        Earlier settlements of the channel come first; the message's confirm is collected only after
+        it was routed, so that a basic.return precedes the confirm, and the confirm waits for the
+        right queues. Messages of one read that features take are confirmed together: the next other
+        event, or the end of the turn, collects them.
         """
         channel = self.channels.by_number.get(number)
         if channel is None or not channel.alive:
@@ -327,7 +327,7 @@ class Connection:
                 self.channels.close(channel.number, error)
 
     def park_filled(self) -> None:
-        """Let turns flush what was packed, which is large, as their time allows."""
+        """Hand large packed builders to the turn, which flushes them as its time allows."""
         filled = self.reader.take_filled()
         if filled:
             self._touch(filled, large=True)
@@ -344,12 +344,12 @@ class Connection:
         self.check_alarms()
 
     async def _flushed(self, number: int) -> None:
-        """Until what was parked is flushed: one message to thousands of queues is memory enough."""
+        """Wait until parked builders are flushed: a message to thousands of queues fills memory."""
         while not self.broker.turn.is_flushed(number):
             await self.transport.others()
 
     def note_unfinished(self) -> None:
-        """Tell the node how much this connection has half sent; it may have to wait."""
+        """Report the size of this connection's unfinished messages, for which it may be paused."""
         self.reader.noted = self.reader.unfinished
         half_sent = self.reader.unfinished + self._transaction_bytes
         if half_sent >= NOTED_BYTES_MIN:
@@ -360,12 +360,12 @@ class Connection:
         self._is_noted = half_sent >= NOTED_BYTES_MIN
 
     def count_transaction(self, size: int) -> None:
-        """A transaction has so many bytes of publishes more, or fewer, that wait for its commit."""
+        """Add `size` bytes (may be negative) to the publishes that wait for a tx.commit."""
         self._transaction_bytes += size
         self.note_unfinished()
 
     def check_alarms(self) -> None:
-        """Something was published: while there is an alarm, nothing more is read."""
+        """Block this connection if a resource alarm is active; called after a publish."""
         if self.broker.alarms.reason:
             self.holds.begin(Cause.ALARM, self.broker.alarms.reason)
 
@@ -407,7 +407,7 @@ class Connection:
             self._handle_other(number, channel, method)
 
     def _handle_other(self, number: int, channel: Channel | None, method: base.Frame) -> None:
-        """Handle what is no operation of an open channel."""
+        """Handle a frame that is not an operation of an open channel."""
         if number == 0:
             self.wait_for(handle_connection_method(self, method))
             return
@@ -425,15 +425,15 @@ class Connection:
             raise ConnectionClosingError(503, "unimplemented method")
 
     def wait_for(self, work: Awaitable[None] | None) -> None:
-        """Read nothing until `work` is done, if there is any."""
+        """Stop reading until `work` is done, unless it is None."""
         if work is not None:
             self._waits += 1
             self.transport.wait_for(work)
 
     def take_time(self, steps: Iterator[None]) -> None:
-        """Do what may be much, step by step: at once for a turn's share, the rest in later turns.
+        """Run `steps`, which may be long: at once for a turn's share, the rest in later turns.
 
-        Nothing else is read before it is done.
+        The connection is not read before they are done.
         """
         self._steps.append(steps)
         if len(self._steps) == 1 and not self._take_steps():
@@ -445,7 +445,7 @@ class Connection:
             await self.transport.others()
 
     def _take_steps(self) -> bool:
-        """Work for a turn's share. Returns whether all is done."""
+        """Run steps for a turn's share of time. Returns whether all are done."""
         now_ns, steps = self.transport.monotonic_ns, self._steps
         stop_ns = now_ns() + self._turn_ns
         with acting_as(self.user):
@@ -487,14 +487,14 @@ class Connection:
         return data[missing:]
 
     def take_rights(self, rights: Rights) -> None:
-        """What the user may do from now on, and until when."""
+        """Set the user's rights and, where they expire, the time."""
         self.user, self.rights = rights.user, rights
         self._generation = -1
         self.reader.accept_user_id(None if IMPERSONATOR in rights.tags else self.user)
         self.transport.set_expiry(rights.expires_at_ms)
 
     def credential_expired(self) -> None:
-        """The proof of who the client is has ended, and no new one has come."""
+        """Close the connection (320), because its credential has expired and was not renewed."""
         self.shut(ConnectionClosingError(320, "credential expired"))
 
     # -- errors
@@ -531,7 +531,7 @@ class Connection:
         self.release()
 
     def close_socket(self) -> None:
-        """End without waiting for the client: all has been said."""
+        """Close the socket once the output is sent, without waiting for the client."""
         self.state = CLOSED
         self.take_time(self._ending())
 
@@ -540,7 +540,7 @@ class Connection:
         self.transport.close()
 
     def release(self) -> None:
-        """Give back all that the connection held. Called at its end, however it comes."""
+        """Release all that the connection holds. Called when it ends, for whatever reason."""
         self.take_time(self._releasing())
 
     def _releasing(self) -> Iterator[None]:
@@ -555,7 +555,7 @@ class Connection:
             announcements.connection_closed(self)
 
     def lost(self, reason: str = "", *, cut: bool = False) -> None:
-        """The socket is gone, for `reason` if it is known; `cut`: this side has cut it."""
+        """Handle the loss of the socket, for `reason` if known; `cut`: this side closed it."""
         reports.lost(self, self.state, reason, cut=cut)
         self.state = CLOSED
         self.release()
@@ -563,14 +563,14 @@ class Connection:
     # -- what the broker and the node tell all connections
 
     def alarm_changed(self, reason: str) -> None:
-        """An alarm came or went. Connections that publish are held; others notice when they do."""
+        """Block or unblock publishing connections on an alarm; others check when they publish."""
         if not reason:
             self.holds.end(Cause.ALARM)
         elif self.channels.have_published or self._is_noted:
             self.holds.begin(Cause.ALARM, reason)
 
     def follow_rates(self) -> None:
-        """It is open now, or a limit has changed that may concern it."""
+        """Set the rate limits anew, when the connection opens or a limit has changed."""
         if self.state is not RUNNING:
             return
         was_held = self._rate_hold is not None and self._rate_hold.is_holding
@@ -587,28 +587,28 @@ class Connection:
             self._rate_hold = None
 
     def go_on(self) -> None:
-        """Work through what was read and kept, if nothing else is waited for."""
+        """Process unread bytes, unless an operation is being waited for."""
         if self.reader.unread or self.reader.stopped:
             self._advance()
 
     def choose_paths(self) -> None:
-        """Follow the virtual host: its firehose, and whether messages create queues."""
+        """Follow the virtual host's settings: its firehose, and whether messages create queues."""
         self.channels.choose_paths()
 
     def check_acknowledged(self, now_ms: int) -> None:
-        """Close the channels that have held a delivery for too long."""
+        """Close the channels with a delivery that was not settled within the consumer timeout."""
         self.channels.check_acknowledged(now_ms)
 
     # -- bytes out
 
     @property
     def can_send(self) -> bool:
-        """Whether deliveries may be added to the output."""
+        """Whether deliveries may be added to the outbox."""
         return not self.outbox.is_full and self.transport.writable and self.state is RUNNING
 
     @property
     def keeps_up(self) -> bool:
-        """Whether the peer takes what it is sent."""
+        """Whether the peer reads fast enough: the socket's buffer is below its limit."""
         return self.transport.writable and self.state is RUNNING
 
     def send(self, method: base.Frame) -> None:
@@ -623,5 +623,5 @@ class Connection:
         return capability in self.capabilities
 
     async def committed(self, queues: Collection[Committing]) -> bool:
-        """Until all that was published to `queues` so far is committed; False if some was lost."""
+        """Wait until all publishes to `queues` so far are committed; False if some were lost."""
         return await self.transport.committed(queues)

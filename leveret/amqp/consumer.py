@@ -1,4 +1,4 @@
-"""A consumer of a channel: its credit, and how deliveries reach its connection."""
+"""A consumer of a channel: its credit, and how deliveries are written to its connection."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
 
-UNLIMITED = 1 << 32  # what a consumer without prefetch may take at a time
+UNLIMITED = 1 << 32  # capacity of a consumer without prefetch
 LACKS_SHARED = -1  # the capacity of a consumer that waits for what others may take, too
 
 
 class ChannelConsumer:
-    """What basic.consume makes: an identity on a channel with a prefetch limit of its own.
+    """A consumer started by basic.consume: its tag, queue and prefetch limit.
 
     `in_flight` counts its unsettled deliveries. A consumer without acknowledgements has no limit
     but the connection's ability to send.
@@ -41,7 +41,7 @@ class ChannelConsumer:
         added: AddedField | None = None,
         added_again: AddedField | None = None,
     ) -> None:
-        """`added` is put into the headers of what is delivered first, `added_again` afterwards."""
+        """`added` goes into the headers of first deliveries, `added_again` of redeliveries."""
         self.channel = channel
         self.queue = queue
         self.tag = tag
@@ -58,7 +58,7 @@ class ChannelConsumer:
         self.meter: ConsumeMeter | None = None  # where a rate limits what it is delivered
 
     def capacity(self, *, once_sent: bool = False) -> int:
-        """How many more deliveries its prefetch, its channel's and its connection's room allow.
+        """Return the number of deliveries that prefetch limits, rates and outbox still allow.
 
         0 where its own prefetch is used up; negative where the channel's prefetch, the room of the
         connection or a rate is, which other consumers share. `once_sent`: when the connection has
@@ -83,11 +83,11 @@ class ChannelConsumer:
         return limit if limit > 0 else LACKS_SHARED
 
     def credit(self) -> int:
-        """See QueueConsumer."""
+        """Return the deliveries it could take once the outbox is sent (see QueueConsumer)."""
         return max(self.capacity(once_sent=True), 0)
 
     def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
-        """Write deliveries into the connection's outbox until that is full."""
+        """Write deliveries into the connection's outbox until it is full."""
         channel = self.channel
         connection, slot = channel.connection, channel.slot
         tag = slot.delivery_tag + 1
@@ -118,7 +118,7 @@ class ChannelConsumer:
     def send_runs(
         self, batches: list[Batch], runs: list[tuple[int, int]], *, redelivered: bool
     ) -> int:
-        """As `send`, for several runs [(first, stop)] in order, which need not lie together."""
+        """Write deliveries of several runs [(first, stop)] in order, otherwise as `send`."""
         channel = self.channel
         connection, slot = channel.connection, channel.slot
         tag = slot.delivery_tag + 1
@@ -143,24 +143,24 @@ class ChannelConsumer:
         return reached
 
     def _lease(self, tag: int, count: int) -> None:
-        """Let deliveries from `tag` on come back by themselves, if that was asked for."""
+        """Start the visibility timeout of `count` deliveries from `tag` on, if one is set."""
         term_ms = self.visibility_timeout_ms or self.queue.settings.visibility_timeout_ms
         if term_ms is not None and count:
             self.channel.needed_leases().begin(self, tag, count, term_ms)
 
     def release(self, count: int) -> None:
-        """`count` of its deliveries were settled or returned: it can take as many more."""
+        """Return the credit of `count` deliveries that were settled or returned."""
         self.in_flight -= count
         self.channel.in_flight -= count
 
     def wake(self) -> None:
-        """Credit has come back: its queue may go on, if it is still served."""
+        """Wake its queue, so that it delivers to this consumer again."""
         self.queue.wake(self)
 
     def queue_gone(self) -> None:
-        """The queue was deleted: the client hears basic.cancel if it said that it understands."""
+        """End the consumer of a deleted queue; send basic.cancel if the client supports it."""
         if self.channel.consumers.get(self.tag) is not self:
-            return  # it was cancelled before it was told
+            return  # it was cancelled before
         del self.channel.consumers[self.tag]
         if self.meter is not None:
             self.meter.stop()
@@ -169,7 +169,7 @@ class ChannelConsumer:
 
 
 class Getter:
-    """Holds what basic.get handed out from one queue; it has no credit to give back."""
+    """Lease holder of what basic.get took from one queue; it has no prefetch."""
 
     arguments: Final[Arguments] = {}
     visibility_timeout_ms: Final = None
@@ -180,17 +180,17 @@ class Getter:
         self.counted_no_ack = channel.delivery_statistics(queue, GET_NO_ACK)
 
     def release(self, count: int) -> None:
-        """Gets are not counted against any prefetch."""
+        """Do nothing: basic.get is not counted against any prefetch."""
 
     def wake(self) -> None:
-        """Whoever gets asks again."""
+        """Do nothing: a client must send basic.get again."""
 
 
 def return_counts(queue: OpenQueue) -> AddedField | None:
-    """What tells the consumers of a quorum queue how often a message has come back.
+    """Return the header fields with delivery counts for consumers of a quorum queue, else None.
 
-    x-acquired-count says how often somebody had it, x-delivery-count how much of that counts
-    towards the delivery limit.
+    x-acquired-count is the number of deliveries so far, x-delivery-count the number of those that
+    count towards the delivery limit.
     """
     if not (isinstance(queue, Queue) and queue.settings.counts_deliveries):
         return None

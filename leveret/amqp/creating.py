@@ -1,8 +1,8 @@
-"""Queues that their first message creates, where the virtual host says so (`creates_queues`).
+"""Creation of queues by their first message, in virtual hosts with `creates_queues`.
 
 A message to the default exchange whose routing key names no queue creates a durable one of the
-virtual host's default type, if its user may configure a queue of that name. Who may not is answered
-as ever: the message is unroutable.
+virtual host's default type, if its user may configure a queue of that name. Without that permission
+the message is unroutable, as usual.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["KeptDefinitions", "missing_queue"]
 
 
 def missing_queue(channel: Channel, key: bytes) -> QueueLike | None:
-    """Create the queue that a routing key names; None where it is there, or cannot be.
+    """Create the queue that a routing key names; None if it exists or cannot be created.
 
-    Raises ChannelError 406 where there may be no more queues, and UnansweredError.
+    Raises ChannelError 406 where no further queue is allowed, and UnansweredError.
     """
     try:
         name = key.decode()
@@ -47,11 +47,11 @@ def missing_queue(channel: Channel, key: bytes) -> QueueLike | None:
 
 
 class KeptDefinitions:
-    """Commits once all definitions are on disk that there are now (see Committing)."""
+    """A commit of all definitions that exist now (see Committing)."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def await_commit(self, waiter: Waiter) -> None:
-        """See Committing."""
+        """Tell `waiter` when the definitions are on disk (see Committing)."""
         self._broker.await_definitions(waiter)

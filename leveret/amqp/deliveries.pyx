@@ -63,12 +63,13 @@ cdef inline uint8_t* frame_head(uint8_t* p, uint8_t frame_type, uint16_t channel
 
 
 cdef class Outbox:
-    """The bytes that one connection is to send; handed to the transport once a turn.
+    """Output of one connection, in bytes; handed to the transport once a turn.
 
-    They gather in a bytes object that is cut to size when it is taken, so that nothing is copied twice;
-    large bodies stand between such blocks as views of their batches. `size` counts all of it, `sent` the
-    messages that were ever written. `frame_size_max` is the largest payload of a frame, negotiated.
-    With `size_max` bytes it is full: that is one connection's share of a turn, and deliveries stop.
+    It gathers in a bytes object that is cut to size when it is taken, so that nothing is copied
+    twice; large bodies stand between such blocks as views of their batches. `size` counts all of
+    it, `sent` the messages that were ever written. `frame_size_max` is the largest payload of a
+    frame, negotiated. With `size_max` bytes it is full: that is one connection's share of a turn,
+    and deliveries stop.
 
     Where memory or a batch fails within a frame it `is_torn`: nobody could read what comes after that, so
     nothing is handed out any more, and the connection must end.
@@ -107,12 +108,12 @@ cdef class Outbox:
 
     @property
     def size(self):
-        """Bytes that wait to be taken."""
+        """Number of bytes that wait to be taken."""
         return self.earlier + self.filled
 
     @property
     def is_full(self):
-        """Whether it takes no more deliveries until it is taken."""
+        """Whether deliveries must stop until the output is taken."""
         return self.earlier + self.filled >= self.size_max
 
     cdef int reserve(self, size_t extra) except -1:
@@ -138,7 +139,7 @@ cdef class Outbox:
         return 0
 
     cdef void tear(self) noexcept:
-        """Something is missing. A block that could not be resized is gone, and its pointer NULL."""
+        """Mark the outbox as torn. A block that could not be resized is gone, its pointer NULL."""
         self.is_torn = True
         Py_XDECREF(self.block)
         self.block = NULL
@@ -147,12 +148,12 @@ cdef class Outbox:
         self.filled = 0
 
     cdef void tear_after(self, ChannelSlot slot, uint64_t given_out) noexcept:
-        """A run of deliveries failed, and nobody is told of the tags that were given out since."""
+        """Tear the outbox if a failed run has assigned delivery tags, which no caller learns of."""
         if slot.delivery_tag != given_out:
             self.tear()
 
     def write(self, const unsigned char[::1] data):
-        """Append ready-made bytes."""
+        """Append encoded bytes."""
         cdef size_t n = data.shape[0]
         if n:
             self.reserve(n)
@@ -160,7 +161,7 @@ cdef class Outbox:
             self.filled += n
 
     cdef bytes take_block(self):
-        """The block under construction, cut to what is in it; the next write begins a new one."""
+        """Return the current block, cut to its used size; the next write begins a new one."""
         cdef bytes taken
         if self.filled == 0:
             return b""
@@ -178,9 +179,9 @@ cdef class Outbox:
         return taken
 
     def take(self):
-        """Everything gathered, as a list of buffers to be sent in order; the outbox is empty then.
+        """Return all output as a list of buffers to be sent in order, and empty the outbox.
 
-        Nothing from an outbox that is torn.
+        The list is empty if the outbox is torn.
         """
         cdef list parts = self.parts
         cdef size_t size = self.earlier + self.filled
@@ -213,7 +214,7 @@ cdef class Outbox:
     cdef int header(
         self, uint16_t channel, RecordView* record, AddedField added, uint64_t offset
     ) except -1:
-        """Append a record's content header, with what is to be added to it; there is room for it."""
+        """Append a record's content header with the added fields; room must be reserved."""
         cdef uint32_t size = record.header_size
         cdef uint8_t* frame = self.data + self.filled
         cdef uint8_t* payload = frame + FRAME_HEADER_BYTES
@@ -264,7 +265,7 @@ cdef class Outbox:
         return 0
 
     cdef size_t copied_size(self, RecordView* record) noexcept:
-        """Room for the usual body in one go: one frame that is small enough to be copied."""
+        """Return the bytes to reserve for a body: its frame, if it is small enough to be copied."""
         if record.body_size >= REFERENCE_BYTES_MIN or record.body_size > self.frame_size_max:
             return FRAME_OVERHEAD
         return record.body_size + FRAME_OVERHEAD
@@ -304,7 +305,7 @@ cdef class Outbox:
         self, ChannelSlot slot, bytes consumer_tag, list batches, list runs, bint redelivered,
         AddedField added=None, DeliveryStatistics counted=None,
     ):
-        """As `deliver`, for the records of several runs [(first, stop)], in order."""
+        """Append basic.deliver for several runs [(first, stop)] of records, as `deliver` does."""
         cdef Py_ssize_t at = 0, i
         cdef uint64_t first, stop, reached = 0
         cdef uint64_t given_out = slot.delivery_tag
@@ -387,7 +388,7 @@ cdef class Outbox:
         self, ChannelSlot slot, Batch batch, uint64_t offset, bint redelivered, uint32_t message_count,
         AddedField added=None, DeliveryStatistics counted=None,
     ):
-        """Append basic.get-ok for one record, with the slot's next delivery tag; `added` as above."""
+        """Append basic.get-ok for one record, with the slot's next delivery tag."""
         cdef RecordView record
         cdef uint32_t method_size
         cdef uint8_t* o
@@ -419,7 +420,7 @@ cdef class Outbox:
             counted.handed_out(messages, stored, redelivered, since)
 
     def confirm(self, ChannelSlot slot, uint64_t tag, bint multiple, bint nack):
-        """Append basic.ack or basic.nack of the publisher's message `tag`, and of all before it."""
+        """Append basic.ack or basic.nack for the publish `tag` and, if `multiple`, earlier ones."""
         cdef uint8_t* o
         if not nack:
             slot.counters.add(_CONFIRM, tag - slot.confirmed)

@@ -1,4 +1,4 @@
-"""What management is told of a connection (leveret.core.clients)."""
+"""Facts about a connection and its channels for management (leveret.core.clients)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def describe(connection: Connection) -> ClientFacts:
-    """The facts of an open connection at this moment."""
+    """Return the facts of an open connection at this moment."""
     tuned = connection.tuned
     return ClientFacts(
         endpoints=connection.transport.endpoints,
@@ -29,13 +29,13 @@ def describe(connection: Connection) -> ClientFacts:
 
 
 def describe_channels(connection: Connection) -> list[ChannelFacts]:
-    """The facts of its open channels."""
+    """Return the facts of each open channel, by number."""
     channels = sorted(connection.channels.by_number.items())
     return [_describe_channel(channel) for _, channel in channels if channel.alive]
 
 
 def describe_flows(connection: Connection) -> list[ChannelFlows]:
-    """What went through its open channels."""
+    """Return the message counters of each open channel, by number."""
     channels = sorted(connection.channels.by_number.items())
     return [_describe_flows(channel) for _, channel in channels if channel.alive]
 
@@ -84,7 +84,7 @@ def _describe_consumer(consumer: ChannelConsumer) -> ConsumerFacts:
 
 
 def holder_of(connection: Connection, queue: object, offset: int) -> Holder | None:
-    """Which of its channels has a message of a queue."""
+    """Return the channel, delivery tag and consumer that hold a record of a queue, or None."""
     held = _Holders(queue)
     for number, channel in connection.channels.by_number.items():
         found = channel.unacked.holder_at(held, offset)
@@ -96,7 +96,7 @@ def holder_of(connection: Connection, queue: object, offset: int) -> Holder | No
 
 
 class _Holders:
-    """Whoever takes messages from one queue, those who are gone included."""
+    """Container of all holders of one queue's messages, ended consumers included."""
 
     def __init__(self, queue: object) -> None:
         self._queue = queue

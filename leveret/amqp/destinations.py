@@ -1,6 +1,6 @@
-"""Where one message goes that left the reader's fast path: to queues, to a reply, or back.
+"""Destinations of one message that left the fast path: queues, direct replies, or its publisher.
 
-The channel that it came on asks, once it has checked what its user may do.
+Called by the message's channel once it has checked what its user may do.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 class Destinations(NamedTuple):
-    """The builders of queues, and the addresses of those who await a direct reply.
+    """Batch builders of queues, and addresses of direct replies.
 
-    Whoever awaited a reply may be gone; the message counts as routed all the same.
+    A reply's address may be gone; the message counts as routed all the same.
     """
 
     builders: Sequence[BatchBuilder]
@@ -41,7 +41,7 @@ class Destinations(NamedTuple):
 
 
 def find_destinations(vhost: Vhost, publish: Publish) -> Destinations:
-    """Each queue and each reply once.
+    """Return the destinations of a message, each queue and each reply once.
 
     Raises ChannelError 404, 406 where the message has very many keys, ConnectionClosingError 501.
     """
@@ -61,14 +61,14 @@ def find_destinations(vhost: Vhost, publish: Publish) -> Destinations:
 
 
 def stored_form(publish: Publish) -> tuple[int, bytes]:
-    """Flags and content header of the record that a message becomes."""
+    """Return flags and content header of the record that a message is stored as."""
     if publish.blind_header is None:
         return publish.flags, publish.header
     return publish.flags | RecordFlag.BLIND_COPIED, publish.blind_header
 
 
 def submit(channel: Channel, publish: Publish) -> PublishContext:
-    """One message on its way in, as the broker's features see it."""
+    """Return a message as the publish steps of the broker's features take it."""
     message = ReceivedMessage(publish)
     message.flags, message.header = stored_form(publish)
     return PublishContext(
@@ -84,7 +84,7 @@ def submit(channel: Channel, publish: Publish) -> PublishContext:
 
 
 def send_back(connection: Connection, number: int, publish: Publish | Message) -> None:
-    """Return a mandatory message that nobody takes to its publisher (basic.return)."""
+    """Return an unroutable mandatory message to its publisher (basic.return)."""
     header = (
         open_header(publish.header) if publish.flags & RecordFlag.BLIND_COPIED else publish.header
     )

@@ -1,10 +1,10 @@
-"""Direct reply-to: answers go straight to the channel of whoever asked, through no queue.
+"""Direct reply-to: answers go straight to the requester's channel, through no queue.
 
 A channel that consumes from `amq.rabbitmq.reply-to` gets an address of its own. The reader puts it
 into the reply-to of each message that the channel publishes with a reply-to of that name; what
 others publish to the address over the default exchange is delivered to the channel at once. The
 address is `amq.rabbitmq.reply-to.NODE.SECRET`: the node tells a cluster where the channel is, and
-whoever knows the secret may answer. An answer that comes when nobody waits any more is dropped.
+knowledge of the secret permits to answer. An answer for which no channel waits is dropped.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ ANSWERS_BYTES_MAX = 64 * 1024 * 1024
 
 
 def is_reply_address(key: bytes) -> bool:
-    """Whether a routing key of the default exchange is the address of a channel's replies."""
+    """Whether a routing key of the default exchange is a direct-reply address."""
     return key.startswith(ADDRESS_PREFIX_BYTES)
 
 
 def is_volatile(queue_name: str) -> bool:
-    """Whether a queue's name is one that stands for a channel's replies."""
+    """Whether a queue name is the pseudo-queue of direct replies or one of their addresses."""
     return queue_name == REPLY_NAME or queue_name.startswith(ADDRESS_PREFIX)
 
 
 def new_address(node_name: str, secret: str) -> bytes:
-    """The address of a channel of this node. `secret` cannot be guessed."""
+    """Return a direct-reply address for a channel of this node. `secret` must be unguessable."""
     node = blake2b(node_name.encode(), digest_size=NODE_DIGEST_BYTES).hexdigest()
     return f"{ADDRESS_PREFIX}{node}.{secret}".encode()
 
 
 class ReplyConsumer:
-    """A channel's consumer of direct replies."""
+    """Consumer of direct replies on a channel."""
 
     def __init__(self, channel: Channel, tag: str, address: bytes) -> None:
         self.tag = tag
@@ -68,14 +68,14 @@ class ReplyConsumer:
 
 
 def answer(broker: Broker, address: bytes, publish: Publish) -> None:
-    """Deliver an answer to whoever waits at `address`, if anybody does."""
+    """Deliver an answer to the channel at `address`, if it still exists."""
     consumer = broker.reply_consumers.get(address)
     if consumer is not None:
         consumer.deliver(publish)
 
 
 def consume(channel: Channel, method: commands.Basic.Consume) -> None:
-    """Start a channel's consumer of direct replies: one at a time, without acknowledgements."""
+    """Start a channel's consumer of direct replies: at most one, without acknowledgements."""
     tag = method.consumer_tag or channel.broker.random_name("amq.ctag-")
     channel.check_new_tag(tag)
     if not method.no_ack:
@@ -92,23 +92,23 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
 
 
 def cancel(channel: Channel) -> None:
-    """Stop it; nobody can answer any more."""
+    """Cancel a channel's consumer of direct replies; its address becomes invalid."""
     if channel.reply_consumer is not None:
         del channel.broker.reply_consumers[channel.reply_consumer.address]
         channel.reply_consumer = channel.slot.reply_address = None
 
 
 def is_awaited(channel: Channel, queue_name: str) -> bool:
-    """Whether somebody waits for answers at what a client takes for a queue."""
+    """Whether a direct-reply name has a consumer that waits for answers."""
     return queue_name == REPLY_NAME or queue_name.encode() in channel.broker.reply_consumers
 
 
 def check_bindable(queue_name: str) -> None:
-    """Refuse (403) to bind or unbind what is no queue."""
+    """Raise ChannelError 403 if `name` is a direct-reply name, which cannot be bound or unbound."""
     if is_volatile(queue_name):
         raise ChannelError(403, "cannot bind or unbind to a volatile (direct reply-to) queue")
 
 
 def refuse_get(described: str) -> ConnectionClosingError:
-    """Make the 540 of a basic.get from what is no queue."""
+    """Build the 540 of a basic.get from a direct-reply name."""
     return ConnectionClosingError(540, f"basic.get not supported by volatile {described}")

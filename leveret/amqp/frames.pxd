@@ -89,7 +89,7 @@ cdef class FrameReader:
     cdef readonly bint lost
     cdef readonly uint64_t unfinished_bytes_max
     cdef readonly uint64_t unfinished   # bytes that are kept of messages whose rest has not come
-    cdef public uint64_t noted          # of them, when somebody last took notice
+    cdef public uint64_t noted          # `unfinished` when it was reported last
 
     cdef list dirty
     cdef list filled
@@ -107,8 +107,8 @@ cdef class FrameReader:
     cdef readonly bint stopped          # whether it has, before a basic.publish
     cdef uint64_t work                  # done since it last returned, in units of WORK_MAX
     cdef readonly bint paused           # whether that was much, and more is unread
-    cdef readonly Py_ssize_t settle_runs    # gathered since somebody took what is dirty
-    cdef public set packed              # the builders packed into, where somebody asks, else None
+    cdef readonly Py_ssize_t settle_runs    # gathered since `take_dirty`
+    cdef public set packed              # the builders packed into, if rates need them, else None
 
     cdef bytes rest(self)
     cdef int look_at(self, data) except -1

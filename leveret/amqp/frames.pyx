@@ -63,27 +63,27 @@ cdef enum:
     BASIC_NACK = 120
     CHANNEL_CLOSE = 40
     CHANNEL_CLOSE_OK = 41
-    # What `next` does before somebody looks at the clock, in packed records: a third of a millisecond. A
-    # busy publisher's buffer of small messages is less. What Python is asked for weighs more: a route that
-    # is not remembered as much as all the rest, a run of settlements as much as so many of them.
+    # Work of `next` between two looks at the clock, in packed records: a third of a ms. A busy
+    # publisher's buffer of small messages is less. Calls of Python weigh more (WORK_ROUTE and
+    # WORK_SETTLE): an uncached route as much as all the rest.
     WORK_MAX = 4096
     WORK_ROUTE = WORK_MAX
     WORK_SETTLE = WORK_MAX // 32
     WORK_COPIED_BYTES = 4096        # as much as a record
     # A message of which the copies take more leaves as an event, and is packed in portions: some 2 ms.
     _COPIED_BYTES_MAX = 4 * 1024 * 1024
-    # What is kept of one message besides its body: its address and its content header.
+    # Size of one unfinished message besides its body: its address and its content header.
     UNFINISHED_OVERHEAD_BYTES = 4 * 1024 * 1024
 
 cdef uint64_t rounds = 0    # numbers for the rounds of all slots (ChannelSlot.round)
 
-# What a channel's next frame must be.
+# The next frame that a channel must receive.
 cdef enum:
     EXPECT_METHOD = 0
     EXPECT_HEADER = 1
     EXPECT_BODY = 2
 
-# What a settle run asks for; the values of the tuples that `take_settles` returns.
+# Kind of a settle run; the values of the tuples that `take_settles` returns.
 cdef enum:
     NOTHING = -1
     _SETTLE = 0
@@ -105,7 +105,7 @@ cdef const char* REPLY_NAME = b"amq.rabbitmq.reply-to"
 cdef enum:
     REPLY_NAME_BYTES = 21
     LOOKED_INTO = HAS_HEADERS | HAS_REPLY_TO | HAS_USER_ID | HAS_EXPIRATION
-    # What must be done before a message is routed, or checked before it is stored.
+    # Flags of messages that need work before routing, or a check before they are stored.
     LEAVES = SELECTS_KEYS | WANTS_DELAY | WANTS_ORDER | WANTS_PREPARE | HAS_RETRY
 
 # What a `multiple` acknowledgement of tag 0 means: everything outstanding.
@@ -132,7 +132,7 @@ cdef inline uint64_t be64(const uint8_t* p) noexcept nogil:
 
 
 cdef str erlang_binary(const uint8_t* p, size_t size):
-    """A binary as RabbitMQ's error texts print it: <<"text">> where printable, else <<1,2,3>>."""
+    """Format a binary as RabbitMQ's errors do: <<"text">> where printable, else <<1,2,3>>."""
     cdef size_t i
     cdef bint printable = size > 0
     for i in range(size):
@@ -157,7 +157,7 @@ cdef object cannot_decode(const uint8_t* payload, size_t size):
 
 
 cdef object publish_error(int code, str explanation):
-    """What is wrong with a content is told as the error of the basic.publish before it."""
+    """Build a connection error that names basic.publish as the method of a faulty content."""
     error = ConnectionClosingError(code, explanation)
     error.method_ids = CLASS_BASIC, BASIC_PUBLISH
     return error
@@ -173,7 +173,7 @@ cdef inline bint is_frame(int frame_type, uint32_t size) noexcept nogil:
 
 
 cdef class Buffer:
-    """Bytes that grow."""
+    """Growable byte buffer."""
 
     def __cinit__(self):
         self.data = NULL
@@ -199,7 +199,7 @@ cdef class Buffer:
         return 0
 
     cdef void clear(self) noexcept:
-        """Forget the bytes; a large block is given back, so that idle connections stay small."""
+        """Empty the buffer; free a large block, so that idle connections stay small."""
         self.size = 0
         if self.capacity > 4096:
             free(self.data)
@@ -217,17 +217,17 @@ cdef class Publish:
 
 
 cdef class PublishStatistics(Counters):
-    """What one channel has published to one exchange, and where that leads."""
+    """Counters of what one channel has published to one exchange, and the exchange's routes."""
 
 
 cdef class ChannelSlot:
     """The hot state of one open channel, shared by the reader and the channel machine.
 
-    `channel.route_cache(exchange: bytes) -> RouteCache | None` is asked once per exchange, and again
-    after None, with which the message leaves as an event; it raises what a
-    publish to that exchange deserves. `one_by_one` sends every publish out as a Publish event,
-    `escalates_unrouted` those that no queue is for, mandatory or not.
-    `publish_statistics_by_exchange` says what was published to which exchange; of those that are gone some may be forgotten.
+    `channel.route_cache(exchange: bytes) -> RouteCache | None` is called once per exchange, and
+    again after None, with which the message leaves as an event; it raises the error that a publish
+    to that exchange deserves. `one_by_one` sends every publish out as a Publish event,
+    `escalates_unrouted` unroutable ones, mandatory or not. `publish_statistics_by_exchange` has the counters by exchange;
+    those of deleted exchanges may be dropped.
     """
 
     def __init__(self, uint16_t number, channel):
@@ -255,14 +255,14 @@ cdef class ChannelSlot:
         return 0
 
     def take_touched(self):
-        """The builders that this channel's confirmed publishes went to since the last call."""
+        """Return the builders that this channel's confirmed publishes went to since last asked."""
         cdef set touched = self.touched
         self.begin_round()
         self.dirty = False
         return touched
 
     cdef int settle(self, int kind, uint64_t tag, bint multiple) except -1:
-        """Join one ack, nack or reject to the run it continues."""
+        """Add one ack, nack or reject to the current run, or start a new run."""
         if multiple:
             if tag == 0:
                 tag = _ALL_TAGS
@@ -289,7 +289,7 @@ cdef class ChannelSlot:
         return 0
 
     def take_settles(self):
-        """[(kind, first tag, last tag, multiple)] in the order they came.
+        """Return settlements [(kind, first tag, last tag, multiple)] in the order they came.
 
         The kind is SETTLE, RETURN or DISCARD; the latter two with the bit REJECT if basic.reject asked
         for it. A `multiple` run means every outstanding tag up to the last; in others each tag must be
@@ -306,7 +306,7 @@ cdef class ChannelSlot:
         return settles
 
     cdef bint is_settling_surely(self) noexcept:
-        """Whether every tag that waits to be settled is outstanding for sure, without asking.
+        """Return whether every tag that waits to be settled is certainly outstanding.
 
         It is where acknowledgements only go forward: behind all that were settled before, and not
         behind the last delivery.
@@ -320,7 +320,7 @@ cdef class ChannelSlot:
         return self.run_last > self.settled_tag if self.run_multiple else self.run_first > self.settled_tag
 
     def forget_routes(self):
-        """Drop what was remembered of exchanges: one was deleted or a permission changed."""
+        """Drop the cached routes: an exchange was deleted or a permission changed."""
         cdef PublishStatistics publish_statistics
         for publish_statistics in self.publish_statistics_by_exchange.values():
             publish_statistics.cache = None
@@ -331,7 +331,7 @@ cdef class ChannelSlot:
         self.route = None
 
     cdef PublishStatistics statistics_of(self, bytes exchange, RouteCache cache):
-        """Note where publishes to an exchange lead from now on."""
+        """Set the routes of publishes to an exchange. Returns its counters."""
         cdef PublishStatistics publish_statistics = self.publish_statistics_by_exchange.get(exchange)
         if publish_statistics is None:
             if len(self.publish_statistics_by_exchange) >= PUBLISH_STATISTICS_MAX:
@@ -345,24 +345,24 @@ cdef class ChannelSlot:
         self.content.clear()
 
     def end(self):
-        """The channel is dead: what still comes on its number is ignored until that is free."""
+        """Ignore further frames on the number of a closed channel until it is free."""
         self.closing = True
         self.channel = None     # they refer to each other, and nothing is to wait for the collector
 
 
 cdef class FrameReader:
-    """Takes what a socket brought and works through it frame by frame.
+    """Parses what a socket brought, frame by frame.
 
-    Use: `receive(bytes)`, then `next()` until it returns None. To stop in between (an event must wait
-    for the disk), call `stash()`: the bytes that were not read yet are copied and `next()` goes on with
-    them later. After each pause or event, `take_dirty()` names the channels that have settles or confirmed
-    publishes to collect, `take_filled()` the builders that got their first record, or their first since
-    they were parked.
+    Use: `receive(bytes)`, then `next()` until it returns None. To stop in between (an event must
+    wait for the disk), call `stash()`: the bytes that were not read yet are copied and `next()`
+    goes on with them later. After each pause or event, `take_dirty()` names the channels that have
+    settles or confirmed publishes to collect, `take_filled()` the builders that got their first
+    record, or their first since they were parked.
 
-    After `allowance` messages it stops before the next basic.publish, as if the bytes had ended:
-    `stopped` says so. With a larger allowance `next()` goes on. It stops as well after much work, and
-    `paused` says so: collect the `settle_runs`, if any, see whether there is time for more, and call `next()`
-    again.
+    After `allowance` messages it stops before the next basic.publish, as if the bytes had ended,
+    and sets `stopped`. With a larger allowance `next()` goes on. It stops as well after much work,
+    and sets `paused`: collect the `settle_runs`, if any, see whether there is time for more, and
+    call `next()` again.
     """
 
     def __init__(self, uint32_t frame_max, uint64_t message_size_max, uint64_t unfinished_bytes_max=0):
@@ -385,28 +385,28 @@ cdef class FrameReader:
         self.user = None if user is None else user.encode()
 
     def set_frame_max(self, uint32_t frame_max):
-        """Negotiated size of a whole frame in bytes; 0 means no limit of the peers'."""
+        """Set the negotiated size of a whole frame in bytes; 0 means no limit."""
         self.frame_size_max = frame_max - FRAME_OVERHEAD if frame_max else FRAME_SIZE_UNLIMITED
 
     def open_channel(self, uint16_t number, channel):
-        """Begin to treat `number` as open. Returns its slot."""
+        """Register channel `number` as open. Returns its slot."""
         cdef ChannelSlot slot = ChannelSlot(number, channel)
         self.slots[number] = slot
         self.latest = slot
         return slot
 
     def close_channel(self, uint16_t number):
-        """Frames on `number` are strays from now on."""
+        """Unregister channel `number`: later frames on it belong to no channel."""
         self.drop_content(self.slots.pop(number))
         self.latest = None
 
     def drop_content(self, ChannelSlot slot not None):
-        """Forget what has come of a message: the rest is not waited for."""
+        """Drop an unfinished message; the rest of it is not waited for."""
         self.unfinished -= slot.content.size
         slot.forget_content()
 
     def forget_routes(self):
-        """See ChannelSlot.forget_routes; for every channel."""
+        """Drop the cached routes of every channel."""
         for slot in self.slots.values():
             slot.forget_routes()
 
@@ -435,27 +435,27 @@ cdef class FrameReader:
 
     @property
     def unread(self):
-        """Bytes received and not looked at yet."""
+        """Number of bytes received and not parsed yet."""
         return self.size - self.position
 
     @property
     def leaves(self):
-        """Whether bytes are unread, or unfinished messages have grown or shrunk since they were `noted`."""
+        """Whether bytes are unread, or unfinished messages have another size than `noted`."""
         return self.position < self.size or self.unfinished != self.noted
 
     cdef int look_at(self, data) except -1:
-        """Read from `data` from now on. Without a typed memoryview, which costs more than a frame."""
+        """Read from `data` from now on; no typed memoryview, which costs more than a frame."""
         cdef Py_buffer view
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         self.data = <const uint8_t*>view.buf
         self.size = view.len
         self.position = 0
-        self.owner = data       # which keeps the bytes; who owns them does not change them either
+        self.owner = data       # keeps the bytes alive; its owner does not change them
         PyBuffer_Release(&view)
         return 0
 
     def take_dirty(self):
-        """The channels with something to collect, each once."""
+        """Return the channels with settlements or publishes to collect, each once."""
         cdef list dirty = self.dirty
         cdef ChannelSlot slot
         self.settle_runs = 0
@@ -465,7 +465,7 @@ cdef class FrameReader:
         return [slot.channel for slot in dirty if slot.channel is not None]
 
     def take_filled(self):
-        """The builders that this connection was the first to pack into, since they were empty or parked."""
+        """Return the builders this connection packed into first since they were empty or parked."""
         cdef list filled = self.filled
         if filled:
             self.filled = []
@@ -515,7 +515,7 @@ cdef class FrameReader:
                 return None
 
     cdef object keep_rest(self):
-        """The rest is a part of a frame: keep it until the other part comes."""
+        """Keep the first part of a frame until the rest comes."""
         self.carry.extend(self.data + self.position, self.size - self.position)
         self.position = self.size
         return None
@@ -544,7 +544,7 @@ cdef class FrameReader:
         return event
 
     cdef size_t frame_length(self, const uint8_t* p) except 0:
-        """Length of the whole frame whose first seven bytes stand at `p`; checked before it has come."""
+        """Return the length of the frame whose first seven bytes are at `p`, once checked."""
         cdef uint32_t size = be32(p + 3)
         if size > <uint64_t>self.frame_size_max + FRAME_SIZE_FUDGE:
             # Where the next frame begins cannot be known any more.
@@ -555,7 +555,7 @@ cdef class FrameReader:
         return <size_t>size + FRAME_OVERHEAD
 
     cdef ChannelSlot slot_of(self, uint16_t number):
-        """The open channel of this number, most often that of the frame before; None where none is."""
+        """Return the open channel of this number, most often that of the frame before, or None."""
         cdef ChannelSlot slot = self.latest
         if slot is None or slot.number != number:
             slot = self.slots.get(number)
@@ -570,7 +570,7 @@ cdef class FrameReader:
         return 0
 
     cdef object frame(self, const uint8_t* p, size_t available):
-        """Handle the whole frame at `p`; `used` says how many bytes it and its content took."""
+        """Handle the whole frame at `p`; set `used` to the bytes of it and of its content."""
         cdef int frame_type = p[0]
         cdef uint16_t number = be16(p + 1)
         cdef uint32_t size = be32(p + 3)
@@ -627,7 +627,11 @@ cdef class FrameReader:
         return number, (<const char*>p + 7)[:size]
 
     cdef int settle(self, ChannelSlot slot, uint16_t method, const uint8_t* p, uint32_t size) except -1:
-        """basic.ack: tag, bit multiple; basic.nack: tag, bits multiple, requeue; basic.reject: tag, bit requeue."""
+        """Handle basic.ack, basic.nack or basic.reject.
+
+        ack: u64 tag, bit multiple; nack: u64 tag, bits multiple, requeue; reject: u64 tag, bit
+        requeue.
+        """
         cdef uint64_t tag
         cdef uint8_t bits
         cdef Py_ssize_t before = len(slot.settles)
@@ -718,7 +722,7 @@ cdef class FrameReader:
         return None
 
     cdef object header(self, ChannelSlot slot, const uint8_t* p, uint32_t size):
-        """A content header frame that came apart from its method."""
+        """Handle a content header frame that came apart from its method."""
         if slot.expecting == EXPECT_METHOD:
             raise ConnectionClosingError(505, "expected method frame, got non method frame instead")
         if slot.expecting == EXPECT_BODY:
@@ -750,7 +754,7 @@ cdef class FrameReader:
         return None
 
     cdef object body(self, ChannelSlot slot, const uint8_t* p, uint32_t size):
-        """A content body frame that came apart from its method, or one of several."""
+        """Handle a content body frame that came apart from its method, or one of several."""
         cdef uint64_t received
         if slot.expecting == EXPECT_METHOD:
             raise ConnectionClosingError(505, "expected method frame, got non method frame instead")
@@ -767,7 +771,7 @@ cdef class FrameReader:
         return None
 
     cdef int gather(self, ChannelSlot slot, const uint8_t* p, uint32_t size) except -1:
-        """Keep a piece of a message, unless too much is kept already on all channels together."""
+        """Keep a part of a message. Raises 506 beyond the limit for all channels together."""
         slot.content.extend(p, size)
         self.unfinished += size
         if self.unfinished > self.unfinished_bytes_max:
@@ -777,7 +781,7 @@ cdef class FrameReader:
         return 0
 
     cdef object _gathered(self, ChannelSlot slot):
-        """The last piece of a message has come."""
+        """Handle a message whose last part has come."""
         cdef Buffer content = slot.content
         cdef const uint8_t* header = content.data + slot.address_size
         self.unfinished -= content.size
@@ -792,7 +796,7 @@ cdef class FrameReader:
         self, ChannelSlot slot, bint mandatory, const uint8_t* address, uint32_t address_size,
         const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
     ):
-        """One whole message: into its builders, or out as an event. Raises ChannelError."""
+        """Pack a whole message into its builders, or return it as an event. Raises ChannelError."""
         cdef Properties properties
         cdef int flags = read_properties(header, header_size, &properties)
         cdef uint64_t tag_mask = 0
@@ -842,13 +846,13 @@ cdef class FrameReader:
         return None
 
     cdef void begin_run(self, ChannelSlot slot) noexcept:
-        """A message was published, by another channel than before or to another exchange."""
+        """Begin to count a run of publishes of one channel to one exchange."""
         self.end_run()
         self.publishing = slot
         self.uncounted_after = slot.published - 1
 
     cdef void end_run(self) noexcept:
-        """Count what was published in a row."""
+        """Count the publishes of the current run."""
         cdef ChannelSlot slot = self.publishing
         cdef RouteCache cache
         cdef uint64_t count
@@ -882,20 +886,20 @@ cdef class FrameReader:
                 publish_statistics.cache.counters.add(counter, count)
 
     def routed_singly(self, ChannelSlot slot, bytes exchange, uint64_t queues):
-        """Count where a Publish event's message went."""
+        """Count the queues that a Publish event's message was routed to."""
         cdef PublishStatistics publish_statistics = slot.publish_statistics_by_exchange.get(exchange)
         self.vhost.add(_PUBLISH_OUT, queues)
         if publish_statistics is not None and publish_statistics.cache is not None:
             publish_statistics.cache.counters.add(_PUBLISH_OUT, queues)
 
     def unroutable(self, ChannelSlot slot, bytes exchange, bint returned):
-        """Count a Publish event's message that went nowhere, or back."""
+        """Count a Publish event's message as unroutable: returned or dropped."""
         self.count_unroutable(
             slot, slot.publish_statistics_by_exchange.get(exchange), _RETURN_UNROUTABLE if returned else _DROP_UNROUTABLE, 1
         )
 
     cdef int check(self, ChannelSlot slot, int flags, Properties* properties) except -1:
-        """What the properties say must be true and possible. Raises ChannelError 406."""
+        """Check properties whose values must be true or valid. Raises ChannelError 406."""
         if flags & HAS_REPLY_TO and slot.reply_address is None and is_reply_name(&properties.reply_to):
             raise ChannelError(406, "fast reply consumer does not exist")
         if flags & HAS_USER_ID:
@@ -905,7 +909,7 @@ cdef class FrameReader:
         return 0
 
     cdef int check_user_id(self, Piece user_id) except -1:
-        """Who is named as a message's author must be who is logged in."""
+        """Raise ChannelError 406 if the user-id names another user than the connection's."""
         cdef bytes user = self.user
         if user is None or (len(user) == user_id.size and not memcmp(<const char*>user, user_id.data, user_id.size)):
             return 0
@@ -915,7 +919,7 @@ cdef class FrameReader:
         )
 
     cdef Route route(self, ChannelSlot slot, const uint8_t* address):
-        """The route of an address; None where the whole message must be seen to route it."""
+        """Return the route of an address; None where only the whole message determines it."""
         cdef const uint8_t* key = address + 1 + address[0]
         cdef RouteCache cache = slot.cache
         cdef PublishStatistics publish_statistics
@@ -979,7 +983,7 @@ cdef class FrameReader:
         return 0
 
     def deposit(self, ChannelSlot slot, builders, Publish publish):
-        """Pack a Publish event's message after all, into the builders that were found for it."""
+        """Pack a Publish event's message into the builders that were found for it."""
         cdef bytes address = (
             bytes((len(publish.exchange),)) + publish.exchange
             + bytes((len(publish.routing_key),)) + publish.routing_key
@@ -1016,7 +1020,7 @@ cdef Publish _as_publish(
 
 
 cdef int check_expiration(Piece expiration) except -1:
-    """An expiration is a number of milliseconds: up to nine digits are one, others are looked at."""
+    """Check that an expiration is a number of ms: up to nine digits here, else by the full rule."""
     cdef uint32_t i
     cdef bytes text
     cdef bint plain = 0 < expiration.size < 10
@@ -1033,7 +1037,7 @@ cdef int check_expiration(Piece expiration) except -1:
 
 
 cdef int feature_flags_of(Piece* headers) noexcept nogil:
-    """The RecordFlags of the headers that ask something of the broker."""
+    """Return the RecordFlags of the headers that ask for a feature."""
     cdef const uint8_t* field = headers.data
     cdef const uint8_t* stop = field + headers.size
     cdef const uint8_t* end
@@ -1041,7 +1045,7 @@ cdef int feature_flags_of(Piece* headers) noexcept nogil:
     while field < stop:
         end = field_end(field, stop)
         if end == NULL:
-            return asked    # what else is in there nobody can tell
+            return asked    # the rest cannot be parsed
         if field[0] > 5:
             if field[1] == c"x" and field[2] == c"-":
                 asked |= feature_flag(field)
@@ -1052,7 +1056,7 @@ cdef int feature_flags_of(Piece* headers) noexcept nogil:
 
 
 cdef int feature_flag(const uint8_t* field) noexcept nogil:
-    """What a header asks for whose name begins with `x-`; nothing in most cases."""
+    """Return the RecordFlag of a header whose name begins with `x-`; 0 in most cases."""
     cdef uint8_t size = field[0]
     if size == 6:
         if field_is(field, b"x-tags", 6):
@@ -1087,12 +1091,12 @@ cdef int feature_flag(const uint8_t* field) noexcept nogil:
 
 
 cdef inline bint is_reply_name(Piece* reply_to) noexcept nogil:
-    """Whether a reply-to asks for the address of the channel's own direct replies."""
+    """Whether reply-to is the pseudo-queue of the channel's own direct replies."""
     return reply_to.size == REPLY_NAME_BYTES and memcmp(reply_to.data, REPLY_NAME, REPLY_NAME_BYTES) == 0
 
 
 cdef inline bint is_reply_address(const uint8_t* key) noexcept nogil:
-    """Whether a routing key, its length first, is the address of somebody's direct replies."""
+    """Whether a routing key, its length first, is a direct-reply address."""
     return (
         key[0] > REPLY_NAME_BYTES + 1
         and key[1 + REPLY_NAME_BYTES] == c"."

@@ -1,4 +1,4 @@
-"""What a connection says and checks before it is open: a table of states, and nothing of sockets.
+"""The handshake as a table of states, without sockets: its methods and their checks.
 
 HEADER --protocol header--> START --start-ok--> TUNE --tune-ok--> OPEN --open--> RUNNING
 """
@@ -39,9 +39,9 @@ CAPABILITIES = (
 
 
 class State(Enum):
-    """Where a connection stands, in the words of the reply texts.
+    """State of a connection, in the words of the reply texts.
 
-    The methods that the states of the handshake accept stand in EXPECTED.
+    EXPECTED lists the methods that the states of the handshake accept.
     """
 
     HEADER = "handshake"
@@ -65,7 +65,7 @@ EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What was negotiated; 0 means no limit, for heartbeats none."""
+    """Values negotiated by tune and tune-ok; 0 means no limit, for heartbeats none."""
 
     channel_max: int
     frame_max: int
@@ -78,7 +78,7 @@ def start(
     mechanisms: Iterable[str],
     cluster_name: str | None = None,
 ) -> commands.Connection.Start:
-    """connection.start with the server's properties."""
+    """Return connection.start with the server's properties."""
     return commands.Connection.Start(
         server_properties={
             "capabilities": dict.fromkeys(CAPABILITIES, True),
@@ -96,14 +96,14 @@ def start(
 
 
 def tune(settings: HandshakeSettings) -> commands.Connection.Tune:
-    """connection.tune with what we would like."""
+    """Return connection.tune with the server's limits."""
     return commands.Connection.Tune(
         settings.channel_max, settings.frame_max, settings.heartbeat_seconds
     )
 
 
 def negotiate(settings: HandshakeSettings, answer: commands.Connection.TuneOk) -> Tuned:
-    """What the client has chosen. Raises ConnectionClosingError 530 outside the offer."""
+    """Return the limits chosen in tune-ok. Raises ConnectionClosingError 530 outside the offer."""
     _check("frame_max", answer.frame_max, FRAME_MAX_MIN, settings.frame_max)
     _check("channel_max", answer.channel_max, 1, settings.channel_max)
     return Tuned(answer.channel_max, answer.frame_max, answer.heartbeat)
@@ -126,7 +126,7 @@ def _check(field: str, value: int, minimum: int, maximum: int) -> None:
 
 
 def client_capabilities(properties: dict[str, Any] | None) -> frozenset[str]:
-    """The capabilities that the client has set to true."""
+    """Return the capabilities that the client has set to true."""
     capabilities = (properties or {}).get("capabilities")
     if not isinstance(capabilities, dict):
         return frozenset()

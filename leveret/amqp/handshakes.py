@@ -1,11 +1,10 @@
-"""Who may shake hands now, who waits for that, and for how long strangers are worked for.
+"""Admission of connections to the handshake: limits per address and in all, and waiting lines.
 
-Anybody can open a socket, and until the login it is a stranger's. So only so many handshakes are
-under way, of each address and in all; whoever comes on top of them waits in its address's line
-until it hangs up, and the lines are served by turns: a fleet that reconnects from behind one
-balancer gets in one after the other, and keeps nobody out who comes from elsewhere. What the
-strangers under way have sent is worked through in the order in which it came, for one connection's
-share of each turn.
+Until the login a socket's peer is unknown, here called a stranger. So the number of handshakes in
+progress is limited, per address and in all; those beyond wait in their address's line until they
+hang up, and the lines are served in turn: a fleet that reconnects from behind one balancer gets in
+one after the other, and keeps out no client from elsewhere. Input of strangers is processed in the
+order in which it came, for one connection's share of each turn.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ __all__ = ["Handshakes", "Stranger"]
 
 
 class Stranger(Protocol):
-    """A socket whose peer has not opened its connection yet."""
+    """Socket whose peer has not opened its AMQP connection yet."""
 
     def admit(self) -> None:
-        """Its turn has come: what it sends is worked through."""
+        """Begin the handshake: process what the peer sends."""
         ...
 
     def turn_away(self) -> None:
-        """There is no room to wait: it is closed."""
+        """Close the socket, because no place to wait is left."""
         ...
 
     def serve(self) -> None:
-        """Work through what it has sent."""
+        """Process what the peer has sent."""
         ...
 
 
@@ -41,7 +40,7 @@ class Handshakes:
     """The strangers of one listener.
 
     `schedule(callback)` calls back in the next turn; `monotonic_ns` is a clock, `turn_ns` the share
-    of a turn. `no_room(address)` is told of each that is closed because too many wait.
+    of a turn. `no_room(address)` is called for each that is closed because too many wait.
     """
 
     def __init__(
@@ -61,25 +60,25 @@ class Handshakes:
         self._no_room = no_room
         self._under_way: dict[Stranger, str] = {}  # by address
         self._counts: Counter[str] = Counter()  # of these, by address
-        self._lines: dict[str, OrderedDict[Stranger, None]] = {}  # who waits; none is empty
+        self._lines: dict[str, OrderedDict[Stranger, None]] = {}  # waiting ones; never empty
         self._next: OrderedDict[str, None] = OrderedDict()  # addresses whose first one may come
         self._waiting: dict[Stranger, str] = {}
         self._heard: deque[Stranger] = deque()  # those that have sent something
         self._scheduled = False
 
     def __len__(self) -> int:
-        """Count those under way."""
+        """Number of handshakes under way."""
         return len(self._under_way)
 
     @property
     def waiting_count(self) -> int:
-        """How many wait for their turn."""
+        """Number of strangers that wait for admission."""
         return len(self._waiting)
 
-    # -- who comes in
+    # -- admission
 
     def begin(self, stranger: Stranger, address: str) -> None:
-        """Admit a stranger now or later, unless there is no room even to wait."""
+        """Admit a stranger, make it wait, or turn it away if too many wait."""
         if self._has_room(address) and address not in self._lines:
             self._admit(stranger, address)
         elif self._make_room(address):
@@ -93,7 +92,7 @@ class Handshakes:
             stranger.turn_away()
 
     def end(self, stranger: Stranger) -> None:
-        """A handshake is over, or its socket is gone. A second time is fine."""
+        """End a handshake or its wait, and admit others. A second call does nothing."""
         address = self._under_way.pop(stranger, None)
         if address is not None:
             self._counts[address] -= 1
@@ -119,7 +118,7 @@ class Handshakes:
         return not full and self._counts[address] < self._per_address_max
 
     def _leave(self, stranger: Stranger) -> None:
-        """Take a stranger out of its line."""
+        """Remove a stranger from its waiting line."""
         address = self._waiting.pop(stranger, None)
         if address is not None:
             del self._lines[address][stranger]
@@ -128,14 +127,14 @@ class Handshakes:
             self._follow(address)
 
     def _follow(self, address: str) -> None:
-        """Let an address have its turn, behind the others, if one of its strangers may come."""
+        """Queue an address for admission behind the others, if its limit allows a handshake."""
         if address in self._lines and self._counts[address] < self._per_address_max:
             self._next.setdefault(address)
         else:
             self._next.pop(address, None)
 
     def _make_room(self, address: str) -> bool:
-        """Let another one wait; where too many do, whoever came last of the longest line goes."""
+        """Return whether another may wait; if too many do, drop the last of the longest line."""
         if len(self._waiting) < self._waiting_max:
             return True
         line = self._lines.get(address)
@@ -151,7 +150,7 @@ class Handshakes:
     # -- what they send
 
     def hear(self, stranger: Stranger) -> None:
-        """A stranger under way has sent something: it is served in its turn."""
+        """Note that an admitted stranger has sent something; it is served in its turn."""
         self._heard.append(stranger)
         if not self._scheduled:
             self._scheduled = True

@@ -1,9 +1,8 @@
-"""Why one connection is not read, and that its client is told (connection.blocked).
+"""Reasons why a connection is not read, and the client's notice of them (connection.blocked).
 
-An alarm holds connections that publish, a rate those that publish too fast, and too many unfinished
-messages those that have begun one. Consumers on other
-connections go on, for they are what makes room; those on the same one are held with it, as in
-RabbitMQ.
+An alarm blocks connections that publish, a rate those that publish too fast, and too many
+unfinished messages those that have begun one. Consumers on other connections are still served,
+because they free resources; those on a blocked connection are blocked with it, as in RabbitMQ.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ REASON_BYTES_MAX = 255  # a short string holds no more
 
 
 class Cause(Enum):
-    """Who may hold a connection."""
+    """Reason to block a connection."""
 
     ALARM = auto()
     RATE = auto()
@@ -34,7 +33,7 @@ class Cause(Enum):
 
 
 class Holds:
-    """The causes that keep a connection from publishing. The client hears of the first one."""
+    """Causes that keep a connection from publishing. The client gets the first one as reason."""
 
     __slots__ = ("_causes", "_connection")
 
@@ -44,11 +43,11 @@ class Holds:
 
     @property
     def active(self) -> bool:
-        """Whether anything holds the connection."""
+        """Whether anything blocks the connection."""
         return bool(self._causes)
 
     def begin(self, cause: Cause, reason: str) -> None:
-        """Hold the connection, unless this cause does already."""
+        """Block the connection for `cause`; the client is told the `reason` of the first cause."""
         connection = self._connection
         if cause in self._causes or connection.state is not State.RUNNING:
             return
@@ -60,7 +59,7 @@ class Holds:
             connection.transport.hold(held=True)
 
     def end(self, cause: Cause) -> None:
-        """This cause is over."""
+        """Remove a cause; unblock the connection if it was the last."""
         if cause not in self._causes:
             return
         self._causes.remove(cause)
@@ -70,7 +69,7 @@ class Holds:
             self._connection.transport.hold(held=False)
 
     def give_up(self) -> None:
-        """Read again, whatever the causes: the connection is closing, and waits for a close-ok."""
+        """Read again, whatever the causes: the connection is closing and waits for close-ok."""
         if self._causes:
             self._causes.clear()
             self._connection.transport.hold(held=False)

@@ -1,7 +1,7 @@
-"""Clients within the node: the HTTP API publishes and gets messages over AMQP, but in memory.
+"""In-process clients: the HTTP API publishes and gets messages over AMQP in memory.
 
-So whatever holds for clients holds for it: permissions, limits and rates, every feature of a
-message or a queue, and the texts of errors. Such a client has been authenticated before it comes.
+So everything that applies to clients applies to it: permissions, limits and rates, all features of
+messages and queues, and the texts of errors. Such a client is authenticated before it connects.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ __all__ = ["InProcessClient", "InnerClients"]
 
 CHANNEL = 1
 FRAME_HEAD_BYTES = 7
-# What one answer takes at most; an alarm may hold a publisher for longer.
+# Longest time to wait for one answer; an alarm may hold a publisher for longer.
 ANSWER_SECONDS_MAX = 10.0
-# What a rate may hold it for: whoever asks by HTTP can come again. It is more than the second for
-# which the API still lets a publish begin, and the quarter of one that a rate gathers.
+# Longest time that a rate limit may hold it, since HTTP clients can retry. It is more than the
+# second for which the API still lets a publish begin, and the quarter of one that a rate gathers.
 HELD_SECONDS_MAX = 1.5
 CAPABILITIES = {"basic.nack": True, "publisher_confirms": True, "connection.blocked": True}
 
 
 class MemoryTransport(asyncio.Transport):
-    """The socket of a client within: what is written comes to `client`, at once."""
+    """Transport of an in-process client: what is written reaches `client` at once."""
 
     def __init__(self, client: InProcessClient) -> None:
         super().__init__()
@@ -62,12 +62,12 @@ class MemoryTransport(asyncio.Transport):
         self._closing = False
 
     def attach(self, protocol: AmqpProtocol, buffer: memoryview) -> None:
-        """Begin. The protocol reads from `buffer`, which all protocols share."""
+        """Connect the protocol; it reads from `buffer`, which all protocols share."""
         self._protocol, self._buffer = protocol, buffer
         protocol.connection_made(self)
 
     def feed(self, data: bytes) -> None:
-        """What the client sends; from a task of its own, never while a socket is being read."""
+        """Pass the client's bytes to the node; call it in a task, not while a socket is read."""
         self._unread += data
         self._read()
 
@@ -79,41 +79,41 @@ class MemoryTransport(asyncio.Transport):
             self._protocol.buffer_updated(count)
 
     def pause_reading(self) -> None:
-        """See asyncio.ReadTransport."""
+        """Stop passing bytes to the node (see asyncio.ReadTransport)."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """See asyncio.ReadTransport."""
+        """Pass bytes to the node again (see asyncio.ReadTransport)."""
         if not self._reading:
             self._reading = True
             asyncio.get_running_loop().call_soon(self._read)
 
     def is_reading(self) -> bool:
-        """See asyncio.ReadTransport."""
+        """Whether bytes are passed to the node (see asyncio.ReadTransport)."""
         return self._reading
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """See asyncio.WriteTransport."""
+        """Pass the node's bytes to the client (see asyncio.WriteTransport)."""
         self._client.received(data)
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """See asyncio.WriteTransport."""
+        """Pass the node's bytes to the client (see asyncio.WriteTransport)."""
         for data in list_of_data:
             self._client.received(data)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing is ever left unread."""
+        """Do nothing: the client takes all that is written at once."""
 
     def get_write_buffer_size(self) -> int:
-        """See asyncio.WriteTransport."""
+        """Return 0: the client takes all that is written at once."""
         return 0
 
     def is_closing(self) -> bool:
-        """See asyncio.BaseTransport."""
+        """Whether the transport is closed or about to be (see asyncio.BaseTransport)."""
         return self._closing
 
     def close(self) -> None:
-        """See asyncio.BaseTransport."""
+        """Close in the next pass of the loop (see asyncio.BaseTransport)."""
         if not self._closing:
             self._closing = True
             asyncio.get_running_loop().call_soon(self._lose)
@@ -121,7 +121,7 @@ class MemoryTransport(asyncio.Transport):
     abort = close
 
     def drop(self) -> None:
-        """Close, now: what the node has not gone on with it never does."""
+        """Close at once; input that the node has not processed is dropped."""
         if not self._closing:
             self._closing = True
             self._lose()
@@ -132,7 +132,7 @@ class MemoryTransport(asyncio.Transport):
 
 
 class Content(NamedTuple):
-    """A method with the message that follows it."""
+    """Method with the content that follows it."""
 
     method: Any
     header: bytes
@@ -140,7 +140,7 @@ class Content(NamedTuple):
 
 
 class InProcessClient:
-    """The client's side of one connection, see leveret.ports.sessions.Session."""
+    """Client's side of one in-process connection (see leveret.ports.sessions.Session)."""
 
     def __init__(self) -> None:
         self.transport = MemoryTransport(self)
@@ -157,7 +157,7 @@ class InProcessClient:
     # -- what comes
 
     def received(self, data: bytes | bytearray | memoryview) -> None:
-        """Bytes from the node, whole frames."""
+        """Process bytes from the node; whole frames are handled, the rest is kept."""
         self._data += data
         while len(self._data) >= FRAME_HEAD_BYTES:
             size = int.from_bytes(self._data[3:7], "big")
@@ -186,7 +186,7 @@ class InProcessClient:
             self._method = None
 
     def _hear(self, reason: str) -> None:
-        """The node has stopped reading for a reason; it goes on where there is none."""
+        """Note connection.blocked, or unblocked (empty `reason`); move the deadline to match."""
         self._over_rate = reason.startswith(OVER_RATE)
         if self._patience is not None and not self._patience.expired():
             self._patience.reschedule(self._answer_by())
@@ -196,13 +196,13 @@ class InProcessClient:
         return asyncio.get_running_loop().time() + seconds
 
     def lost(self) -> None:
-        """The connection has ended."""
+        """End all waiting for answers: the connection has ended."""
         self._answers.put_nowait(None)
 
     # -- what is asked
 
     async def open(self, vhost: str) -> None:
-        """Enter a virtual host, and open a channel."""
+        """Do the handshake, open a virtual host and a channel."""
         self.transport.feed(PROTOCOL_HEADER)
         await self._answer()
         properties: dict[str, Any] = {"product": "Leveret HTTP API", "capabilities": CAPABILITIES}
@@ -213,7 +213,7 @@ class InProcessClient:
         await self._call(commands.Channel.Open())
 
     async def publish(self, exchange: str, routing_key: str, header: bytes, body: bytes) -> bool:
-        """See Session."""
+        """Publish a message and await its confirm; return whether it was routed (see Session)."""
         if not self._confirming:
             await self._call(commands.Confirm.Select())
             self._confirming = True
@@ -235,7 +235,7 @@ class InProcessClient:
         return routed
 
     async def get(self, queue: str, *, no_ack: bool) -> Got | None:
-        """See Session."""
+        """Get one message by basic.get; None if the queue is empty (see Session)."""
         method = build(commands.Basic.Get, ticket=0, queue=queue, no_ack=no_ack)
         answer = await self._call(method)
         if not isinstance(answer, Content):
@@ -252,11 +252,11 @@ class InProcessClient:
         )
 
     def reject(self, tag: int, *, requeue: bool) -> None:
-        """See Session."""
+        """Reject a message (see Session)."""
         self._send(commands.Basic.Reject(tag, requeue))
 
     async def close(self) -> None:
-        """Leave; what was got and not settled goes back to its queue."""
+        """Close the connection; unsettled messages return to their queues."""
         if not self.transport.is_closing():
             self._send(commands.Connection.Close(200, "", 0, 0), 0)
             while await self._next() is not None:
@@ -292,13 +292,13 @@ class InProcessClient:
                 if not self.transport.is_reading():
                     self.transport.drop()
                     raise OverRateError from None
-                self._over_rate = False  # it has gone on, and is about to say so
+                self._over_rate = False  # the node reads again, and will send connection.unblocked
             finally:
                 self._patience = None
 
 
 class InnerClients:
-    """Opens connections within one node."""
+    """Opens in-process connections to this node."""
 
     def __init__(self, listener: AmqpListener) -> None:
         self._listener = listener
@@ -307,7 +307,7 @@ class InnerClients:
     async def open(
         self, rights: Rights, vhost: str, peer: tuple[str, int]
     ) -> AsyncIterator[InProcessClient]:
-        """See leveret.ports.sessions.Sessions."""
+        """Open a client for `rights` in a virtual host (see leveret.ports.sessions.Sessions)."""
         client = InProcessClient()
         protocol = self._listener.protocol(Endpoints(*peer, "(HTTP)", 0), None)
         protocol.rights = rights

@@ -1,13 +1,12 @@
-"""What consumers ask of their leases, by publishing to the exchange `leveret.lease`.
+"""Commands of consumers about their leases, published to the exchange `leveret.lease`.
 
-    routing key   headers                               what happens
-    extend        x-extend (ms from now), and which     it is theirs for so long; 0: no longer
-    return        x-delay (ms), and which               it comes back to its queue after so long
+    routing key   headers                               effect
+    extend        x-extend (ms from now), deliveries    the leases last that long; 0: return now
+    return        x-delay (ms), deliveries              the messages are returned after the delay
 
-Which deliveries are meant says `x-delivery-tag`, a delivery of the same channel, or
-`x-consumer-tag`: all that this consumer of the channel holds. Registered by the node as a step of
-the interceptors; the message itself is stored nowhere. What it asks for is done when its confirm is
-sent.
+Deliveries are given by `x-delivery-tag`, a delivery of the same channel, or by `x-consumer-tag`:
+all that this consumer of the channel holds. Registered by the node as a step of the intake; the
+message itself is not stored. The command is carried out before its confirm.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ EXTENDED_AT_ONCE_MAX = 50_000
 
 
 class LeaseCommands:
-    """The step that takes what is published to `leveret.lease`."""
+    """PublishInterceptors step that takes what is published to `leveret.lease`."""
 
     def intercepts(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
-        """See PublishInterceptor."""
+        """Whether the message is a lease command (see Step)."""
         return exchange == LEASE_EXCHANGE
 
     def intercept(self, context: PublishContext) -> Collection[Committing]:
-        """See PublishInterceptor."""
+        """Carry out a lease command (see Step)."""
         channel = cast("Channel", context.channel)  # commands come from channels only
         message = context.message
         match message.routing_key:
@@ -73,7 +72,7 @@ class LeaseCommands:
 
 
 def _return_later(channel: Channel, runs: list[tuple[int, int]], delay_ms: int) -> None:
-    """Give the outstanding tags of `runs`, all of one holder, back for others to have later."""
+    """Return the outstanding tags of `runs`, all of one holder, to their queue after a delay."""
     if not runs:
         return
     holder = channel.unacked.holder_of(runs[0][0])
@@ -88,7 +87,7 @@ def _return_later(channel: Channel, runs: list[tuple[int, int]], delay_ms: int) 
 
 
 def _meant(channel: Channel, headers: Arguments) -> list[tuple[int, int]]:
-    """The runs of outstanding tags that a command is about: none where their leases have ended."""
+    """Return the runs of outstanding tags that a command names; none if their leases ended."""
     if (DELIVERY_TAG in headers) == (CONSUMER_TAG in headers):
         raise _refused(channel, DELIVERY_TAG, f"either it or {CONSUMER_TAG} is needed")
     if CONSUMER_TAG in headers:
@@ -109,7 +108,7 @@ def _held_by_consumer(channel: Channel, tag: Any) -> list[tuple[int, int]]:
 
 
 def _milliseconds(channel: Channel, headers: Arguments, key: str) -> int:
-    """Read a time to come, zero allowed. Raises ChannelError 406."""
+    """Read a duration in ms, zero allowed, from a header. Raises ChannelError 406."""
     value = headers.get(key)
     if value is None:
         raise _refused(channel, key, "it is needed")

@@ -1,6 +1,6 @@
-"""The rim of the AMQP side: sockets, timers and the loop around `Connection` machines.
+"""The shell of the AMQP side: sockets, timers and the loop around `Connection` machines.
 
-A PROXY header or a TLS handshake, which precede AMQP on a socket, are read by `amqp/acceptor.py`.
+What precedes AMQP on a socket, a PROXY header or a TLS handshake, is in `leveret.amqp.acceptor`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from leveret.ports.authentication import Rights
 
 
-# Sockets beyond the limit of connections that may shake hands, to be told of it; whoever
-# comes on top of these is hung up on without a word.
+# Sockets beyond the limit of connections that may do the handshake to be told of it; those
+# beyond these are closed without a word.
 REFUSALS_MAX = 32
-# How long a peer may take to read the last of what was sent before its socket is closed anyway.
+# Longest time for a peer to read the last output before its socket is closed anyway.
 CLOSE_SECONDS_MAX = 10.0
 # Half heartbeat intervals without a byte from the peer after which it counts as dead. RabbitMQ
-# gives up between two and three intervals.
+# closes between two and three intervals.
 SILENT_CHECKS_MAX = 5
 EXPIRY_CHECK_SECONDS_MAX = 3600.0  # a clock that was set is noticed this late
 LOGGERS = {name: logging.getLogger(f"leveret.{name}") for name in ("connection", "channel")}
@@ -53,7 +53,7 @@ HANDSHAKE_STATES = (State.HEADER, State.START, State.TUNE, State.OPEN)
 
 
 class CommitBarrier:
-    """A waiter of several queues that a coroutine can wait for: True when all have committed."""
+    """Future of several queues' commits: True when all have committed, False if one failed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pending: int) -> None:
         self.future: asyncio.Future[bool] = loop.create_future()
@@ -61,7 +61,7 @@ class CommitBarrier:
         self._failed = False
 
     def done(self, *, failed: bool) -> None:
-        """See leveret.core.queues.queue.Waiter."""
+        """Note one queue's commit or failure (see leveret.core.queues.queue.Waiter)."""
         self._failed |= failed
         self._pending -= 1
         if self._pending == 0 and not self.future.done():
@@ -69,10 +69,10 @@ class CommitBarrier:
 
 
 class AmqpProtocol(asyncio.BufferedProtocol):
-    """One socket: reads into the shared buffer, writes once a turn, keeps the heartbeat.
+    """One socket: reads into the shared buffer, writes once a turn, sends and checks heartbeats.
 
-    `endpoints` are what a proxy says of the two ends, where one is believed; `tls` can name the
-    user of the peer's certificate where the socket is one of TLS.
+    `endpoints` are those of a trusted PROXY header, if any; `tls` can name the user of the peer's
+    certificate where the socket is one of TLS.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._admitted = False  # whether it may
         self._has_begun = False
         self._awaited: asyncio.Future[None] | None = None  # until it may, before a TLS handshake
-        self._unserved = b""  # what came before the connection was open, and waits for its turn
+        self._unserved = b""  # input of a stranger that waits for its turn
         self._is_stranger = True  # until then
         self.touched = False
         self.writable = True
@@ -120,7 +120,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
     # -- the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Shake hands, as soon as it is this socket's turn."""
+        """Set up the connection, and begin or await its handshake."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
         if self.endpoints == Endpoints():
             peer = self._transport.get_extra_info("peername") or ("unknown", 0)
@@ -147,16 +147,16 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._listener.handshakes.begin(self, source)
 
     async def admission(self, peer_host: str) -> None:
-        """Until it may shake hands, before it has a transport.
+        """Wait for admission to the TLS handshake, before there is a transport.
 
-        Raises ConnectionAbortedError where there is no room to wait.
+        Raises ConnectionAbortedError if too many wait.
         """
         self._awaited = self._loop.create_future()
         self._listener.handshakes.begin(self, attempt_source(peer_host))
         await self._awaited
 
     def admit(self) -> None:
-        """See Stranger."""
+        """Begin the AMQP handshake, or let the TLS handshake begin (see Stranger)."""
         self._admitted = True
         if self._transport is not None:
             self._begin()
@@ -165,14 +165,14 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._awaited.set_result(None)
 
     def turn_away(self) -> None:
-        """See Stranger."""
+        """Close the socket (see Stranger)."""
         if self._transport is not None:
             self._transport.abort()
         elif self._awaited is not None and not self._awaited.done():
             self._awaited.set_exception(ConnectionAbortedError("too many wait to shake hands"))
 
     def _begin(self) -> None:
-        """Begin the handshake and its time limit."""
+        """Begin the handshake and start its time limit."""
         listener = self._listener
         self._has_begun = True
         self._connection = Connection(self, listener.broker, listener.configuration)
@@ -183,11 +183,11 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             listener.handshakes.hear(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # the whole buffer is free anyway
-        """The shared buffer: what is read is worked through before another socket is read."""
+        """Return the shared buffer: its content is processed before another socket is read."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have come."""
+        """Process the bytes that were read."""
         if self._is_stranger:
             self._keep(nbytes)
             return
@@ -205,9 +205,9 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             listener.poller.expect_more()
 
     def _keep(self, nbytes: int) -> None:
-        """Keep what a stranger has sent until it is his turn, as much as one frame may have.
+        """Buffer what a stranger has sent until its turn, at most one frame's size.
 
-        Until then he is read, as nothing else would tell that he has hung up.
+        It is read meanwhile, because only that shows whether it has hung up.
         """
         is_heard = bool(self._unserved)
         self._unserved += self._buffer[:nbytes]
@@ -218,7 +218,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._listener.handshakes.hear(self)
 
     def serve(self) -> None:
-        """See Stranger."""
+        """Process the buffered bytes of a stranger (see Stranger)."""
         data, self._unserved = self._unserved, b""
         if self._transport is None or not data:
             return
@@ -232,20 +232,20 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._resume_reading()
 
     def opened(self) -> None:
-        """See Transport."""
+        """Lift the limits of strangers, because the connection is open (see Transport)."""
         self._is_stranger = False
         self._buffer = self._listener.buffer
         if self._unserved and self._transport is not None:
-            self._transport.pause_reading()  # what was kept comes first
+            self._transport.pause_reading()  # the buffered input comes first
         self._listener.handshakes.end(self)
         if self._handshake is not None:
             self._handshake.cancel()
             self._handshake = None
 
     def _pace(self) -> None:
-        """A full buffer means that more is there: let this turn's consumers have it first.
+        """Stop reading after a full buffer, so that this turn's consumers are served first.
 
-        The loop would otherwise go on reading from a publisher that sends faster than anybody can
+        The loop would otherwise keep reading from a publisher that sends faster than the consumers
         consume, many buffers long, and every queue would grow while its consumers wait.
         """
         if not self._paced and self._transport is not None:
@@ -254,13 +254,13 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self.touch()
 
     def eof_received(self) -> bool:
-        """The peer sends no more: neither do we."""
+        """Close the connection, because the peer sends no more."""
         if self._has_begun:
             self.close()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give everything back."""
+        """Release everything that the connection holds."""
         for timer in (self._handshake, self._heartbeat, self._closing, self._expiry):
             if timer is not None:
                 timer.cancel()
@@ -276,14 +276,14 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._connection.lost(self._cut_because, cut=True)
         else:
             self._connection.lost(one_line(exc) if exc else "")
-        del self._connection  # it refers to this: nothing is to wait for the garbage collector
+        del self._connection  # break the reference cycle
 
     def pause_writing(self) -> None:
-        """The peer does not keep up."""
+        """Stop deliveries: the peer does not read fast enough."""
         self.writable = False
 
     def resume_writing(self) -> None:
-        """The peer has caught up: its consumers may get more."""
+        """Resume deliveries and reading: the peer has caught up."""
         self.writable = True
         self._unclog()
         self._resume_reading()
@@ -294,17 +294,17 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             clogged, self._clogged = self._clogged, None
             clogged.set_result(None)
 
-    # -- what the connection asks for (leveret.amqp.transport.Transport)
+    # -- what the connection asks for (leveret.amqp.connection.Transport)
 
     monotonic_ns = staticmethod(time.monotonic_ns)
 
     def touch(self) -> None:
-        """Take the output at the end of this turn."""
+        """Schedule the output to be sent at the end of this turn."""
         if not self.touched:
             self._turn.touch_sender(self)
 
     def send_pending(self) -> None:
-        """Hand the output to the socket; let consumers go on that only waited for room in it."""
+        """Write the output to the socket; wake consumers that only waited for room in it."""
         if self._paced:
             self._paced = False
             self._resume_reading()
@@ -330,7 +330,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             connection.channels.wake_consumers()
 
     def _check_unread(self, transport: asyncio.Transport) -> None:
-        """Read nothing from a peer that asks and asks, and does not read its answers.
+        """Stop reading from a peer that sends requests and does not read the answers.
 
         Deliveries alone never get here, since they stop at the high-water mark: a client that sends
         before it reads what it was delivered must not be kept from sending.
@@ -341,7 +341,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             transport.pause_reading()
 
     def defer(self) -> None:
-        """Go on with what was read when the loop has looked at everybody's sockets."""
+        """Continue with what was read after the loop has polled all sockets."""
         if not self._deferred and self._transport is not None:
             self._deferred = True
             self._transport.pause_reading()
@@ -359,17 +359,17 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._resume_reading()
 
     async def others(self) -> None:
-        """Until the loop has looked at everybody's sockets."""
+        """Wait until the loop has polled all sockets."""
         await asyncio.sleep(0)
 
     async def room(self) -> None:
-        """Send what is there; until the peer has read enough of it."""
+        """Send the output and wait until the peer has read enough of it."""
         self.send_pending()
         if self._clogged is not None:
             await self._clogged
 
     def wait_for(self, work: Awaitable[None]) -> None:
-        """Stop reading until `work` is done."""
+        """Stop reading until `work` is done, then call `resumed(error)`."""
         if self._transport is not None:
             self._transport.pause_reading()
         self._listener.spawn(self._wait(work))
@@ -386,7 +386,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._resume_reading()
 
     def _resume_reading(self) -> None:
-        """Read on unless there is another reason not to."""
+        """Resume reading unless another reason to pause is left."""
         if self._transport is None:
             return
         pausing = self._connection.is_waiting or self._paced or self._stopping or self._held
@@ -396,7 +396,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def hold(self, *, held: bool) -> None:
-        """Stop reading for as long as an alarm stands."""
+        """Stop reading while `held`."""
         self._held = held
         if not held:
             self._resume_reading()
@@ -404,21 +404,21 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     async def committed(self, queues: Collection[Committing]) -> bool:
-        """Until all that was published to `queues` so far is committed; False if some was lost."""
+        """Wait until all publishes to `queues` so far are committed; False if some were lost."""
         return await self._listener.committed(queues)
 
     def log(self, category: str, level: LogLevel, text: str, fields: Mapping[str, object]) -> None:
-        """Tell the operator of clients from outside: whoever asked within hears it himself."""
+        """Log a line about a client; in-process clients get their errors themselves instead."""
         if self.rights is None and LOGGERS[category].isEnabledFor(level):
             about = {"source": attempt_source(self.endpoints.peer_host), "fields": fields}
             LOGGERS[category].log(level, "%s", text, extra=about)
 
     async def pause(self, seconds: float) -> None:
-        """Let time pass."""
+        """Sleep for this time."""
         await asyncio.sleep(seconds)
 
     def close(self, *, after_seconds: float = 0) -> None:
-        """Send what is there and close, at once or when the peer has not answered in time."""
+        """Send the output and close, at once or when the peer has not answered in time."""
         if not self._has_begun:
             self.turn_away()
             return
@@ -436,13 +436,13 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def stop_reading(self) -> None:
-        """The node stops: take nothing more in."""
+        """Stop reading for good, because the node stops."""
         self._stopping = True
         if self._transport is not None:
             self._transport.pause_reading()
 
     def shut(self, error: AmqpError) -> None:
-        """The node stops: say why."""
+        """Close the connection with `error`, because the node stops."""
         if not self._has_begun:
             self.turn_away()
             return
@@ -460,13 +460,13 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def set_heartbeat(self, seconds: int) -> None:
-        """Check twice an interval; send when nothing else was, close after two silent intervals."""
+        """Check twice an interval: send if nothing was sent, close after two silent intervals."""
         self._heartbeat_seconds = seconds
         if seconds:
             self._heartbeat = self._loop.call_later(seconds / 2, self._beat)
 
     def set_expiry(self, at_ms: int | None) -> None:
-        """Look again at that time, or earlier: clocks are set, and timers have limits."""
+        """Set the expiry timer; it may fire early, as clocks are set and timers have limits."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -499,7 +499,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
 
 
 class Listening(NamedTuple):
-    """An address that takes connections; the port is the real one where 0 was asked for."""
+    """Address that accepts connections; the port is the real one where 0 was configured."""
 
     protocol: str  # as RabbitMQ calls it: "amqp", "amqp/ssl"
     host: str
@@ -536,7 +536,7 @@ class AmqpListener:
             configuration.connection_turn_microseconds * 1000,
             self._no_room_to_wait,
         )
-        # What deliveries alone may leave unread on one connection; more than this are answers.
+        # Bytes that deliveries alone may leave unread on one connection; more must be answers.
         self.unread_bytes_max = (
             configuration.write_high_water_bytes
             + OUTBOX_BYTES_MAX
@@ -546,13 +546,13 @@ class AmqpListener:
         self._servers: list[asyncio.Server | Acceptor] = []
 
     async def start(self) -> list[Listening]:
-        """Listen. Raises LeveretError where an address or a certificate cannot be had."""
+        """Start listening. Raises LeveretError if an address or a certificate cannot be used."""
         configuration = self.configuration
         listening = []
         if configuration.plain_listener:
             listening.append(await self._open("amqp", configuration.port, None))
         if configuration.tls_certificate_file is not None:
-            from leveret.amqp.tls import TlsContexts  # noqa: PLC0415  # who needs it pays for it
+            from leveret.amqp.tls import TlsContexts  # noqa: PLC0415  # imported only if needed
 
             tls = TlsContexts(configuration, self.loop.time)
             listening.append(await self._open("amqp/ssl", configuration.tls_port, tls))
@@ -585,7 +585,7 @@ class AmqpListener:
         return AmqpProtocol(self) if self.has_room() else RefusingProtocol()
 
     def has_room(self) -> bool:
-        """Whether one more connection may come."""
+        """Whether the limits allow one more connection."""
         open_count = len(self.protocols) + self.arriving
         if open_count < self.configuration.connections_max + REFUSALS_MAX:
             return True
@@ -605,11 +605,11 @@ class AmqpListener:
         )
 
     def protocol(self, endpoints: Endpoints | None, tls: TlsContexts | None) -> AmqpProtocol:
-        """The AMQP side of a socket that has arrived."""
+        """Return the AMQP protocol of an accepted socket."""
         return AmqpProtocol(self, endpoints, tls)
 
     async def committed(self, queues: Collection[Committing]) -> bool:
-        """Until all that was published to `queues` so far is committed; False if some was lost."""
+        """Wait until all publishes to `queues` so far are committed; False if some were lost."""
         if not queues:
             return True
         barrier = CommitBarrier(self.loop, len(queues))
@@ -618,14 +618,14 @@ class AmqpListener:
         return await barrier.future
 
     def stop_reading(self) -> None:
-        """Take nothing more in; what was taken is still answered."""
+        """Stop accepting and reading; what was read is still answered."""
         for server in self._servers:
             server.close()
         for protocol in self.protocols:
             protocol.stop_reading()
 
     async def stop(self, reason: AmqpError, grace_seconds: float) -> None:
-        """Tell every client why, and wait a little for their close-ok. After `stop_reading`."""
+        """Close every client with a reason, await close-ok briefly. Call after `stop_reading`."""
         for protocol in list(self.protocols):
             protocol.shut(reason)
         deadline = self.loop.time() + grace_seconds
@@ -636,8 +636,8 @@ class AmqpListener:
 
 
 class RefusingProtocol(asyncio.Protocol):
-    """Closes at once what is too much."""
+    """Protocol of connections beyond the limit: closes at once."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """No word: the peer has not spoken AMQP yet."""
+        """Close without a word: the peer has not spoken AMQP yet."""
         transport.close()

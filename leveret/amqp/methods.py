@@ -1,14 +1,13 @@
-"""The one adapter around pamqp: methods and content headers, from and to the wire.
+"""Adapter around pamqp: methods and content headers, from and to the wire.
 
 pamqp names the methods and their arguments; reading and writing the values is `tables`' work,
-because pamqp trusts lengths and nesting and refuses names that RabbitMQ allows. What differs from
-pamqp's own decoding: long strings are `bytes`, timestamps are `Timestamp`, integers in tables leave
-as 64 bits.
+because pamqp trusts lengths and nesting and refuses names that RabbitMQ allows. Differences to
+pamqp's own decoding: long strings are `bytes`, timestamps are `Timestamp`, integers in tables are
+written as 64 bits.
 
-Whatever bytes come in, only `ConnectionClosingError` comes out. The codes and texts are RabbitMQ's
-where it has an answer. Where its connection process crashes instead (an unknown method, a broken
-table, broken properties: it cuts the socket or says 541), the peer gets the code the specification
-has for it.
+Any input raises only `ConnectionClosingError`. The codes and texts are RabbitMQ's where it has an
+answer. Where its connection process crashes instead (an unknown method, a broken table, broken
+properties: it cuts the socket or says 541), the peer gets the code the specification has for it.
 """
 
 from __future__ import annotations
@@ -52,11 +51,11 @@ FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT = 1, 2, 3, 8
 FRAME_END = b"\xce"
 FRAME_OVERHEAD_BYTES = 8
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
-NO_METHOD = (0, 0)  # what the connection itself finds wrong is no method's fault
+NO_METHOD = (0, 0)  # for errors that no method has caused
 
 #   class:16  weight:16  body size:64  property flags:16  properties
 CONTENT_HEADER_BYTES_MIN = 14
-# Of a method's table, before it is looked at: more than the limits of arguments can allow.
+# Number of values in a method's table, checked first: more than arguments' limits can allow.
 METHOD_VALUES_MAX = 4096
 SHOWN_BYTES_MAX = 128  # of an undecodable payload in a reply text, which holds 255 characters
 
@@ -91,7 +90,7 @@ class AccessRequestOk(base.Frame):
     _ticket = "short"
 
     def __init__(self, ticket: int = 1) -> None:
-        """`ticket` means nothing any more."""
+        """Build an access.request-ok; its `ticket` has no meaning any more."""
         self.ticket = ticket
 
 
@@ -129,8 +128,8 @@ ARGUMENTS = {
     index: (method, tuple(method.attributes()), _kinds(method, any_text=method in CARRIERS))
     for index, method in METHODS.items()
 }
-# Who sends a start-ok has not logged in yet: its table is not opened but handed on as the octets of
-# a long string, which looks the same on the wire (leveret.amqp.client_properties).
+# The client has not logged in when it sends start-ok: its table is not decoded but passed on as
+# the octets of a long string, which is the same on the wire (leveret.amqp.client_properties).
 UNOPENED = {commands.Connection.StartOk.index}
 PROPERTIES = tuple(commands.Basic.Properties.attributes())
 PROPERTY_KINDS = _kinds(commands.Basic.Properties, any_text=True)
@@ -139,11 +138,11 @@ PROPERTY_FLAGS = tuple(commands.Basic.Properties.flags[name] for name in PROPERT
 
 
 def decode_method(payload: bytes) -> base.Frame:
-    """Read a method frame's payload: class id, method id, arguments.
+    """Decode a method frame's payload: class id, method id, arguments.
 
     The client-properties of a start-ok are the octets of its table (`decode_raw_table`). Raises
     ConnectionClosingError 501 for arguments that are truncated, too long or not UTF-8 where they
-    must be, 502 for a table beyond the limits, 503 for a class or method nobody knows.
+    must be, 502 for a table beyond the limits, 503 for an unknown class or method.
     """
     if len(payload) < 4:
         shown = _octets(payload)
@@ -161,7 +160,7 @@ def decode_method(payload: bytes) -> base.Frame:
 
 
 def build(method_type: type[FrameT], **values: object) -> FrameT:
-    """A method to be sent, without pamqp's checks: they refuse names that RabbitMQ allows.
+    """Build a method without pamqp's checks, which refuse names that RabbitMQ allows.
 
     Every argument must be given.
     """
@@ -174,7 +173,7 @@ def build(method_type: type[FrameT], **values: object) -> FrameT:
 def closing(
     method_type: type[commands.Connection.Close | commands.Channel.Close], error: AmqpError
 ) -> base.Frame:
-    """The method that ends a connection or a channel with what `error` says."""
+    """Build the connection.close or channel.close for `error`."""
     class_id, method_id = error.method_ids or NO_METHOD
     return build(
         method_type,
@@ -193,7 +192,7 @@ def method_ids(payload: bytes) -> tuple[int, int]:
 
 
 def encode_method(channel: int, method: base.Frame) -> bytes:
-    """Build the whole frame. Raises ValueError for a value that its field cannot hold."""
+    """Encode a method frame. Raises ValueError for a value that its field cannot hold."""
     _, names, kinds = ARGUMENTS[method.index]
     arguments = tables.encode_fields(kinds, [getattr(method, name) for name in names])
     return _frame(FRAME_METHOD, channel, method.index.to_bytes(4, "big") + arguments)
@@ -202,7 +201,7 @@ def encode_method(channel: int, method: base.Frame) -> bytes:
 def encode_content(
     channel: int, method: base.Frame, header_payload: bytes, body: bytes, frame_max: int
 ) -> bytes:
-    """Build a message's frames: method, content header as stored, body cut to `frame_max` bytes.
+    """Encode a message's frames: method, content header as stored, body cut to `frame_max` bytes.
 
     `frame_max` 0 means no limit. The header is never split: the specification has no way to.
     """
@@ -257,7 +256,7 @@ def decode_raw_value(value: bytes) -> Any:
 
 
 def encode_properties(properties: commands.Basic.Properties, body_size: int) -> bytes:
-    """Build the payload of the content header for a body of `body_size` bytes.
+    """Encode the content header payload for a body of `body_size` bytes.
 
     Raises ValueError for a value that its field cannot hold.
     """
@@ -274,7 +273,7 @@ def encode_properties(properties: commands.Basic.Properties, body_size: int) -> 
 
 
 def body_size(header_payload: bytes) -> int:
-    """Return how many bytes of body a content header announces."""
+    """Return the body size that a content header announces, in bytes."""
     return int.from_bytes(header_payload[4:12], "big")
 
 
@@ -298,7 +297,7 @@ def _undecodable(payload: bytes) -> ConnectionClosingError:
 
 
 def _octets(payload: bytes) -> str:
-    """Print bytes as Erlang does; for what is left out a reply text has no room anyway."""
+    """Format bytes as Erlang does; more than a reply text has room for is left out."""
     return f"<<{','.join(map(str, payload[:SHOWN_BYTES_MAX]))}>>"
 
 

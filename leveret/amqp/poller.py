@@ -1,4 +1,4 @@
-"""Looking for a lone client's next request instead of sleeping."""
+"""Busy polling for the next request of a single client, instead of sleeping."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ if TYPE_CHECKING:
 class BusyPoller:
     """Keeps the loop awake for a moment after a request whose client waits for the answer.
 
-    Its next request comes as soon as it has the answer. A processor that went to sleep meanwhile
-    takes longer to wake than the broker takes to answer, on virtual machines several times as long.
+    The client's next request comes as soon as it has the answer. A processor that went to sleep
+    meanwhile takes longer to wake than the broker takes to answer, several times as long on virtual
+    machines.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, microseconds: int) -> None:
-        """With 0 microseconds the loop sleeps whenever there is nothing to do."""
+        """`microseconds` is how long to poll after a request; 0 turns polling off."""
         self._loop = loop
         self._window_ns = microseconds * 1000
         self._deadline_ns = 0
         self._polling = False
 
     def expect_more(self) -> None:
-        """Look again and again for as long as the window is, from now on."""
+        """Poll for the configured time from now on."""
         if not self._window_ns:
             return
         self._deadline_ns = time.monotonic_ns() + self._window_ns
@@ -33,7 +34,7 @@ class BusyPoller:
             self._loop.call_soon(self._poll)
 
     def _poll(self) -> None:
-        """Each pass of the loop looks at the sockets once, without waiting for them."""
+        """Poll the sockets once in each pass of the loop, without waiting, until the deadline."""
         if time.monotonic_ns() < self._deadline_ns:
             self._loop.call_soon(self._poll)
         else:

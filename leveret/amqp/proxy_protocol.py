@@ -1,4 +1,4 @@
-"""The PROXY protocol: a load balancer's word on whom it speaks for, before the first byte of AMQP.
+"""The PROXY protocol: a load balancer's header with the client's addresses, before AMQP.
 
     version 1   PROXY TCP4 SOURCE DESTINATION SOURCE-PORT DESTINATION-PORT CR LF     (TCP6; UNKNOWN)
 
@@ -31,8 +31,8 @@ PORT_DIGITS_MAX = 5
 PORT_MAX = 65_535
 V2_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 V2_FIXED_BYTES = 16
-# What may follow: the largest address (216, Unix) and TLVs. The longest of these are the names of a
-# client's certificate; the specification would allow 64 KiB from somebody nobody knows yet.
+# Upper bound: the largest address (216, Unix) and TLVs. The longest of these are the names of a
+# client's certificate; the specification would allow 64 KiB from an unauthenticated peer.
 V2_FOLLOWING_BYTES_MAX = 4096
 LOCAL, PROXY = 0x20, 0x21  # with the version
 FAMILIES_MAX, TRANSPORTS_MAX = 3, 2  # the nibbles that the specification names
@@ -40,14 +40,14 @@ ADDRESS_BYTES = {0x11: 4, 0x21: 16}  # TCP over IPv4, over IPv6
 
 
 class MalformedProxyHeaderError(LeveretError):
-    """What came is no PROXY header; whoever sent it is not the proxy that was configured."""
+    """The peer sent no valid PROXY header, so it is not the configured proxy."""
 
 
 class ProxyHeader:
-    """One header while it comes in. `endpoints` are known when nothing is `wanted` any more.
+    """Incremental parser of one header. `endpoints` are known when nothing is `wanted` any more.
 
-    They stay None where the proxy speaks for itself (LOCAL, its health checks) or of something
-    that is not TCP over IP: then the socket's own addresses count.
+    They stay None where the proxy speaks for itself (LOCAL, its health checks) or of something that
+    is not TCP over IP: then the socket's own addresses count.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class ProxyHeader:
 
     @property
     def wanted(self) -> int:
-        """How many bytes are missing at least; 0 when the header is complete."""
+        """Number of bytes that are missing at least; 0 when the header is complete."""
         received = self._received
         if self._done:
             return 0
@@ -74,7 +74,7 @@ class ProxyHeader:
         return int.from_bytes(self._received[14:16], "big")
 
     def receive(self, data: bytes | bytearray) -> None:
-        """Take at most `wanted` bytes. Raises MalformedProxyHeaderError as soon as it shows."""
+        """Take at most `wanted` bytes. Raises MalformedProxyHeaderError as early as it can."""
         self._received += data
         received = bytes(self._received)
         if received.startswith(V1_START):
@@ -109,7 +109,7 @@ def _parse_line(line: bytes) -> Endpoints | None:
     except UnicodeDecodeError:
         raise MalformedProxyHeaderError("PROXY line that is not ASCII") from None
     family = parts[1]
-    if family == "UNKNOWN":  # whatever else the line says
+    if family == "UNKNOWN":  # the rest of the line is ignored
         return None
     if family not in {"TCP4", "TCP6"} or len(parts) != V1_PARTS:
         raise MalformedProxyHeaderError("PROXY line of the wrong form")

@@ -1,8 +1,8 @@
-"""How rates limit one connection: its reading stops before a publish too many, deliveries pause.
+"""Rate limits of one connection: reading stops before the first publish beyond them.
 
 The frame reader counts down what may be published and stops in the middle of what was read; the
-rest is kept, and gone on with when `leveret.core.access.rates` has more to give. Its client is
-told.
+rest is kept, and processed when `leveret.core.access.rates` allows more. Deliveries pause likewise.
+The client is told by connection.blocked.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["OVER_RATE", "ConnectionLimits", "RateHold"]
 
-OVER_RATE = "over the "  # how the reason begins that a client is told
+OVER_RATE = "over the "  # beginning of the reason sent to a client
 
 
 class RateHold:
     """Keeps a connection from publishing more than its meter allows.
 
-    Nothing is granted in advance, as others may take it: the reader stops before the first publish
-    of each read and asks.
+    Nothing is granted in advance, as other connections may use it: the reader stops before the
+    first publish of each read and asks.
     """
 
     __slots__ = ("_connection", "_granted", "_meter", "_reader", "_timer")
@@ -45,9 +45,9 @@ class RateHold:
         self._granted = self._reader.allowance = 0
 
     def goes_on(self) -> bool:
-        """Count what was published. Returns whether the reader has more that may be published now.
+        """Count what was published. Returns whether the reader may publish what it has left.
 
-        Where it has more and may not, the connection is held until it may.
+        If it has more and may not, the connection is blocked until it may.
         """
         self._count()
         if not self._reader.stopped:
@@ -59,11 +59,11 @@ class RateHold:
 
     @property
     def is_holding(self) -> bool:
-        """Whether there is more that the connection may not publish yet."""
+        """Whether the reader has publishes that the rate does not allow yet."""
         return self._reader.stopped
 
     def end(self) -> None:
-        """Something else decides from now on, or nothing. What it held back can be gone on with."""
+        """Remove the limit from the reader and unblock the connection."""
         self._count()
         self._timer.set(None)
         self._reader.packed = None
@@ -80,7 +80,7 @@ class RateHold:
         self._granted = reader.allowance = 0
 
     def _grant(self) -> bool:
-        """Whether something may be published now."""
+        """Return whether something may be published now, and set the reader's allowance."""
         allowed = self._meter.allowance()
         self._granted = self._reader.allowance = UNLIMITED if allowed is None else allowed
         return self._granted > 0
@@ -92,7 +92,7 @@ class RateHold:
         self._connection.holds.begin(Cause.RATE, OVER_RATE + reason)
 
     def _look_again(self) -> None:
-        """The time has come, unless others have taken what came back meanwhile."""
+        """Unblock the connection if the rate allows it now, else wait again."""
         if self._grant():
             self._connection.holds.end(Cause.RATE)
             self._connection.go_on()
@@ -101,7 +101,7 @@ class RateHold:
 
 
 class ConnectionLimits:
-    """What limits one connection. It looks at it when it opens and whenever a limit changes."""
+    """Rate limits of one connection, determined when it opens and whenever a limit changes."""
 
     __slots__ = ("_connection", "_own_consume", "_own_publish", "consume")
 
@@ -110,10 +110,10 @@ class ConnectionLimits:
         self._connection = weakref.proxy(connection)  # which has them: see Channels
         self._own_publish = rates.own_limit("publish")
         self._own_consume = rates.own_limit("consume")
-        self.consume: Sequence[Limit] = ()  # what its consumers share
+        self.consume: Sequence[Limit] = ()  # limits that its consumers share
 
     def publish_hold(self) -> RateHold | None:
-        """What keeps it from publishing too fast; None where nothing shall."""
+        """Return what limits the connection's publishes; None without a limit."""
         connection = self._connection
         meter = connection.broker.rates.publish_meter(
             connection.user, connection.vhost.definition, self._own_publish
@@ -121,7 +121,7 @@ class ConnectionLimits:
         return None if meter is None else RateHold(connection, meter)
 
     def follow(self) -> None:
-        """Look anew at what limits its consumers."""
+        """Determine again the limits of the connection's consumers."""
         connection = self._connection
         self.consume = connection.broker.rates.consume_limits(
             connection.user, connection.vhost.definition, self._own_consume
@@ -132,7 +132,7 @@ class ConnectionLimits:
             channel.wake_consumers()
 
     def follow_consumer(self, consumer: ChannelConsumer) -> None:
-        """Give a consumer the meter that it needs now, or none."""
+        """Give a consumer the meter that applies to it now, or none."""
         if consumer.meter is not None:
             consumer.meter.stop()
         consumer.meter = self.meter(consumer.queue, consumer)
@@ -140,7 +140,7 @@ class ConnectionLimits:
     def meter(
         self, queue: OpenQueue, consumer: ChannelConsumer | None = None
     ) -> ConsumeMeter | None:
-        """What counts deliveries from a queue; None where nobody does."""
+        """Return a meter of deliveries from a queue; None without a limit."""
         limits = list(self.consume)
         if queue.rates is not None and queue.rates.consume is not None:
             limits.append(queue.rates.consume)

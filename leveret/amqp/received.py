@@ -1,4 +1,4 @@
-"""A message that left the reader's fast path, as routing sees it (core.routing.message)."""
+"""A message that left the fast path, in the form that routing takes (core.routing.message)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class ReceivedMessage:
-    """Reads the properties once, when an exchange on its way asks for them.
+    """Decodes the properties once, when an exchange needs them.
 
-    Raises ConnectionClosingError then, where they are not what they should be.
+    Raises ConnectionClosingError then, if they are malformed.
     """
 
     __slots__ = ("_headers", "_properties", "body", "exchange", "flags", "header", "routing_key")
@@ -33,13 +33,13 @@ class ReceivedMessage:
 
     @property
     def headers(self) -> Arguments:
-        """See Message."""
+        """Headers of the message (see Message)."""
         if self._headers is None:
             self._headers = plain_table(self._read().headers)
         return self._headers
 
     def property(self, name: str) -> Any:
-        """See Message."""
+        """Return a property by name; None if absent (see Message)."""
         return getattr(self._read(), name)
 
     def _read(self) -> commands.Basic.Properties:

@@ -1,7 +1,7 @@
-"""What connections tell the operator: who came, who was refused and why, what failed.
+"""Log lines about connections: opened, refused and why, lost, failed.
 
-Each line names the connection as lists and metrics do. A client hears AMQP's reply text only, which
-does not say why a login failed; the log does.
+Each line names the connection as lists and metrics do. A client gets AMQP's reply text only, which
+does not contain why a login failed; the log does.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HTTP_METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"P
 
 
 def connection_opened(connection: Connection) -> None:
-    """Tell who has entered which virtual host."""
+    """Log which client has opened which virtual host."""
     secured = " over TLS" if connection.transport.endpoints.is_secure else ""
     _tell(
         connection,
@@ -54,7 +54,7 @@ def connection_opened(connection: Connection) -> None:
 
 
 def closed_by_client(connection: Connection, method: commands.Connection.Close) -> None:
-    """Tell that the client has ended it in order, and why where it says why."""
+    """Log that the client has closed the connection, with its reason if it gave one."""
     said = ""
     if method.reply_code not in {0, REPLY_SUCCESS}:
         said = f", which says {method.reply_code} {quoted(method.reply_text)}"
@@ -62,10 +62,10 @@ def closed_by_client(connection: Connection, method: commands.Connection.Close) 
 
 
 def lost(connection: Connection, state: State, reason: str, *, cut: bool) -> None:
-    """Tell that the socket has gone although nobody had closed the connection.
+    """Log that the socket is gone without a connection.close.
 
-    `cut` says that this side has; otherwise, `reason` is empty where the client has just closed it.
-    Who has sent nothing, as load balancers that look whether the port answers, is not news.
+    `cut`: this side closed it; otherwise an empty `reason` means that the client closed it. Sockets
+    on which nothing was sent, such as a load balancer's probes, are logged at a lower level.
     """
     if state in {State.CLOSING, State.CLOSED}:
         return
@@ -80,7 +80,7 @@ def lost(connection: Connection, state: State, reason: str, *, cut: bool) -> Non
 
 
 def connection_failed(connection: Connection, error: AmqpError) -> None:
-    """Tell the error that closes a connection; a refused login has its own line."""
+    """Log the error that closes a connection; refused logins have a line of their own."""
     if connection.state is State.START and error.code == LOGIN_REFUSED:
         return
     level = {CONNECTION_FORCED: LogLevel.INFO, INTERNAL_ERROR: LogLevel.ERROR}.get(
@@ -90,7 +90,7 @@ def connection_failed(connection: Connection, error: AmqpError) -> None:
 
 
 def channel_failed(connection: Connection, number: int, error: AmqpError) -> None:
-    """Tell the error that closes one channel."""
+    """Log the error that closes a channel."""
     connection.transport.log(
         CHANNEL,
         LogLevel.ERROR if error.code == INTERNAL_ERROR else LogLevel.WARNING,
@@ -101,7 +101,7 @@ def channel_failed(connection: Connection, number: int, error: AmqpError) -> Non
 
 
 def login_refused(connection: Connection, user: str, reason: str) -> None:
-    """Tell why somebody was not let in; the client is told that the log has it."""
+    """Log why a login was refused; the reply text refers the client to the log."""
     connection.transport.log(
         CONNECTION,
         LogLevel.WARNING,
@@ -112,7 +112,7 @@ def login_refused(connection: Connection, user: str, reason: str) -> None:
 
 
 def not_amqp(connection: Connection, header: bytes) -> None:
-    """Tell what a client speaks that does not speak AMQP 0-9-1, and where it should go."""
+    """Log what protocol a client speaks instead of AMQP 0-9-1, and the port for it."""
     _tell(connection, LogLevel.WARNING, f"closed: it began with {_guess(header)}")
 
 
@@ -135,14 +135,14 @@ def _tell(connection: Connection, level: LogLevel, text: str, **more: object) ->
 
 
 def _error(error: AmqpError) -> str:
-    """Reply code and text, whole: a short string cuts it, the log does not."""
+    """Format reply code and text uncut: a short string would truncate it."""
     method = METHOD_NAMES.get(error.method_ids or (0, 0))
     where = f" on {method}" if method else ""
     return f"{error.code} {REPLY_NAMES[error.code]}{where}: {one_line(error.explanation, 1000)}"
 
 
 def _about(connection: Connection) -> str:
-    """Whose connection it is, as far as it has come."""
+    """Return user, virtual host and client software of the connection, as far as known."""
     parts = []
     if connection.user:
         parts.append(f"user {quoted(connection.user)}")
@@ -158,7 +158,7 @@ def _client(connection: Connection) -> str:
 
 
 def _software(connection: Connection) -> list[str]:
-    """What the client says of itself: its own name for the connection, product and version."""
+    """Return the client's connection name, product and version for the log."""
     said = {
         key: one_line(value)
         for key, value in connection.client_properties.items()
@@ -176,7 +176,7 @@ def _after(connection: Connection) -> str:
 
 
 def _fields(connection: Connection) -> dict[str, object]:
-    """For lines of JSON."""
+    """Return the connection's fields for JSON log lines."""
     fields: dict[str, object] = {"connection": str(connection.transport.endpoints)}
     if connection.user:
         fields["user"] = connection.user

@@ -1,4 +1,4 @@
-"""SASL: from a client's response to the name and password it claims. Nothing is verified here.
+"""SASL: the name and password that a client's response claims. Nothing is verified here.
 
 PLAIN       [authorization] NUL name NUL password          (RFC 4616)
 AMQPLAIN    field table without its length: LOGIN and PASSWORD, long strings
@@ -28,14 +28,14 @@ __all__ = [
 
 
 class Credentials(NamedTuple):
-    """What the client claims to be and the proof it offers."""
+    """User name that the client claims, and its password."""
 
     user: str
     password: str | None  # None where the mechanism has proved the name, or asks for no proof
 
 
 def offered(certificate_login: str, anonymous_login_user: str) -> tuple[str, ...]:
-    """The mechanisms that one connection may use; both arguments may be empty: not available."""
+    """Return the mechanisms offered to a connection; an empty argument disables its mechanism."""
     names = list(MECHANISMS)
     if anonymous_login_user:
         names.append("ANONYMOUS")
@@ -47,10 +47,10 @@ def offered(certificate_login: str, anonymous_login_user: str) -> tuple[str, ...
 def parse_response(
     mechanism: str, response: bytes, certificate_login: str = "", anonymous_login_user: str = ""
 ) -> Credentials:
-    """Read the response that `connection.start-ok` carries; the rest as in `offered`.
+    """Parse the response of `connection.start-ok`; the last two arguments as in `offered`.
 
-    Raises ConnectionClosingError: 503 for a mechanism that is not offered, 403 for a response that
-    is not what the mechanism asks for.
+    Raises ConnectionClosingError: 503 for a mechanism that is not offered, 403 for a malformed
+    response.
     """
     if mechanism not in offered(certificate_login, anonymous_login_user):
         what = "invalid" if mechanism in OTHER_MECHANISMS else "unknown"
@@ -63,7 +63,7 @@ def parse_response(
 
 
 def parse_plain(response: bytes) -> Credentials:
-    """Read a PLAIN response. Acting for somebody else is not offered: RabbitMQ refuses it too."""
+    """Parse a PLAIN response. A different authorization identity is refused, as in RabbitMQ."""
     parts = response.split(b"\0", 3)
     if len(parts) != 3 or parts[0]:
         raise refusal("PLAIN")
@@ -71,9 +71,9 @@ def parse_plain(response: bytes) -> Credentials:
 
 
 def parse_amqplain(response: bytes) -> Credentials:
-    """Read an AMQPLAIN response, RabbitMQ's table form."""
+    """Parse an AMQPLAIN response, RabbitMQ's table form."""
     try:
-        # Only two values are opened: who sends the table has not logged in yet.
+        # Only two values are decoded, because the client has not logged in yet.
         table = tables.decode_raw_table(len(response).to_bytes(4, "big") + response)
         login, password = (
             tables.decode_value(table[name]) if name in table else None
@@ -87,7 +87,7 @@ def parse_amqplain(response: bytes) -> Credentials:
 
 
 def refusal(mechanism: str) -> ConnectionClosingError:
-    """Build the one answer to every failed login: it must not tell which half was wrong."""
+    """Build the error for every failed login; it must not tell if name or password was wrong."""
     return ConnectionClosingError(
         403,
         f"Login was refused using authentication mechanism {mechanism}. "
@@ -106,9 +106,9 @@ def _text(value: bytes | str) -> str:
     return value if isinstance(value, str) else value.decode()
 
 
-# Known, and not for everybody: RabbitMQ tells them from what it has never heard of.
+# Not offered to all clients: RabbitMQ distinguishes them from unknown mechanisms.
 OTHER_MECHANISMS = ("ANONYMOUS", "EXTERNAL")
-# What every connection may use, in the order in which connection.start offers them.
+# Mechanisms for every connection, in the order in which connection.start offers them.
 MECHANISMS: dict[str, Callable[[bytes], Credentials]] = {
     "PLAIN": parse_plain,
     "AMQPLAIN": parse_amqplain,

@@ -1,7 +1,7 @@
 """Sender-selected distribution: the headers CC and BCC name further routing keys of a message.
 
-The reader finds out that a message has such headers; the channel asks `select_keys` before it
-routes the message. Nobody sees the header BCC but the broker.
+The reader notices such headers; the channel calls `select_keys` before it routes the message. Only
+the broker sees the header BCC.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ OPEN, BLIND = "CC", "BCC"
 
 
 def select_keys(publish: Publish) -> None:
-    """Note the keys in CC and BCC as the message's `further_keys`, and take BCC out of its header.
+    """Store the keys in CC and BCC as `further_keys`; remove BCC from the header others see.
 
-    The message is stored with BCC all the same: should it die, its blind keys are keys of its own.
+    The record keeps BCC: if it is dead-lettered, its BCC keys apply again.
 
-    Raises ChannelError 406 where one of the two is not an array; what is in it and is no string
-    counts for nothing.
+    Raises ChannelError 406 where one of the two is not an array; elements that are not strings are
+    ignored.
     """
     try:
         headers = decode_raw_table(headers_table(publish.header))

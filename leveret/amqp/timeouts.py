@@ -1,9 +1,9 @@
-"""How long a channel may hold what it was delivered.
+"""Time limits of a channel's unsettled deliveries.
 
-Two rules end it. RabbitMQ's consumer timeout closes the channel of whoever holds a delivery for too
-long; a visibility timeout, where the consumer or the queue has one, gives the delivery back to the
-queue and leaves the channel alone. Either can be put off for a delivery, which is what long jobs
-need (`Leases.extend`, asked for by leveret.amqp.lease_commands).
+Two rules apply. RabbitMQ's consumer timeout closes a channel that holds a delivery for too long; a
+visibility timeout, where the consumer or the queue has one, returns the delivery to the queue and
+leaves the channel open. Either can be extended for a delivery, which is what long jobs need
+(`Leases.extend`, asked for by leveret.amqp.lease_commands).
 
 For the consumer timeout nothing is noted per delivery: a sweep over the channels notes now and then
 which delivery tag was the last at that time. So an age is known to within the interval of the
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 # Holders of a channel that may be gone are looked for when there are more than these.
 HOLDERS_MIN = 16
-# What becomes of a delivery whose time is over: it comes back, and its consumer has failed.
+# A delivery whose lease has expired is returned and counts as failed.
 TIMED_OUT = frames.RETURN | frames.REJECT
 
 
 class DeliveryAges:
-    """The sweeps over one channel that still tell something of an outstanding delivery."""
+    """Ages of one channel's outstanding deliveries, known from periodic sweeps."""
 
     __slots__ = ("_marks",)
 
@@ -40,7 +40,7 @@ class DeliveryAges:
         self._marks: deque[tuple[int, int]] = deque()  # (time, last tag delivered until then)
 
     def sweep(self, now_ms: int, oldest_tag: int | None, last_tag: int) -> int:
-        """Take note of the last tag. Returns how many ms the oldest one is known to have waited."""
+        """Note the last tag. Returns the known age of the oldest outstanding delivery, in ms."""
         marks = self._marks
         while marks and (oldest_tag is None or marks[0][1] < oldest_tag):
             marks.popleft()
@@ -50,12 +50,12 @@ class DeliveryAges:
         return age_ms
 
     def age(self, now_ms: int, tag: int) -> int:
-        """How many ms an outstanding tag is known to have waited at the last sweep."""
+        """Return the age of an outstanding tag that is known from the sweeps, in ms."""
         return next((now_ms - swept_ms for swept_ms, last in self._marks if last >= tag), 0)
 
 
 class Leases:
-    """The deliveries of one channel that end by themselves, or later than others."""
+    """Leases of one channel that have a time limit or an extension."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -66,7 +66,7 @@ class Leases:
         self._timer = self._timers.timer(self._end_due)
 
     def begin(self, holder: ChannelConsumer | Getter, tag: int, count: int, term_ms: int) -> None:
-        """`holder` was delivered the `count` tags from `tag` on, for so long."""
+        """Start leases of `term_ms` for the `count` tags from `tag` on, delivered to `holder`."""
         terms = self._terms.get(holder)
         if terms is None:
             if len(self._terms) > HOLDERS_MIN + 2 * len(self._channel.consumers):
@@ -85,7 +85,7 @@ class Leases:
         }
 
     def extend(self, runs: list[tuple[int, int]], for_ms: int) -> None:
-        """The outstanding tags of `runs` may be held for so long from now on; 0: no longer."""
+        """Extend the leases of the outstanding tags in `runs` to `for_ms` from now; 0: return."""
         if for_ms == 0:
             self._channel.apply(frames.RETURN, self._take(runs))
             return
@@ -98,7 +98,7 @@ class Leases:
         self._set_timer()
 
     def oldest_untimed(self) -> tuple[int, ChannelConsumer | Getter] | None:
-        """(tag, holder) of what waits longest of all that the consumer timeout is for."""
+        """Return (tag, holder) of the oldest delivery under the consumer timeout, or None."""
         for first, last, holder in self._unacked.runs():
             if visibility_timeout_ms(holder) is None:
                 for untouched, _ in self._extended.outside(first, last):
@@ -106,7 +106,7 @@ class Leases:
         return None
 
     def _end_due(self) -> None:
-        """Some have been held for as long as they may: they go back to their queues."""
+        """Return the deliveries whose leases have expired to their queues."""
         channel, unacked = self._channel, self._unacked
         if not channel.alive:
             return
@@ -126,7 +126,7 @@ class Leases:
         channel.apply(TIMED_OUT, self._take(ended), Reason.TIMED_OUT)
 
     def _take(self, runs: list[tuple[int, int]]) -> list[Holding]:
-        """End these leases: whoever settles them later settles nothing."""
+        """End these leases: a later settlement of them has no effect."""
         taken: list[Holding] = []
         for first, last in runs:
             taken += self._unacked.end(first, last)
@@ -137,12 +137,12 @@ class Leases:
         self._timer.set(min((end for end in ends if end is not None), default=None))
 
     def close(self) -> None:
-        """The channel is gone."""
+        """Stop the timer, because the channel is gone."""
         self._timer.set(None)
 
 
 def visibility_timeout_ms(holder: ChannelConsumer | Getter) -> int | None:
-    """How long a delivery stays invisible to others: as the consumer asked, else its queue."""
+    """Return the visibility timeout in ms: the consumer's, else its queue's, else None."""
     own: int | None = holder.visibility_timeout_ms
     return holder.queue.settings.visibility_timeout_ms if own is None else own
 
@@ -168,7 +168,7 @@ def check_acknowledged(channel: Channel, now_ms: int, node_timeout_ms: int) -> N
 
 
 def _timeout_ms(holder: ChannelConsumer | Getter, node_timeout_ms: int) -> int:
-    """What the consumer asked for, else its queue, else the node; 0 is for ever."""
+    """Return the consumer timeout in ms: the consumer's, its queue's or the node's; 0 is none."""
     settings = holder.queue.settings
     own = holder.arguments.get("x-consumer-timeout")
     if isinstance(own, int) and settings.counts_deliveries:  # consumers of quorum queues may ask

@@ -1,4 +1,4 @@
-"""TLS: the listener's certificate, renewed without a restart, and the name in a client's one.
+"""TLS: the listener's certificate, reloaded without a restart, and the user in a client's one.
 
 Imported by the listener when a certificate is configured. Touches the files it is given.
 """
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Renewed certificates are noticed this late. Whatever renews them rarely knows whom to signal, so
-# the files are looked at, when a client comes: three calls to the system, not one for each client.
+# Renewed certificates are noticed this late. Tools that renew them rarely signal servers, so
+# the files are checked when a client connects: three system calls per interval, not per client.
 FILES_CHECK_SECONDS = 10.0
 
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -35,7 +35,7 @@ VERIFY_MODES = {
 
 
 class TlsContexts:
-    """The TLS context that new connections get: made again when its files have changed.
+    """TLS context for new connections, rebuilt when its files have changed.
 
     Where the new files cannot be used, or are only half replaced, the old context stays. `clock`
     gives seconds from some fixed moment.
@@ -59,14 +59,14 @@ class TlsContexts:
         self._context = make_context(settings)
 
     def current(self) -> ssl.SSLContext:
-        """The context for a connection that comes now."""
+        """Return the context for a new connection; check the files for changes now and then."""
         if self._clock() >= self._next_check:
             self._next_check = self._clock() + FILES_CHECK_SECONDS
             self._renew()
         return self._context
 
     def login(self, connection: ssl.SSLObject) -> str:
-        """The user that a client's verified certificate names; empty where there is none."""
+        """Return the user that a client's verified certificate names; empty without one."""
         return certificate_login(connection, self._settings.ssl_cert_login_from)
 
     def _renew(self) -> None:
@@ -86,7 +86,7 @@ class TlsContexts:
 
 
 def _identity(file: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is replaced or written."""
+    """Return inode, mtime and size of a file, which change when it is replaced, or None."""
     try:
         status = file.stat()
     except OSError:
@@ -95,7 +95,7 @@ def _identity(file: Path) -> tuple[int, int, int] | None:
 
 
 def make_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The server's side of TLS. Raises ConfigurationError that names the file."""
+    """Build the server's TLS context. Raises ConfigurationError that names the file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = VERSIONS[settings.tls_version_min]
     context.options |= ssl.OP_NO_RENEGOTIATION  # a way to make a server work for nothing
@@ -126,9 +126,9 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def certificate_login(connection: ssl.SSLObject, login_from: CertificateLogin) -> str:
-    """The user that a client's verified certificate names; empty where there is none.
+    """Return the user that a client's verified certificate names; empty without one.
 
-    OpenSSL has verified it, or there is none: an unverified one ends the handshake.
+    OpenSSL ends the handshake on an unverified certificate.
     """
     encoded = connection.getpeercert(binary_form=True)
     if encoded is None:

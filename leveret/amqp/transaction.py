@@ -32,16 +32,17 @@ SLICE_SETTLES = 128
 
 
 class Transaction:
-    """What a channel has asked for since tx.select, tx.commit or tx.rollback.
+    """Publishes and settlements of a channel since tx.select, tx.commit or tx.rollback.
 
     Messages are routed when they are published, as RabbitMQ does. Settled tags leave the channel's
     outstanding ones at once, so that a tag cannot be settled twice; they reach their queues at the
     commit, and are outstanding again after a rollback.
 
-    What a feature wants to see, such as a message that is due later, it sees at the commit, and has
-    it safe before the rest takes effect: a crash in between may leave it twice, but never loses it.
+    A message that a feature takes, such as a delayed one, reaches the feature at the commit and is
+    safe there before the rest takes effect: a crash in between may store it twice, but never loses
+    it.
 
-    It may be long: it is gone through in steps, for `Connection.take_time`.
+    It may be long, so it is processed in steps, by `Connection.take_time`.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -52,7 +53,7 @@ class Transaction:
         self._commit: Commit | None = None  # what it has been gathered into, until that is begun
 
     def buffer_publish(self, publish: Publish, then: Destinations | InterceptedPublish) -> None:
-        """Keep a message for the commit, and where it goes or who wants to see it then."""
+        """Buffer a message for the commit, with its destinations or the feature that takes it."""
         size = len(publish.body) + len(publish.header)
         self._publish_bytes += size
         self._channel.connection.count_transaction(size)
@@ -63,7 +64,7 @@ class Transaction:
         self._publishes.append((publish, then))
 
     def buffer_settle(self, kind: int, first: int, last: int, *, multiple: bool) -> int | None:
-        """Keep a run of settlements for the commit. Returns the first tag that is unknown."""
+        """Buffer a run of settlements for the commit. Returns the first tag that is unknown."""
         channel = self._channel
         unacked = channel.unacked
         if not multiple:
@@ -80,7 +81,7 @@ class Transaction:
         return None
 
     def _take_runs(self, kind: int, first: int, last: int) -> bool:
-        """Keep some of the runs of outstanding tags. Returns whether there may be more."""
+        """Take some runs of outstanding tags. Returns whether there may be more."""
         unacked = self._channel.unacked
         runs = unacked.outstanding(last, first, SLICE_SETTLES)
         for run_first, run_last in runs:
@@ -93,11 +94,11 @@ class Transaction:
             yield
 
     def committing(self) -> Generator[None, None, Commit | None]:
-        """Gather everything so far into what can be begun, in steps.
+        """Gather everything so far into a Commit, in steps.
 
-        What comes next belongs to the next transaction. None where the connection ends meanwhile:
-        its end rolls everything back. Raises ChannelError where a feature refuses a message;
-        whoever comes again after any error goes on behind what was gathered.
+        Later publishes belong to the next transaction. None where the connection ends meanwhile:
+        its end rolls everything back. Raises ChannelError where a feature refuses a message; a call
+        after an error continues behind what was gathered.
         """
         connection = self._channel.connection
         self._commit = commit = self._commit or Commit(self._channel)
@@ -121,7 +122,7 @@ class Transaction:
         return commit
 
     def rolling_back(self) -> Iterator[None]:
-        """Forget the publishes; what was settled is outstanding again under its old tags."""
+        """Drop the publishes and make what was settled outstanding again, in steps."""
         commit, self._commit = self._commit, None
         if commit is not None:
             yield from forgetting(commit.publishes)
@@ -135,7 +136,7 @@ class Transaction:
 
 
 def forgetting(publishes: deque[Deposit] | deque[Buffered]) -> Iterator[None]:
-    """Let go of messages, in steps: each is given back to the memory by itself."""
+    """Drop buffered messages, in steps, because freeing many at once takes long."""
     while publishes:
         for _ in range(min(SLICE_PUBLISHES, len(publishes))):
             publishes.popleft()
@@ -143,7 +144,7 @@ def forgetting(publishes: deque[Deposit] | deque[Buffered]) -> Iterator[None]:
 
 
 def restoring(channel: Channel, settles: deque[Settlement]) -> Iterator[None]:
-    """Let what was settled be outstanding again, in steps."""
+    """Make settled deliveries outstanding again, in steps."""
     while settles:
         for _ in range(min(SLICE_SETTLES, len(settles))):
             _, tag, held = settles.popleft()
@@ -154,10 +155,10 @@ def restoring(channel: Channel, settles: deque[Settlement]) -> Iterator[None]:
 
 
 class Commit:
-    """One tx.commit under way: publishes and acks take effect together, or none of them does.
+    """One tx.commit in progress: publishes and acks take effect together, or none of them does.
 
-    What a client rejects or gives back is told to its queues once the rest is safe: a crash in
-    between delivers it again, as it does outside of transactions.
+    Rejected and returned deliveries are passed to their queues once the rest is safe: a crash in
+    between delivers them again, as it does outside of transactions.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -170,7 +171,7 @@ class Commit:
     # -- what belongs to it
 
     def add_publish(self, publish: Publish, then: Destinations | InterceptedPublish) -> None:
-        """Let a message take part, unless a feature takes it. Raises ChannelError."""
+        """Add a message to the atomic write, unless a feature takes it. Raises ChannelError."""
         if isinstance(then, InterceptedPublish):
             committing = then.intercept()
             if committing is not None:
@@ -186,7 +187,7 @@ class Commit:
         self.publishes.append((publish, Destinations(builders, then.replies)))
 
     def add_settle(self, kind: int, held: list[Holding]) -> None:
-        """Let acknowledgements take part; `settles` must have what else is settled, too."""
+        """Add acknowledgements to the atomic write; all settlements must be in `settles`, too."""
         if kind == frames.SETTLE:
             for holder, first, stop in held:
                 self._write.settle(holder.queue, [(first, stop)])
@@ -194,14 +195,14 @@ class Commit:
     # -- how it ends
 
     def await_commit(self, waiter: Waiter) -> None:
-        """Begin, and tell `waiter` how it ended."""
+        """Start the atomic write; tell `waiter` how it ended."""
         self._waiter = waiter
         if self.publishes:
             self._channel.connection.check_alarms()
         self._write.commit(self)
 
     def done(self, *, failed: bool) -> None:
-        """The write has taken effect, or has not."""
+        """Finish the transaction after the atomic write has committed or failed."""
         self._channel.connection.take_time(self._ending(failed=failed))
 
     def _ending(self, *, failed: bool) -> Iterator[None]:
@@ -211,7 +212,7 @@ class Commit:
             self._waiter.done(failed=failed)
 
     def giving_back(self) -> Iterator[None]:
-        """Nothing takes effect: what was settled is outstanding again, or back in its queue."""
+        """Undo a failed commit: make settled deliveries outstanding again, or return them."""
         channel = self._channel
         yield from forgetting(self.publishes)
         if channel.alive:

@@ -1,4 +1,4 @@
-"""What a connection asks of the side that owns its socket and the clock."""
+"""Interface between a connection machine and the owner of its socket and clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LogLevel(IntEnum):
-    """How much a line of the log matters; the numbers are those of Python's logging."""
+    """Level of a log line; the numbers are those of Python's logging."""
 
     DEBUG = 10
     INFO = 20
@@ -24,7 +24,7 @@ class LogLevel(IntEnum):
 
 
 class Transport(Protocol):
-    """What a connection asks of the socket's side."""
+    """Owner of a connection's socket and clock."""
 
     @property
     def writable(self) -> bool:
@@ -38,43 +38,43 @@ class Transport(Protocol):
 
     @property
     def certificate_login(self) -> str:
-        """The user that the peer's verified certificate names; empty where there is none."""
+        """User named by the peer's verified certificate; empty without one."""
         ...
 
     @property
     def rights(self) -> Rights | None:
-        """What the peer may do, where it was authenticated before it came."""
+        """Rights of a peer that was authenticated before it connected, else None."""
         ...
 
     @property
     def endpoints(self) -> Endpoints:
-        """Who is connected to where."""
+        """Addresses of both ends."""
         ...
 
     @property
     def monotonic_ns(self) -> Callable[[], int]:
-        """A clock that nobody sets: nanoseconds from some moment."""
+        """Monotonic clock, in nanoseconds from an arbitrary moment."""
         ...
 
     @property
     def unfinished(self) -> Unfinished:
-        """What all connections have half sent."""
+        """Unfinished messages of all connections."""
         ...
 
     def wall_ms(self) -> int:
-        """The time that records get."""
+        """Return the time that records get, in ms since 1970."""
         ...
 
     def touch(self) -> None:
-        """There is output: take it at the end of the turn."""
+        """Schedule the output to be sent at the end of the turn."""
         ...
 
     def defer(self) -> None:
-        """Call `go_on()` in a later turn, when others were served, and read nothing before."""
+        """Call `go_on()` in a later turn, after others were served; read nothing before."""
         ...
 
     async def others(self) -> None:
-        """Until others have had their turn."""
+        """Wait until other connections have had their turn."""
         ...
 
     def wait_for(self, work: Awaitable[None]) -> None:
@@ -82,38 +82,38 @@ class Transport(Protocol):
         ...
 
     def hold(self, *, held: bool) -> None:
-        """Read nothing while `held`."""
+        """Stop reading while `held`."""
         ...
 
     def opened(self) -> None:
-        """The handshake is over: the peer is a client, and no stranger any more."""
+        """Note that the handshake is over: limits for strangers no longer apply."""
         ...
 
     def set_heartbeat(self, seconds: int) -> None:
-        """Supervise the peer from now on."""
+        """Start heartbeats of this interval."""
         ...
 
     def set_expiry(self, at_ms: int | None) -> None:
-        """Call `credential_expired()` at that time since 1970, unless told otherwise before."""
+        """Call `credential_expired()` at that time (ms since 1970), or not at all for None."""
         ...
 
     async def room(self) -> None:
-        """Until the output is sent as far as the peer's reading allows."""
+        """Wait until the output is sent as far as the peer's reading allows."""
         ...
 
     async def committed(self, queues: Collection[Committing]) -> bool:
-        """Until all that was published to `queues` so far is committed; False if some was lost."""
+        """Wait until all publishes to `queues` so far are committed; False if some were lost."""
         ...
 
     def log(self, category: str, level: LogLevel, text: str, fields: Mapping[str, object]) -> None:
-        """Tell the operator; `fields` are the parts of `text` for programs.
+        """Write a log line; `fields` are the parts of `text` for programs.
 
-        `category` is `connection` or `channel`, which the operator may log from other levels on.
+        `category` is `connection` or `channel`, for which operators can set a level of their own.
         """
         ...
 
     async def pause(self, seconds: float) -> None:
-        """Let time pass."""
+        """Sleep for this time."""
         ...
 
     def close(self, *, after_seconds: float = 0) -> None:

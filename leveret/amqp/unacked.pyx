@@ -1,11 +1,11 @@
-"""Which delivery tags of a channel are outstanding, and which records they stand for.
+"""Outstanding delivery tags of a channel, and the records they stand for.
 
-Tags and offsets both run upwards, so an entry covers a run: tags [tag, tag + count) are the records
+Tags and offsets both grow, so an entry covers a run: tags [tag, tag + count) are the records
 [offset, offset + count) that one consumer got. Acknowledging in order only ever shortens the first
 entry; out of order it splits one.
 
-Leases that have ended unsettled (`end`) are remembered by their tags: to settle them is no mistake,
-and changes nothing.
+The tags of leases that have ended unsettled (`end`) are remembered: settling them is no error and
+has no effect.
 """
 
 from libc.stdint cimport uint64_t
@@ -43,13 +43,13 @@ cdef class Unacked(Runs):
         return self.count
 
     cdef inline Entry* _at(self, Py_ssize_t i) noexcept:
-        """One of the entries, until they change."""
+        """Return the entry at `i`; valid until the entries change."""
         return (<Entry*>self.flat) + i if self.blocks == NULL else <Entry*>self._far(i)
 
     cdef Py_ssize_t _holder(self, holder) except -1:
         number = self.holder_numbers.get(holder)
         if number is None:
-            if self.count == 0:     # nobody refers to the old numbers any more
+            if self.count == 0:     # the old numbers are not in use any more
                 self.holders.clear()
                 self.holder_numbers.clear()
             number = len(self.holders)
@@ -58,7 +58,7 @@ cdef class Unacked(Runs):
         return number
 
     def add(self, uint64_t tag, uint64_t count, uint64_t offset, holder):
-        """`count` deliveries from `tag` on carry the records from `offset` on, held by `holder`."""
+        """Add `count` deliveries from `tag` on, of the records from `offset` on."""
         cdef Py_ssize_t number = self._holder(holder)
         cdef Entry* last
         cdef Entry fresh
@@ -76,7 +76,7 @@ cdef class Unacked(Runs):
             self._splice(self.size, 0, &fresh, 1)
 
     def add_runs(self, uint64_t tag, list runs, holder):
-        """As `add`, for the records of several runs [(first, stop)], one after the other."""
+        """Add the records of several runs [(first, stop)], one after the other, as `add` does."""
         cdef uint64_t first, stop
         for first, stop in runs:
             self.add(tag, stop - first, first, holder)
@@ -100,7 +100,7 @@ cdef class Unacked(Runs):
         return taken, None
 
     cdef bint _skip_ended(self, uint64_t* tag) except -1:
-        """Go on behind the ended leases that begin at `tag`. False where there is none."""
+        """Advance `tag` behind the run of ended leases that contains it. False if none does."""
         cdef Py_ssize_t i
         if self.ended is None or tag[0] not in self.ended:
             return False
@@ -127,7 +127,7 @@ cdef class Unacked(Runs):
         return taken
 
     def runs(self):
-        """What is outstanding, in order: [(first tag, last tag, holder)]."""
+        """Return the outstanding runs [(first tag, last tag, holder)] in order."""
         cdef Py_ssize_t i
         return [
             (self._at(i).tag, self._at(i).stop - 1, self.holders[self._at(i).holder])
@@ -135,7 +135,7 @@ cdef class Unacked(Runs):
         ]
 
     def held_in(self, holder, uint64_t first, uint64_t last):
-        """The outstanding tags of [first, last] that `holder` holds: [(first, last)]."""
+        """Return the runs [(first, last)] of outstanding tags in a range that `holder` holds."""
         cdef list found = []
         cdef Py_ssize_t number, i = self._find(first)
         if holder not in self.holder_numbers:
@@ -148,16 +148,16 @@ cdef class Unacked(Runs):
         return found
 
     def holder_of(self, uint64_t tag):
-        """Who holds an outstanding tag; None where it is not outstanding."""
+        """Return the holder of an outstanding tag; None if it is not outstanding."""
         cdef Py_ssize_t i = self._find(tag)
         if i < self.size and self._at(i).tag <= tag:
             return self.holders[self._at(i).holder]
         return None
 
     def holder_at(self, holders, uint64_t offset):
-        """Which of `holders` has a record, by its offset: (tag, holder); None where none has.
+        """Return (tag, holder) of a record, by its offset, if one of `holders` holds it, else None.
 
-        All entries are looked at: this is for people, not for what is done per message.
+        It scans all entries: use it for management, not per message.
         """
         cdef Py_ssize_t i
         cdef Entry* entry
@@ -170,9 +170,9 @@ cdef class Unacked(Runs):
         return None
 
     def take_up_to(self, uint64_t last, Py_ssize_t runs_max=RUNS_UNLIMITED):
-        """Remove every outstanding tag up to `last`: [(holder, first offset, stop offset)].
+        """Remove the outstanding tags up to `last`. Returns [(holder, first offset, stop offset)].
 
-        At most so many of these, the lowest tags first.
+        At most `runs_max` runs, the lowest tags first.
         """
         cdef list taken = []
         while self.size and self._at(0).tag <= last and len(taken) < runs_max:
@@ -180,7 +180,7 @@ cdef class Unacked(Runs):
         return taken
 
     def take_held(self, holder):
-        """Remove everything that `holder` holds."""
+        """Remove everything that `holder` holds. Returns [(holder, first offset, stop offset)]."""
         cdef list taken = []
         cdef Py_ssize_t number, i = 0
         if holder not in self.holder_numbers:
@@ -194,9 +194,9 @@ cdef class Unacked(Runs):
         return taken
 
     def outstanding(self, uint64_t last, uint64_t first=0, Py_ssize_t runs_max=RUNS_UNLIMITED):
-        """The tags of [first, last] that wait to be settled: [(first, last)] in their order.
+        """Return the runs [(first, last)] of outstanding tags in [first, last], in order.
 
-        At most so many of these, the lowest tags first.
+        At most `runs_max` runs, the lowest tags first.
         """
         cdef list found = []
         cdef Py_ssize_t i
@@ -207,7 +207,7 @@ cdef class Unacked(Runs):
         return found
 
     def first_unknown(self, uint64_t first, uint64_t last):
-        """The first tag of [first, last] that `take` would stop at; None where it would take all."""
+        """Return the first tag of [first, last] that `take` would stop at, or None."""
         cdef uint64_t tag = first
         cdef Py_ssize_t i
         while tag <= last:
@@ -219,20 +219,20 @@ cdef class Unacked(Runs):
         return None
 
     def restore(self, uint64_t tag, uint64_t count, uint64_t offset, holder):
-        """Undo a `take`: these tags, none of which is outstanding, are so again."""
+        """Make tags that `take` removed outstanding again; none of them may be outstanding."""
         cdef Py_ssize_t number = self._holder(holder)
         cdef Entry fresh = Entry(tag, tag + count, offset, number)
         self._splice(self._find(tag), 0, &fresh, 1)
         self.count += count
 
     def oldest(self):
-        """(tag, holder) of the delivery that waits longest; None when nothing waits."""
+        """Return (tag, holder) of the oldest outstanding delivery, or None."""
         if not self.size:
             return None
         return self._at(0).tag, self.holders[self._at(0).holder]
 
     def is_outstanding(self, uint64_t tag):
-        """Whether it is no mistake to settle `tag`: it waits for that, or its lease has ended."""
+        """Whether `tag` may be settled: it is outstanding, or its lease has ended."""
         cdef Py_ssize_t i = self._find(tag)
         if i < self.size and self._at(i).tag <= tag:
             return True
@@ -265,7 +265,7 @@ cdef class Unacked(Runs):
         return stop
 
     cdef inline void _drop_first(self) noexcept:
-        """Of one array: what is acknowledged in order leaves without more ado."""
+        """Remove the first entry of a flat array, which is fast: acks mostly come in order."""
         self.size -= 1
         if self.size:
             self.flat += sizeof(Entry)

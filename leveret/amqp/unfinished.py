@@ -1,9 +1,9 @@
-"""What all connections together have half sent: messages without their end, transactions.
+"""Memory of all connections for messages without their end and for transactions.
 
-It is memory that nobody can be handed and that no queue's limit counts. Beyond the limit, whoever
-has begun is not read for a while, but for one connection, the one that began first: it goes on
-until it has finished, then the next does. Where nothing is finished for a time, because that one is
-silent, the connection that holds most is closed.
+No consumer can take it and no queue's limit counts it. Beyond the limit, all connections that have
+begun something are blocked but one, the one that began first: it continues until it has finished,
+then the next does. If nothing is finished for a time, because that one is silent, the connection
+that holds most is closed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ REASON = "too many unfinished messages on this node"
 
 
 class Unfinished:
-    """The connections that have begun something, whoever began first in front.
+    """Connections with unfinished messages or transactions, in the order in which they began.
 
-    `is_blocked()` says whether an alarm stands, during which nobody can be expected to finish.
+    `is_blocked()` returns whether an alarm is active, during which none is expected to finish.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Unfinished:
         self._is_blocked = is_blocked
         self._held: OrderedDict[Connection, int] = OrderedDict()
         self._paused: set[Connection] = set()
-        self._progress = False  # somebody has finished something since the last look
+        self._progress = False  # something was finished since the last check
         self.total = 0  # bytes of them all
 
     def note(self, connection: Connection, held_bytes: int) -> None:
-        """Take note of how much a connection has half sent now."""
+        """Note the size of a connection's unfinished messages now, in bytes."""
         before = self._held.get(connection, 0)
         if held_bytes:
             self._held[connection] = held_bytes
@@ -63,7 +63,7 @@ class Unfinished:
             self._resume_all()
 
     def _pause(self, connection: Connection) -> None:
-        """Let only the first one go on."""
+        """Block `connection` unless it is the first with something unfinished; unblock that one."""
         first = next(iter(self._held))
         if connection is not first and connection in self._held:
             self._paused.add(connection)
@@ -81,7 +81,7 @@ class Unfinished:
             connection.holds.end(Cause.UNFINISHED)
 
     def _look(self) -> None:
-        """See whether anything was finished while too much was unfinished."""
+        """Close the largest connection if nothing finished since the last check, alarms aside."""
         if self.total <= self._bytes_max:
             return
         progress, self._progress = self._progress, False

@@ -1,5 +1,5 @@
-"""Sources of users that live outside the broker: tokens and an HTTP service; and whose turn it is.
+"""External sources of users: OAuth 2 tokens and an HTTP service; and fair password checks.
 
-`node` builds them in the operator's order; nobody else imports this room. Its modules may touch the
-network, files and the event loop; `scopes` and `answers` touch nothing.
+`node` builds them in the configured order; no other package imports this one. Its modules may use
+the network, files and the event loop; `scopes` and `answers` use none of them.
 """

@@ -1,4 +1,4 @@
-"""Answers of somebody far away, remembered for a while: bounded, and refusals shorter."""
+"""Bounded cache of a remote service's answers, with a shorter time for refusals."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["Answers"]
 Answer = TypeVar("Answer")
 
 ANSWERS_MAX = 16_384  # some megabytes: the queues and exchanges of the users that are connected
-# Who was refused has asked for a permission, more often than not, and tries again.
+# Refusals expire earlier: a refused user often asks for the permission and tries again.
 REFUSALS_PART = 0.2
 
 
 class Answers(Generic[Answer]):
-    """What was answered to which question. A falsy answer is a refusal."""
+    """Answers by question. A falsy answer is a refusal."""
 
     def __init__(
         self, seconds: float, clock: Callable[[], float], entries_max: int = ANSWERS_MAX
@@ -33,7 +33,7 @@ class Answers(Generic[Answer]):
         return len(self._entries)
 
     def get(self, question: Hashable) -> Answer | None:
-        """The answer, unless there is none or it is too old."""
+        """Return the answer, or None if there is none or it has expired."""
         entry = self._entries.get(question)
         if entry is None:
             return None
@@ -44,7 +44,7 @@ class Answers(Generic[Answer]):
         return answer
 
     def put(self, question: Hashable, answer: Answer) -> None:
-        """Remember an answer; the one that was put first is pushed out where it gets too many."""
+        """Store an answer; the oldest one is dropped where there are too many."""
         seconds = self._seconds if answer else self._seconds * REFUSALS_PART
         self._entries[question] = (self._clock() + seconds, answer)
         self._entries.move_to_end(question)

@@ -1,4 +1,4 @@
-"""The sources of users that the operator has put in order, from the settings."""
+"""The sources of users in the configured order."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ SECRET_BYTES_MIN = 32  # RFC 7518: as long as what HS256 makes of it
 
 
 class AuthenticatorChain:
-    """All sources, in order, and what must be closed with them.
+    """All sources, in order, and the resources to be closed with them.
 
-    Their libraries take a while to import: only those of sources that are used are.
+    Their libraries take a while to import: only those of configured sources are imported.
     """
 
     def __init__(
         self, settings: AuthenticationSettings, internal: Authenticator, cache_key: bytes
     ) -> None:
-        """Raises ConfigurationError where a source lacks what it needs."""
+        """Build the sources. Raises ConfigurationError where a setting is missing."""
         self._settings = settings
         self._cache_key = cache_key
         self._closing: list[Callable[[], Awaitable[None]]] = []
@@ -44,7 +44,7 @@ class AuthenticatorChain:
         self.authenticators = tuple(makers[backend]() for backend in settings.auth_backends)
 
     async def close(self) -> None:
-        """Give back what the sources hold."""
+        """Close the sources' connections."""
         for close in self._closing:
             await close()
 

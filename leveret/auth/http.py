@@ -1,13 +1,13 @@
-"""An HTTP service that knows the users: the protocol of RabbitMQ's rabbitmq_auth_backend_http.
+"""Users from an HTTP service: the protocol of RabbitMQ's rabbitmq_auth_backend_http.
 
     user_path      username, password                                   allow [TAG …] | deny [WHY]
     vhost_path     username, vhost, ip, tags                            allow | deny [WHY]
     resource_path  username, vhost, resource, name, permission, tags    allow | deny [WHY]
     topic_path     the same with resource=topic, and routing_key        allow | deny [WHY]
 
-Parameters go into the query of a GET or the form of a POST. Whatever is no `allow` with status 200
-or 201 is a refusal, and so is silence. Answers are remembered for a while; passwords are not, only
-keyed digests of them.
+Parameters are in the query of a GET or the form of a POST. Anything but `allow` with status 200 or
+201 is a refusal, and so is no answer. Answers are cached for a while; passwords are not, only keyed
+digests of them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ GOOD_STATUS = (200, 201)
 
 @dataclass(frozen=True, slots=True)
 class HttpRules:
-    """Where to ask, and how; an empty `topic_path` leaves all routing keys open."""
+    """Addresses and method of requests; an empty `topic_path` allows all routing keys."""
 
     user_path: str
     vhost_path: str
@@ -52,7 +52,7 @@ class HttpRules:
 
 
 class Verdict(NamedTuple):
-    """What the service said; truthy where it allows."""
+    """Answer of the service; truthy if it allows."""
 
     tags: tuple[str, ...]
     allowed: bool
@@ -62,7 +62,7 @@ class Verdict(NamedTuple):
 
 
 class HttpAuthenticator:
-    """Asks the service; remembers what it said for `cache_seconds`, refusals shorter."""
+    """Queries the service; caches its answers for `cache_seconds`, refusals shorter."""
 
     def __init__(
         self,
@@ -86,16 +86,16 @@ class HttpAuthenticator:
         )
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         await self._client.aclose()
 
     @property
     def generation(self) -> int:
-        """Moves on when an answer may have become too old: connections ask again then."""
+        """Number that grows when an answer may have expired, so that connections ask again."""
         return int(self._clock() / self._cache_seconds)
 
     async def log_in(self, login: Login) -> Rights | None:
-        """See ports.authentication."""
+        """Return the rights of a login, or None if refused (see ports.authentication)."""
         fields = {"username": login.user}
         secret = b""
         if login.password is not None:
@@ -108,11 +108,11 @@ class HttpAuthenticator:
         return HttpRights(self, login, verdict.tags) if verdict else None
 
     async def ask(self, path: str, fields: dict[str, str], question: object) -> Verdict:
-        """Ask the service and remember what it says. Does not raise: silence is a refusal."""
+        """Query the service and cache the answer. Does not raise: no answer is a refusal."""
         try:
             reply = await self._reply(path, fields)
         except (httpx.HTTPError, TimeoutError, ValueError, OSError) as error:
-            # Of others' errors the kind only: their texts may show what was sent.
+            # For errors of libraries only the type: their texts may contain what was sent.
             reason = error if type(error) is ValueError else type(error).__name__
             logger.error("%s did not answer: %s", path, reason)  # noqa: TRY400
             reply = ""
@@ -144,7 +144,7 @@ class HttpAuthenticator:
 
 
 class HttpRights:
-    """What the service says of one user who has logged in."""
+    """Rights of one logged-in user, as queried from the service."""
 
     expires_at_ms = None
 
@@ -156,26 +156,26 @@ class HttpRights:
 
     @property
     def generation(self) -> int:
-        """See ports.authentication."""
+        """Number that grows when rights may have changed (see ports.authentication)."""
         return self._source.generation
 
     def may_enter(self, vhost: str) -> bool:
-        """See ports.authentication."""
+        """Whether the user may enter a virtual host (see ports.authentication)."""
         return self._answer(self._source.rules.vhost_path, vhost=vhost, ip=self._peer_host)
 
     def allows(self, vhost: str, kind: Kind, name: str, permission: Permission) -> bool:
-        """See ports.authentication."""
+        """Whether the user has a permission (see ports.authentication)."""
         path = self._source.rules.resource_path
         return self._answer(path, vhost=vhost, resource=kind, name=name, permission=permission)
 
     def restricts_topics(self, vhost: str, exchange: str) -> bool:  # noqa: ARG002  # only it knows
-        """See ports.authentication."""
+        """Whether some routing keys may be denied (see ports.authentication)."""
         return bool(self._source.rules.topic_path)
 
     def allows_topic(
         self, vhost: str, exchange: str, key: str, permission: TopicPermission
     ) -> bool:
-        """See ports.authentication."""
+        """Whether the user may use a routing key (see ports.authentication)."""
         path = self._source.rules.topic_path
         if not path:
             return True
@@ -200,5 +200,5 @@ class HttpRights:
         await self._source.ask(path, fields, question)
 
     async def renewed(self, secret: str) -> Rights:  # noqa: ARG002  # RabbitMQ takes any, too
-        """A password that has been proved needs no renewal."""
+        """Return the same rights: a verified password needs no renewal."""
         return self

@@ -1,6 +1,6 @@
-"""The keys that sign tokens: from a file or an address, read again in time and when one is new.
+"""Keys that sign tokens: from a file or an address, read again in time and for unknown ids.
 
-Each key is kept for the algorithms that fit its kind, under its identifier: a token can only choose
+Each key is stored by identifier and by the algorithms that fit its type: a token can only choose
 among these pairs, so that no public key ever serves as a secret, and `none` does not exist.
 """
 
@@ -25,7 +25,7 @@ RSA_BITS_MIN = 2048  # NIST SP 800-131A
 # A token that names an unknown key makes the set be read again, but not by every such token.
 UNKNOWN_KEY_SECONDS_MIN = 10.0
 
-# By kind and curve. Longer hashes than these are chosen by nobody who does not name them.
+# By type and curve. Longer hashes are used only with keys that name their algorithm.
 ALGORITHMS = {
     ("RSA", None): ("RS256", "RS384", "RS512"),
     ("EC", "P-256"): ("ES256",),
@@ -34,14 +34,14 @@ ALGORITHMS = {
 }
 SYMMETRIC = "HS256"
 
-Key = Any  # whatever PyJWT makes of it
+Key = Any  # PyJWT's type of a key
 Keys = dict[tuple[str | None, str], Key]  # by identifier and algorithm
 
 
 class KeySet:
-    """The keys of one provider. `fetch()` returns the text of a JWK set, or raises OSError.
+    """Keys of one provider. `fetch()` returns the text of a JWK set, or raises OSError.
 
-    `clock` gives seconds from some fixed moment. `secret` is a key for HS256 that two sides share.
+    `clock` gives seconds from some fixed moment. `secret` is a shared key for HS256.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class KeySet:
         self._reading = asyncio.Lock()
 
     async def find(self, identifier: str | None, algorithm: str) -> Key | None:
-        """The key that a token's header names; without an identifier, the only one there is."""
+        """Return the key that a token's header names; without an identifier, the only one."""
         if algorithm == SYMMETRIC:
             return self._secret
         if self._clock() >= self._stale_at:
@@ -79,7 +79,7 @@ class KeySet:
         return fitting[0] if len(fitting) == 1 else None
 
     async def _read(self) -> None:
-        """Read the keys again, unless somebody did just now; where that fails, keep the old."""
+        """Read the keys again, unless it was done just now; on failure keep the old ones."""
         async with self._reading:
             now = self._clock()
             just_now = self._tried_at is not None and now - self._tried_at < UNKNOWN_KEY_SECONDS_MIN
@@ -95,7 +95,7 @@ class KeySet:
 
 
 def parse_keys(text: bytes) -> Keys:
-    """The usable keys of a JWK set; others are passed over. Raises ValueError."""
+    """Return the usable keys of a JWK set; others are ignored. Raises ValueError."""
     try:
         document = json.loads(text)
     except RecursionError:

@@ -1,8 +1,8 @@
-"""Whose password is checked next: few threads, shared fairly by the addresses of those who log in.
+"""Fair scheduling of password checks: few threads, shared by the addresses of clients.
 
-A check takes a core for tens of milliseconds, so whoever guesses as fast as it can would keep
-everybody else waiting. Addresses take turns instead, and one address has only so many attempts
-under way, an attempt that failed counting until the answer to it was delayed.
+A check takes a core for tens of milliseconds, so a client that guesses as fast as it can would keep
+all others waiting. Addresses take turns instead, and one address has only so many attempts in
+progress, where a failed attempt counts until its answer was sent after the delay.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["PasswordChecks"]
 
-# One address may try so many passwords within the delay of a failed login: enough for the clients
+# Attempts of one address within the delay of a failed login: enough for the clients
 # of a busy machine that start together with different users, and 5 guesses a second.
 ATTEMPTS_MAX = 16
-# So many wait for their turn; more would wait for longer than a handshake may take.
+# Attempts that may wait; more would wait for longer than a handshake may take.
 WAITING_MAX = 1024
 
 
 class PasswordChecks:
-    """Runs checks by turns. `run(phc, password)` is one of them, in a thread."""
+    """Runs password checks in turns. `run(phc, password)` is one of them, in a thread."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class PasswordChecks:
 
     @property
     def sources(self) -> int:
-        """How many addresses are remembered: those with attempts, no others."""
+        """Number of addresses with attempts in progress, waiting or just failed."""
         return len(self._attempts.keys() | self._waiting.keys())
 
     async def check(self, peer_host: str, phc: str, password: str) -> bool:
-        """Whether the password is right; False too where one address waits for too many."""
+        """Return whether the password is right; False also if its address has too many attempts."""
         same = self._under_way.get((phc, password))
         if same is not None:  # a fleet that reconnects shares a user: one check serves all
             return await asyncio.shield(same)
@@ -73,7 +73,7 @@ class PasswordChecks:
         return accepted
 
     async def _turn(self, source: str) -> None:
-        """Until a thread is free for this source; the attempt counts from then on."""
+        """Wait until a thread is free for this source; the attempt counts from then on."""
         turn: asyncio.Future[None] = self._loop.create_future()
         self._waiting.setdefault(source, deque()).append(turn)
         self._next()

@@ -1,11 +1,11 @@
-"""What the scopes of an OAuth 2 token allow, in RabbitMQ's notation.
+"""Permissions from the scopes of an OAuth 2 token, in RabbitMQ's notation.
 
     PREFIX read:VHOST/NAME[/ROUTING-KEY]       also write: and configure:
     PREFIX tag:TAG
 
-`*` stands for any letters, also in the middle; other characters may be URL-encoded (`%2F` for the
+`*` matches any characters, also in the middle; other characters may be URL-encoded (`%2F` for the
 virtual host `/`, `%2A` for a star). The prefix is the resource server's name and a dot unless the
-operator chose another. Scopes of other servers, and what is none of the above, are passed over.
+operator chose another. Scopes of other servers, and those of another form, are ignored.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class TooManyScopesError(ValueError):
-    """A token with more scopes than are looked at."""
+    """A token has more scopes than allowed."""
 
 
 class Grant(NamedTuple):
-    """One scope: a permission on what three patterns match."""
+    """One scope: a permission on whatever three patterns match."""
 
     permission: str
     vhost: Pattern
@@ -41,17 +41,17 @@ class Grant(NamedTuple):
 
 
 class Scopes(NamedTuple):
-    """What one token grants."""
+    """Grants and tags of one token."""
 
     grants: tuple[Grant, ...]
     tags: tuple[str, ...]
 
     def enters(self, vhost: str) -> bool:
-        """Whether any permission is granted in a virtual host."""
+        """Return whether any permission is granted in a virtual host."""
         return any(grant.vhost.matches(vhost) for grant in self.grants)
 
     def allow(self, vhost: str, name: str, permission: str) -> bool:
-        """Whether a permission is granted on a resource."""
+        """Return whether a permission is granted on a resource."""
         return any(
             grant.permission == permission
             and grant.vhost.matches(vhost)
@@ -60,7 +60,7 @@ class Scopes(NamedTuple):
         )
 
     def allow_key(self, vhost: str, name: str, key: str, permission: str) -> bool:
-        """Whether a permission is granted on a routing key of an exchange."""
+        """Return whether a permission is granted on a routing key of an exchange."""
         return any(
             grant.permission == permission
             and grant.vhost.matches(vhost)
@@ -71,26 +71,26 @@ class Scopes(NamedTuple):
 
     @property
     def restrict_keys(self) -> bool:
-        """Whether some scope grants less than every routing key of what it names."""
+        """Whether some scope does not grant every routing key of its resources."""
         return any(not grant.routing_key.matches_all for grant in self.grants)
 
 
 class Pattern:
-    """Letters with stars between them; matched from left to right, so in linear steps."""
+    """Characters with stars between them; matched from left to right, so in linear time."""
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError where an escape is broken."""
+        """Parse a pattern. Raises ValueError for a malformed escape."""
         if BAD_ESCAPE.search(text):
             raise ValueError(f"broken escape in {text!r}")
         self._parts = [unquote_to_bytes(part.replace("+", " ")) for part in text.split("*")]
 
     @property
     def matches_all(self) -> bool:
-        """Whether it is nothing but stars."""
+        """Whether the pattern is nothing but stars."""
         return len(self._parts) > 1 and not any(self._parts)
 
     def matches(self, subject: str) -> bool:
-        """Whether all of `subject` fits."""
+        """Whether all of `subject` matches."""
         octets = subject.encode()
         first, *others = self._parts
         if not others:
@@ -108,7 +108,7 @@ class Pattern:
 
 
 def parse_scopes(scopes: Iterable[str], prefix: str) -> Scopes:
-    """Grants and tags among scopes. Raises TooManyScopesError."""
+    """Parse scopes into grants and tags. Raises TooManyScopesError."""
     mine = {scope.removeprefix(prefix) for scope in scopes if scope.startswith(prefix)}
     if len(mine) > SCOPES_MAX:
         raise TooManyScopesError(f"more than {SCOPES_MAX} scopes")
@@ -142,7 +142,7 @@ def collect_scopes(
     additional_key: str,
     aliases: Mapping[str, str],
 ) -> list[str]:
-    """All scopes of a token: its claim `scope`, the operator's additional key, and aliases' own.
+    """Return all scopes of a token: its claim `scope`, the configured additional key, and aliases.
 
     `additional_key` may be a path with dots; the value a list, words, or a table by resource
     server. An alias stands for one or several scopes, written as words.
@@ -161,7 +161,7 @@ def collect_scopes(
 
 
 def _values_at(value: object, path: list[str]) -> Iterable[object]:
-    """What stands at a path through tables; a list on the way means each of its tables."""
+    """Yield the values at a path through tables; a list on the way means each of its tables."""
     if not path:
         yield value
     elif isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""OAuth 2: a signed token (JWT) as the password, whatever the user name that comes with it.
+"""OAuth 2: a signed token (JWT) as the password, with any user name.
 
-The token says who its bearer is, what it may do (see `leveret.auth.scopes`) and until when; nobody
-is asked but the holder of the keys. A token is never logged, and never shown in an error.
+The token names its user, permissions (see `leveret.auth.scopes`) and expiry; only the provider of
+the keys is queried. A token is never logged, and never shown in an error.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ __all__ = ["TokenAuthenticator", "TokenRules"]
 logger = logging.getLogger(__name__)
 
 TOKEN_CHARACTERS_MAX = 64 * 1024  # they come in one frame; providers' largest are some 10 KiB
-USER_CHARACTERS_MAX = 255  # what a short string holds: names are shown and sent as such
+USER_CHARACTERS_MAX = 255  # limit of a short string: names are sent as such
 SECONDS_MAX = 10**11  # the year 5138: later is a broken clock, and milliseconds of it fit 64 bits
 
 
 class InvalidTokenError(Exception):
-    """Not a token of ours; the text says why without quoting it."""
+    """The token is not valid; the text says why without quoting it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What the operator asks of a token."""
+    """Requirements for a token, and how to read it."""
 
     resource_server_id: str
     scope_prefix: str
@@ -48,14 +48,14 @@ class TokenRules:
 
 
 class TokenAuthenticator:
-    """Lets in who has a token that is signed, meant for this broker, and in its time."""
+    """Accepts tokens that are signed, meant for this broker, and not expired."""
 
     def __init__(self, keys: KeySet, rules: TokenRules) -> None:
         self._keys = keys
         self._rules = rules
 
     async def log_in(self, login: Login) -> Rights | None:
-        """See ports.authentication."""
+        """Return the rights of a login, or None if refused (see ports.authentication)."""
         if login.password is None:
             return None
         try:
@@ -65,7 +65,7 @@ class TokenAuthenticator:
             return None
 
     async def verified(self, token: str) -> TokenRights:
-        """What a token grants. Raises InvalidTokenError."""
+        """Return the rights of a token. Raises InvalidTokenError."""
         claims = await self._claims(token)
         rules = self._rules
         self._check_audience(claims.get("aud"))
@@ -76,7 +76,7 @@ class TokenAuthenticator:
             granted = parse_scopes(scopes, rules.scope_prefix)
         except TooManyScopesError as error:
             raise InvalidTokenError(str(error)) from None
-        # As long as it would be accepted, it counts.
+        # With the leeway, as for the acceptance of a token.
         expires_at_ms = int((claims["exp"] + rules.leeway_seconds) * 1000)
         return TokenRights(self, self._user(claims), granted, expires_at_ms)
 
@@ -105,7 +105,7 @@ class TokenAuthenticator:
         return claims
 
     def _check_audience(self, audience: object) -> None:
-        """A list, or words. Raises InvalidTokenError: a token for others must not work here."""
+        """Check the audience, a list or words. Raises InvalidTokenError for other audiences."""
         names = audience.split() if isinstance(audience, str) else audience
         if not isinstance(names, list) or self._rules.resource_server_id not in names:
             raise InvalidTokenError("it is meant for another audience")
@@ -121,7 +121,7 @@ class TokenAuthenticator:
 
 
 def _reason(error: jwt.PyJWTError) -> str:
-    """Why, in words that quote nothing of the token."""
+    """Return the reason of a failure without quoting the token."""
     if isinstance(error, jwt.ExpiredSignatureError):
         return "it has expired"
     if isinstance(error, jwt.ImmatureSignatureError):
@@ -132,7 +132,7 @@ def _reason(error: jwt.PyJWTError) -> str:
 
 
 class TokenRights:
-    """What one token grants; it never changes."""
+    """Rights of one token; they never change."""
 
     generation = 0
 
@@ -146,25 +146,25 @@ class TokenRights:
         self._scopes = scopes
 
     def may_enter(self, vhost: str) -> bool:
-        """See ports.authentication."""
+        """Whether the user may enter a virtual host (see ports.authentication)."""
         return self._scopes.enters(vhost)
 
     def allows(self, vhost: str, kind: Kind, name: str, permission: Permission) -> bool:  # noqa: ARG002  # scopes do not tell queues from exchanges
-        """See ports.authentication."""
+        """Whether the user has a permission (see ports.authentication)."""
         return self._scopes.allow(vhost, name, permission)
 
     def restricts_topics(self, vhost: str, exchange: str) -> bool:  # noqa: ARG002  # asked rarely
-        """See ports.authentication."""
+        """Whether some routing keys may be denied (see ports.authentication)."""
         return self._scopes.restrict_keys
 
     def allows_topic(
         self, vhost: str, exchange: str, key: str, permission: TopicPermission
     ) -> bool:
-        """See ports.authentication."""
+        """Whether the user may use a routing key (see ports.authentication)."""
         return self._scopes.allow_key(vhost, exchange, key, permission)
 
     async def renewed(self, secret: str) -> Rights:
-        """See ports.authentication."""
+        """Return the rights of a new token of the same user. Raises SecretRefusedError."""
         try:
             rights = await self._source.verified(secret)
         except InvalidTokenError as error:

@@ -1,4 +1,4 @@
-"""Commands that people type: `leveret serve` and the administration of nodes."""
+"""The command line: `leveret serve` and the administration of nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`leveret adopt`: logs whose queue was lost with the definitions, taken back."""
+"""`leveret adopt`: turns logs without a queue into queues again."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _arguments(text: str) -> Any:
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
-    """For people: names as they were, and when the log was last written to."""
+    """Return a row for people: the original names, and the time of the last write."""
     row["queue"] = row["topic"]
     row["changed"] = iso(row["changed_ms"])
     return row

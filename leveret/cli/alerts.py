@@ -1,4 +1,4 @@
-"""`leveret alert …`: the rules that say when somebody is to be told, and what fires now."""
+"""`leveret alert …`: alert rules, and the alerts that are firing."""
 
 from __future__ import annotations
 

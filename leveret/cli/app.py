@@ -1,6 +1,6 @@
-"""The command `leveret`: its groups, and what belongs to none of them.
+"""The command `leveret`: its groups and single commands.
 
-A module is imported when its command is wanted: nobody waits for the others.
+A command's module is imported when the command is used, so that the others cost no time.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ COMMANDS = {
 
 
 class _Commands(MutableMapping[str, Any]):
-    """Commands by name, each imported at the first look at it."""
+    """Commands by name, each imported when it is first looked up."""
 
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
@@ -98,12 +98,12 @@ class _Root(CommandGroup):
         self.commands = _Commands()
 
     def list_commands(self, _: Any) -> list[str]:
-        """Names alone: who completes one of them needs no other."""
+        """Return the names only, without importing the commands, for shell completion."""
         return list(COMMANDS)
 
 
 def _imported(name: str, place: str) -> Any:
-    """The command `name`, as Typer makes it of a group or a function."""
+    """Return the command `name` as Typer makes it from a group or a function."""
     module, _, attribute = place.partition(":")
     found: typer.Typer | Callable[..., Any] = getattr(
         import_module(f"leveret.cli.{module}"), attribute

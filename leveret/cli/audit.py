@@ -1,4 +1,4 @@
-"""`leveret audit`: who has changed what."""
+"""`leveret audit`: the audit log."""
 
 from __future__ import annotations
 

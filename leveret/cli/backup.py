@@ -1,4 +1,4 @@
-"""`leveret backup …` and `leveret restore`: a data directory, copied elsewhere and back."""
+"""`leveret backup …` and `leveret restore`: backups of a data directory."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def restore(backup: Taken, data_dir: DataDir = DATA_DIR, json: Json = False) -> 
 
 @contextmanager
 def _snapshot_of(data_dir: Path) -> Iterator[Callable[[], Path | None]]:
-    """What takes a snapshot of a running node; a stopped one is kept from starting meanwhile."""
+    """Yield a function that takes a snapshot of a running node; a stopped one is locked."""
     from leveret.storage.lock import DirectoryLock
 
     try:

@@ -1,4 +1,4 @@
-"""`leveret binding …`: what leads from exchanges to queues on a running node."""
+"""`leveret binding …`: the bindings of a running node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`leveret certs`: certificates to try TLS with: an authority, a server's and a client's."""
+"""`leveret certs`: test certificates for TLS: an authority, a server's and a client's."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class _Issuer:
         usage: x509.ObjectIdentifier,
         alternatives: x509.SubjectAlternativeName | None = None,
     ) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
-        """A certificate for one purpose, and its key."""
+        """Return a certificate for one purpose, and its key."""
         from cryptography import x509
 
         key = _new_key()
@@ -173,7 +173,7 @@ class _Issuer:
 
 
 def _new_key() -> EllipticCurvePrivateKey:
-    """P-256: what every client of the last ten years understands."""
+    """Return a new P-256 key, which every client of the last ten years supports."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     return ec.generate_private_key(ec.SECP256R1())
@@ -223,6 +223,6 @@ def _write(
     (directory / f"{name}.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     file = directory / f"{name}-key.pem"
-    file.unlink(missing_ok=True)  # so that its mode is ours from the first byte
+    file.unlink(missing_ok=True)  # so that it has our mode from the first byte
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, KEY_MODE), "wb") as stream:
         stream.write(private)

@@ -1,4 +1,4 @@
-"""What the shell may complete: names that a running node knows. Never fails, never waits long."""
+"""Shell completion of names from a running node. Never fails, never waits long."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import typer  # read when the command is built
 
 __all__ = ["queue_names", "vhost_names"]
 
-NAMES_MAX = 200  # more than anybody reads
-ANSWER_SECONDS_MAX = 1.0  # somebody waits with a finger on the key
+NAMES_MAX = 200  # enough for people
+ANSWER_SECONDS_MAX = 1.0  # the user is waiting for the completion
 
 
 def queue_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Queues of the virtual host that was named before."""
+    """Return the queues of the virtual host given before."""
     stated = {"vhost": context.params.get("vhost") or "/", "name": incomplete or None}
     page = {"sort": None, "reverse": False, "limit": NAMES_MAX, "after": None}
     found = _asked(context, "queue.list", **stated, **page)
@@ -23,7 +23,7 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def vhost_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Virtual hosts."""
+    """Return the virtual hosts."""
     found = _asked(context, "vhost.list")
     return _beginning(found if isinstance(found, list) else [], incomplete)
 
@@ -33,7 +33,7 @@ def _beginning(rows: list[dict[str, Any]], incomplete: str) -> list[str]:
 
 
 def _asked(context: typer.Context, operation: str, **parameters: object) -> Any:
-    """What the node says; None where there is none, or it is busy."""
+    """Return the node's answer; None if no node answers in time."""
     from leveret.errors import StorageError
     from leveret.mgmt_ui.control_client import CONTROL_SOCKET, request
 

@@ -1,4 +1,4 @@
-"""`leveret config …`: the settings that a node would start with, and what is wrong with them."""
+"""`leveret config …`: shows and checks the settings that a node would start with."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def sample() -> None:
 
 
 def _load(file: Path | None) -> LoadedConfiguration:
-    """Settings as `serve` would have them; what is wrong ends the command with status 1."""
+    """Return the settings as `serve` would have them; errors end the command with status 1."""
     from leveret.config import load
 
     try:

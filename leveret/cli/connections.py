@@ -87,7 +87,7 @@ def close(
 
 
 def _close_all(data_dir: Any, user: str | None, vhost: str | None, reason: str) -> int:
-    """Close all that are there now. Returns how many; one that ends by itself meanwhile is none."""
+    """Close all current connections. Returns their number, without those already gone."""
     stated = {"user": user, "vhost": vhost, "sort": None, "reverse": False}
     rows = all_rows(
         lambda count, after: ask(data_dir, "connection.list", limit=count, after=after, **stated)

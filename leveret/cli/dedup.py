@@ -1,4 +1,4 @@
-"""`leveret dedup …`: the windows within which no message is stored twice, on a running node."""
+"""`leveret dedup …`: the de-duplication windows of a running node."""
 
 from __future__ import annotations
 

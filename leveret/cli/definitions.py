@@ -1,4 +1,4 @@
-"""`leveret definitions …`: everything defined, out of a node and into another."""
+"""`leveret definitions …`: export and import of definitions."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def import_(
 
 
 def _noun(section: str) -> str:
-    """`topic permission` for topic_permissions, `policy` for policies."""
+    """Return the noun of a section: `topic permission`, or `policy` for policies."""
     one = (
         section.removesuffix("ies") + "y" if section.endswith("ies") else section.removesuffix("s")
     )

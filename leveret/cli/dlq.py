@@ -1,4 +1,4 @@
-"""`leveret dlq …`: dead letters, and their way back, on a running node."""
+"""`leveret dlq …`: dead letters of a running node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["app"]
 app = Group("Look at dead letters, and send them back to where they came from.")
 
 COLUMNS = ["offset", "message_id", "reason", "queue", "exchange", "routing_keys", "attempts"]
-POLL_SECONDS = 0.2  # while somebody watches a redrive
+POLL_SECONDS = 0.2  # while a redrive is watched
 
 Queue = Annotated[str, typer.Argument(help="The queue that holds the messages.")]
 QueueOption = Annotated[str, typer.Argument(help="The queue that is redriven.")]
@@ -34,7 +34,7 @@ QueueOption = Annotated[str, typer.Argument(help="The queue that is redriven.")]
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """Options that say which messages are meant; all that is stated must fit."""
+    """Options that select messages; a message must meet all of them."""
 
     offset: Annotated[
         list[int] | None, typer.Option("--offset", help="The message at this offset; repeatable.")
@@ -222,7 +222,7 @@ def _common(vhost: str, queue: str, selected: dict[str, Any]) -> dict[str, objec
 def _watch(
     data_dir: Any, vhost: str, queue: str, status: dict[str, Any], *, quiet: bool
 ) -> dict[str, Any]:
-    """Show how a redrive comes along, until it ends or rests."""
+    """Show the progress of a redrive, until it ends or is paused."""
     with progress("redriving", shown=not quiet) as bar:
         while status["phase"] == "running":
             bar.total(status["total"])

@@ -1,4 +1,4 @@
-"""`leveret doctor`: what is wrong with a node or with its files, and what to do about it."""
+"""`leveret doctor`: health checks of a node or of its files."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def doctor(
 
 
 def _configuration(file: Path | None, data_dir: Path) -> Configuration:
-    """What the node would be started with. Raises ConfigurationError."""
+    """Return the configuration that the node would start with. Raises ConfigurationError."""
     from leveret.config import load_configuration  # `leveret --help` is instant
 
     return load_configuration(file, {"data_dir": data_dir})
@@ -91,7 +91,7 @@ def _configuration(file: Path | None, data_dir: Path) -> Configuration:
 def _examine(
     data_dir: Path, configuration: Configuration, key_file: Path | None, *, deep: bool
 ) -> tuple[list[CheckResult], str]:
-    """What is found, and of whom. Raises StorageError."""
+    """Return the findings, and a description of what was checked. Raises StorageError."""
     from leveret.storage.health_checks import check_set_aside, readable
     from leveret.storage.lock import DirectoryLock
 
@@ -126,7 +126,7 @@ def _unlockable(data_dir: Path, what: str) -> CheckResult:
 
 
 def _is_writable(data_dir: Path) -> bool:
-    """Whether a node may write its lock."""
+    """Whether a node could write its lock."""
     lock = data_dir / "lock"
     if lock.exists():
         return lock.is_file() and os.access(lock, os.R_OK | os.W_OK)
@@ -170,7 +170,7 @@ def _check_logs(
     deep: bool,
     last: bool,
 ) -> Iterator[CheckResult]:
-    """Definitions, state, keys and logs; without `last` those only that a node leaves alone."""
+    """Check definitions, state, keys and logs; without `last` only files that no node writes to."""
     from leveret.mgmt_ui.operations.health_checks import (
         check_certificates,
         check_losses,
@@ -235,7 +235,7 @@ def _check_logs(
 def _check_keys(
     data_dir: Path, key_file: Path | None, *, needed: bool
 ) -> tuple[list[CheckResult], Collection[int]]:
-    """Whether encrypted virtual hosts can be opened; and the keys of the keyring."""
+    """Return findings about the keys of encrypted virtual hosts, and the ids of the keys."""
     from leveret.storage.files import ReadOnlyFiles
     from leveret.storage.keyring import FILE_NAME, Keyring
     from leveret.storage.master_key import read_master_key
@@ -259,7 +259,7 @@ def _check_keys(
 
 
 def _check_permissions(data_dir: Path) -> Iterator[CheckResult]:
-    """Who else may look at what holds messages and password hashes, and whose it is."""
+    """Report files with messages and password hashes that others may open, or that others own."""
     for path in (data_dir, *(data_dir / name for name in ("leveret.db", "keyring.json"))):
         if not path.exists():
             continue
@@ -303,7 +303,7 @@ def _check_machine(data_dir: Path, configuration: Configuration) -> Iterator[Che
 
 
 def _addresses(configuration: Configuration) -> Iterable[tuple[str, int]]:
-    """What the node will listen on, where it is said."""
+    """Return the addresses on which the node will listen, where they are configured."""
     found = [
         (configuration.http_host, configuration.http_port),
         (configuration.https_host or configuration.host, configuration.https_port),
@@ -331,7 +331,7 @@ def _check_port(host: str, port: int) -> Iterator[CheckResult]:
 
 
 def _check_clock(data_dir: Path) -> Iterator[CheckResult]:
-    """A clock that stands before what was written already."""
+    """Report a clock that is earlier than the files."""
     now = time.time()
     # Of a link itself: it may lead nowhere.
     written = max((path.lstat().st_mtime for path in data_dir.iterdir()), default=0.0)

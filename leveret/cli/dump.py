@@ -1,4 +1,4 @@
-"""`leveret dump`: what stands in a segment file of a queue's log."""
+"""`leveret dump`: the content of a segment file."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def dump(
 
 
 def _unsealer(files: FileSystem, file: Path, key_file: Path | None, data: Path | None) -> Unsealer:
-    """What opens encrypted batches: without a master key, none. Raises StorageError."""
+    """Return what decrypts batches; without a master key it has no keys. Raises StorageError."""
     from leveret.storage.encryption import Unsealer
     from leveret.storage.keyring import FILE_NAME, Keyring
     from leveret.storage.master_key import read_master_key
@@ -117,7 +117,7 @@ def _concerns(entry: DumpedBatch, first: int, stop: int) -> bool:
 def _show_records(
     shown: _Lines | _JsonLines, entry: DumpedBatch, first: int, stop: int, unsealer: Unsealer
 ) -> int:
-    """Show a batch's records; returns how much damage was met."""
+    """Print a batch's records; return 1 if the batch turns out to be damaged, else 0."""
     from leveret.storage.dump import dump_records
     from leveret.storage.encryption import MissingKeyError
 
@@ -140,7 +140,7 @@ def _show_records(
 
 
 def _row(entry: DumpedBatch) -> dict[str, Any]:
-    """What is known of one batch; nothing but its place where not even the header is left."""
+    """Return the known fields of a batch; only its position if not even the header is readable."""
     row: dict[str, Any] = {"type": "batch", "position": entry.position}
     row |= {"checksum": "bad" if entry.damage else "ok", "damage": entry.damage or None}
     batch = entry.batch
@@ -171,7 +171,7 @@ def _kind(batch: Batch) -> str:
 
 
 def _key(batch: Batch) -> str:
-    """The key that a batch is encrypted with."""
+    """Return the id of the key that a batch is encrypted with; empty for none."""
     from leveret.storage.encryption import HEAD_BYTES, key_id_of, key_id_text
 
     if batch.is_control or batch.size < HEAD_BYTES:
@@ -181,14 +181,14 @@ def _key(batch: Batch) -> str:
 
 
 def _names(kind: type[IntFlag], bits: int) -> list[str]:
-    """The flags that are set, by name; a number for those of a newer release."""
+    """Return the names of the flags that are set; a hex number for those of a newer release."""
     known = [flag for flag in kind if flag & bits and flag.bit_count() == 1]
     rest = bits & ~sum(known)
     return [str(flag.name) for flag in known] + ([hex(rest)] if rest else [])
 
 
 def _properties(header: bytes) -> dict[str, Any] | None:
-    """A message's properties; None where they cannot be read."""
+    """Return a message's properties; None if they cannot be decoded."""
     from leveret.core.json_fields import plain
     from leveret.core.routing.message import read_properties
     from leveret.ports.tables import MalformedFieldError
@@ -203,22 +203,22 @@ def _properties(header: bytes) -> dict[str, Any] | None:
 
 
 class _JsonLines:
-    """For programs: one object a line."""
+    """Output for programs: one JSON object per line."""
 
     def __init__(self, body: _Body) -> None:
         self._body = body
 
     def segment(self, file: Path, size: int, base: int, generation: int) -> None:
-        """The file."""
+        """Print the segment file."""
         named = {"file": str(file), "bytes": size, "first": base, "generation": generation}
         self._write({"type": "segment", **named})
 
     def batch(self, row: dict[str, Any]) -> None:
-        """A batch, or damage."""
+        """Print a batch, or damage."""
         self._write(row)
 
     def record(self, record: DumpedRecord) -> None:
-        """A message."""
+        """Print a message."""
         from leveret.ports.records import RecordFlag
 
         self._write(
@@ -236,7 +236,7 @@ class _JsonLines:
         )
 
     def note(self, text: str) -> None:
-        """Something about the batch before."""
+        """Print a remark about the batch before."""
         self._write({"type": "note", "text": text})
 
     def _payload(self, body: bytes) -> dict[str, str]:
@@ -253,19 +253,19 @@ class _JsonLines:
 
 
 class _Lines:
-    """For people."""
+    """Output for people."""
 
     def __init__(self, body: _Body, body_bytes_max: int) -> None:
         self._body = body
         self._body_bytes_max = body_bytes_max
 
     def segment(self, file: Path, size: int, base: int, generation: int) -> None:
-        """The file."""
+        """Print the segment file."""
         again = f", file {generation + 1} of those that do" if generation else ""
         typer.echo(f"{file.name}: {size} bytes, begins with offset {base}{again}")
 
     def batch(self, row: dict[str, Any]) -> None:
-        """A batch, or damage."""
+        """Print a batch, or damage."""
         if "kind" not in row:
             typer.echo(f"\nbyte {row['position']}: damaged")
             return
@@ -285,7 +285,7 @@ class _Lines:
             typer.echo(f"  settled: {_ranges_text(row['settled'])}")
 
     def record(self, record: DumpedRecord) -> None:
-        """A message."""
+        """Print a message."""
         from leveret.ports.records import RecordFlag
 
         flags = " ".join(_names(RecordFlag, record.flags))
@@ -300,7 +300,7 @@ class _Lines:
         typer.echo(f"    body: {len(record.body)} bytes{self._payload(record.body)}")
 
     def note(self, text: str) -> None:
-        """Something about the batch before."""
+        """Print a remark about the batch before."""
         typer.echo(f"  {text}")
 
     def _payload(self, body: bytes) -> str:
@@ -314,7 +314,7 @@ class _Lines:
 
 
 def _is_text(body: bytes) -> bool:
-    """Whether it is UTF-8, but for a character that was cut at the end."""
+    """Whether a body is UTF-8, but for a character that was cut at the end."""
     try:
         body.decode()
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""`leveret encryption …`: which virtual hosts are encrypted on the disk, and with which keys."""
+"""`leveret encryption …`: encryption at rest and its keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of commands: what all commands have in common stands here."""
+"""Base classes of all commands and groups of commands."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["CommandGroup", "Group"]
 HELP_WIDTH_MAX = 110  # columns, where the terminal has as many
 
 
-# What stands for a value in help, where the command has no better word.
+# Placeholders of values in help, where the command has no better word.
 PLACEHOLDERS = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER", "path": "PATH"}
 
 
-# How a mistake in a value is told, in place of the validator's words.
+# Texts for invalid values, in place of the validator's words.
 MISTAKES = (
     (r"Input should be greater than or equal to (\S+)", r"it is at least \1"),
     (r"Input should be less than or equal to (\S+)", r"it is at most \1"),
@@ -39,14 +39,14 @@ MISTAKES = (
 
 
 class Command(TyperCommand):
-    """A command whose help shows arguments as everybody writes them, NAME."""
+    """A command whose help shows arguments in the usual notation, NAME."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Parameters, --help included."""
+        """Return the parameters, --help included."""
         return _converting_late(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Understand what was typed. Raises typer.BadParameter in plain words."""
+        """Parse the arguments. Raises typer.BadParameter in plain words."""
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
@@ -54,13 +54,13 @@ class Command(TyperCommand):
             raise
 
     def collect_usage_pieces(self, _: Any) -> list[str]:
-        """`[OPTIONS] QUEUE [IDS]...`."""
+        """Return the parts of the usage line, as in `[OPTIONS] QUEUE [IDS]...`."""
         pieces = [self.options_metavar or ""]
         pieces += [_usage(each) for each in self.params if isinstance(each, TyperArgument)]
         return pieces
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments and options, each with its default."""
+        """Write the arguments and options into the help, each with its default."""
         shown: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for each in self.get_params(ctx):
             if isinstance(each, TyperOption) and each.metavar is None and not each.is_flag:
@@ -79,15 +79,15 @@ class Command(TyperCommand):
 
 
 class CommandGroup(TyperGroup):
-    """A group whose own options cost nothing either."""
+    """A group whose own options are converted without pydantic, as those of `Command`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Parameters, --help included."""
+        """Return the parameters, --help included."""
         return _converting_late(super().get_params(ctx))
 
 
 def _converting_late(parameters: list[Any]) -> list[Any]:
-    """Let parameters import nothing for values that are already what they shall be."""
+    """Wrap parameters so that they import pydantic only for values that need conversion."""
     for each in parameters:
         is_new = not isinstance(getattr(each.get_runtime_param, "__self__", None), _Conversion)
         if is_new and isinstance(each, TyperArgument | TyperOption):
@@ -96,10 +96,10 @@ def _converting_late(parameters: list[Any]) -> list[Any]:
 
 
 class _Conversion:
-    """Values of one parameter as its type wants them.
+    """Converts values of one parameter to its type.
 
-    Typer has pydantic do it, which takes as long to import as all the rest of a command. Texts,
-    paths and defaults need nobody; what does gets the original.
+    Typer uses pydantic for that, which takes as long to import as all the rest of a command. Texts,
+    paths and defaults need no conversion; for others the original method is used.
     """
 
     def __init__(self, parameter: TyperArgument | TyperOption) -> None:
@@ -107,11 +107,11 @@ class _Conversion:
         self._original = parameter.get_runtime_param
 
     def get(self) -> _Conversion:
-        """In place of the parameter's own method."""
+        """Return itself, in place of the parameter's own method."""
         return self
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Convert what was typed, or stands in the environment, or is the default."""
+        """Convert a value from the command line, the environment or the default."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         if self._type is str or (isinstance(self._type, type) and isinstance(value, self._type)):
@@ -142,16 +142,16 @@ def _usage(argument: TyperArgument) -> str:
 
 
 def _placeholder(type_: str) -> str:
-    """TEXT for `<list[str]>`, NUMBER for `<int range>`; choices stand as they are."""
+    """Return TEXT for `<list[str]>`, NUMBER for `<int range>`; choices as they are."""
     name = type_.strip("<>").removeprefix("list[").removesuffix("]").removesuffix(" range")
     return PLACEHOLDERS.get(name, name)
 
 
 class Group(typer.Typer):
-    """Commands on one thing, `leveret THING VERB`.
+    """Commands on one kind of object, `leveret THING VERB`.
 
-    Help is plain text: rich takes `[default: 5672]` for markup and shows nothing of it, draws
-    boxes into pipes and costs a tenth of a second. Whoever asks a node has --timeout.
+    Help is plain text: rich takes `[default: 5672]` for markup and shows nothing of it, draws boxes
+    into pipes and costs a tenth of a second. Commands that query a node have --timeout.
     """
 
     def __init__(self, help_: str | None = None, **settings: Any) -> None:
@@ -166,7 +166,7 @@ class Group(typer.Typer):
         )
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
-        """As Typer's; commands on a data directory take --timeout besides."""
+        """Register a command as Typer does; those on a data directory get the option --timeout."""
         register = super().command(name, cls=Command, **settings)
 
         def decorate(function: Function) -> Function:
@@ -190,7 +190,7 @@ def _with_timeout(function: Callable[..., Any]) -> Callable[..., Any]:
         "timeout", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Timeout
     )
     parameters = [*signature.parameters.values(), option]
-    # What inspect, and so Typer, reads before it looks at the function itself.
+    # `inspect`, and so Typer, reads this before it looks at the function itself.
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     return command

@@ -1,7 +1,7 @@
-"""`leveret health`: whether a node serves, for probes that ask every few seconds.
+"""`leveret health`: whether a node serves clients, for probes every few seconds.
 
-A probe runs for as long as its node does, so this costs little: `main` answers it before the rest
-of the command line is imported, with the standard library alone.
+A probe runs for as long as its node does, so this costs little: `main` runs it before the rest of
+the command line is imported, with the standard library alone.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ PROBE_SECONDS_MAX = 4.0  # below the five that container runtimes usually allow
 
 
 def answered(arguments: list[str]) -> int | None:
-    """Answer `leveret health …` and return its exit status; None: it needs the whole command line.
+    """Run `leveret health …` and return its exit status; None if the whole command line is needed.
 
-    That is for --help, for mistakes, and for whatever is abbreviated.
+    That is so for --help, for mistakes, and for abbreviated options.
     """
     stated = {"--data-dir": os.environ.get("LEVERET_DATA_DIR") or "var", "--timeout": None}
     as_json = False
@@ -48,7 +48,7 @@ def answered(arguments: list[str]) -> int | None:
 
 
 def probe(data_dir: Path, seconds: float, *, as_json: bool) -> int:
-    """Ask the node and say what it answers. Returns 0 if it serves clients, else 1."""
+    """Query the node and print its state. Returns 0 if it serves clients, else 1."""
     try:
         answer = request(data_dir / CONTROL_SOCKET, "node.health", {}, seconds_max=seconds)
     except StorageError as error:
@@ -65,7 +65,7 @@ def probe(data_dir: Path, seconds: float, *, as_json: bool) -> int:
 
 
 def _understood(answer: dict[str, object]) -> tuple[str, list[str]]:
-    """Why a node does not serve, or an empty text; and its alarms."""
+    """Return why a node does not serve clients, empty if it does, and its alarms."""
     match answer:
         case {"ok": True, "result": {"serving": bool(serving), "alarms": list(alarms)}}:
             return "" if serving else "the node is starting or stopping", alarms

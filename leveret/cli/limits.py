@@ -1,4 +1,4 @@
-"""`leveret limit …`: how much a virtual host or a user may have."""
+"""`leveret limit …`: limits of virtual hosts and users."""
 
 from __future__ import annotations
 

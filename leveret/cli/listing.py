@@ -1,6 +1,6 @@
-"""Lists: their options, and how they are asked for, cut and shown. All lists are shown here.
+"""Lists: their options, and how they are queried, cut and shown.
 
-Programs get a list whole; a terminal gets its beginning. Whatever was left out is said on standard
+Programs get a list whole; a terminal gets its beginning. Omitted rows are reported on standard
 error, so that neither a person nor a script takes a part for all.
 """
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Cut", "Listing", "Source", "asked", "show_list", "whole"]
 
-TERMINAL_ROWS = 100  # more than anybody reads; programs get all
-PAGE_ROWS = 1000  # of a list that a node tells page by page
+TERMINAL_ROWS = 100  # enough for people; programs get all
+PAGE_ROWS = 1000  # of a list that a node returns page by page
 SORTED_ROWS_MAX = 5000  # that a node sorts; longer lists are sorted here
 
 Columns = Annotated[
@@ -48,7 +48,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Listing(Cut):
-    """Options of lists that can be put in another order."""
+    """Options of lists that can be sorted."""
 
     sort: Annotated[
         str | None, typer.Option("--sort", help="Column to sort by; without it, the name.")
@@ -60,10 +60,10 @@ class Listing(Cut):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where rows come from: `page(count, after)`, and `ranked(count, column)` where a node sorts.
+    """Source of rows: `page(count, after)`, and `ranked(count, column)` where a node sorts.
 
     Both return {"rows", "after", "total" where it is known}: at most `count` rows, those behind
-    `after`, which is the page's before.
+    `after`, which is from the page before.
     """
 
     page: Callable[[int, Any], Mapping[str, Any]]
@@ -73,7 +73,7 @@ class Source:
 def asked(
     data_dir: Path, operation: str, options: Mapping[str, Any], **parameters: object
 ) -> Source:
-    """A list that the node pages, and sorts where few rows are wanted."""
+    """Return a source whose rows the node pages, and sorts where few are wanted."""
     common = {**parameters, "reverse": options["reverse"]}
     return Source(
         lambda count, after: ask(
@@ -84,7 +84,7 @@ def asked(
 
 
 def whole(rows: list[dict[str, Any]]) -> Source:
-    """A list that came in one piece."""
+    """Return a source of rows that are all there."""
     return Source(lambda _count, _after: {"rows": rows, "after": None})
 
 
@@ -99,8 +99,8 @@ def show_list(
 ) -> None:
     """Show a list; `options` are the values of Cut's or Listing's.
 
-    `aliases` are columns' names for what stands elsewhere in a row: {"queue": "queue.name"};
-    `readable` makes a row for people of one for programs.
+    `aliases` are other names of columns: {"queue": "queue.name"}; `readable` turns a row for
+    programs into one for people.
     """
     aliases = aliases or {}
     sort, reverse = options.get("sort"), options.get("reverse", False)
@@ -141,7 +141,7 @@ def _show(
 
 
 def _first(source: Source, limit: int) -> tuple[list[dict[str, Any]], int | None]:
-    """The first rows (0: all), and how many there are; None: more than that."""
+    """Return the first rows (0: all), and the number of all; None if unknown."""
     rows: list[dict[str, Any]] = []
     after: Any = None
     total: int | None = None
@@ -159,7 +159,7 @@ def _first(source: Source, limit: int) -> tuple[list[dict[str, Any]], int | None
 def _ranked(
     source: Source, path: str, limit: int, *, reverse: bool
 ) -> tuple[list[dict[str, Any]], int | None]:
-    """The first rows by a column; the node ranks them where it can and few are wanted."""
+    """Return the first rows by a column; the node sorts them if it can and few are wanted."""
     if source.ranked is not None and 0 < limit <= SORTED_ROWS_MAX:
         found = source.ranked(limit, path)
         return found["rows"], found["total"]
@@ -175,7 +175,7 @@ def _check(
     columns: list[str],
     aliases: Mapping[str, str],
 ) -> None:
-    """Refuse a column that no row has; a list without rows does not say what it lacks."""
+    """End the command for a column that no row has; an empty list accepts any."""
     known = {*columns, *aliases, *(name for row in rows for name in row)}
     for name in stated:
         path = aliases.get(name, name)

@@ -1,4 +1,4 @@
-"""`leveret loss …`: what was kept and is gone, until an operator has acknowledged it."""
+"""`leveret loss …`: losses that no operator has acknowledged yet."""
 
 from __future__ import annotations
 

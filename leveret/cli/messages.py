@@ -42,7 +42,7 @@ TEXT_PROPERTIES = {
     "app_id", "cluster_id", "content_encoding", "content_type", "correlation_id", "expiration",
     "message_id", "reply_to", "type", "user_id",
 }  # fmt: skip
-# Of a request that deals with messages: what was done, and what was not, and why.
+# Counts in an answer about messages that were left, and the reason.
 LEFT = {
     "skipped": "with a consumer",
     "unroutable": "without a queue to go to",
@@ -63,7 +63,7 @@ class _State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """Options that say which messages are meant; all that is stated must fit."""
+    """Options that select messages; a message must meet all of them."""
 
     offset: Annotated[
         list[int] | None, typer.Option("--offset", help="The message at this offset; repeatable.")
@@ -105,7 +105,7 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Options that say where messages go; either a queue or an exchange."""
+    """Options of a destination; either a queue or an exchange."""
 
     to_queue: Annotated[
         str | None,
@@ -269,7 +269,7 @@ def _body(row: dict[str, Any]) -> bytes:
 
 
 def _payload(stated: str | None, file: Path | None) -> dict[str, str]:
-    """The body, from where it was stated, as requests carry it."""
+    """Return the body from its option, a file or standard input, as requests carry it."""
     if stated is not None and file is not None:
         raise typer.BadParameter("state either a payload or --file")
     if stated is not None:
@@ -324,7 +324,9 @@ def trace(
     if json:
         typer.echo(json_text.dumps(told, ensure_ascii=False))
         return
-    from leveret.features.message_trace import sentences  # it brings what reads field tables
+    from leveret.features.message_trace import (
+        sentences,  # its import brings the parser of field tables
+    )
 
     for message in told:
         where = f"of queue {message['queue']}" if message["queue"] is not None else message["state"]
@@ -414,7 +416,7 @@ def edit(
 
 
 def _chosen(vhost: str, queue: str, selected: dict[str, Any]) -> dict[str, Any]:
-    """Which messages of which queue are meant, as the node wants it said."""
+    """Return queue and message filter, as the node takes them."""
     since, until = (selected[name] for name in ("since", "until"))
     stated = {
         "offsets": selected["offset"],
@@ -435,11 +437,11 @@ def _chosen(vhost: str, queue: str, selected: dict[str, Any]) -> dict[str, Any]:
 
 
 def _transfer(vhost: str, queue: str, stated: dict[str, Any]) -> dict[str, Any]:
-    """The same, and where the messages go."""
+    """Return queue, message filter and destination, as the node takes them."""
     if stated["to_key"] is not None and stated["to_exchange"] is None:
         fail("--to-key is for --to-exchange")
     chosen = _chosen(vhost, queue, stated)
-    # What comes in while this goes on stays out of it: copies may come into the same queue.
+    # Messages that arrive meanwhile are left out: copies may go into the same queue.
     chosen["select"].setdefault("until", int(time.time() * 1000) + 1)
     return {
         **chosen,
@@ -452,7 +454,7 @@ def _transfer(vhost: str, queue: str, stated: dict[str, Any]) -> dict[str, Any]:
 def _deal(
     data_dir: Path, operation: str, done: str, asked: dict[str, Any], *, as_json: bool
 ) -> None:
-    """Have it done, request by request, and tell of how many it was; status 1 if any were left."""
+    """Process messages, request by request, and show the counts; status 1 if any were left."""
     sums: dict[str, int] = {done: 0}
     after = None
     with progress(f"messages {done}", shown=not as_json) as bar:

@@ -1,4 +1,4 @@
-"""`leveret node …` and `leveret alarms`: how a running node is."""
+"""`leveret node …` and `leveret alarms`: state and control of a running node."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 __all__ = ["alarms", "app", "health"]
 
-STOP_SECONDS_MAX = 120.0  # clients are told, logs flushed and closed
+STOP_SECONDS_MAX = 120.0  # clients are closed, logs flushed and closed
 ERROR_STATUS = 2  # of `alarms`, whose 1 means that there are some
 NO_NODE_STATUS = 3
-POLL_SECONDS = 0.05  # while somebody waits for the end
+POLL_SECONDS = 0.05  # while the command waits for the end
 
 app = Group("A running node as a whole.")
 
 
 class LogLevel(StrEnum):
-    """From which on lines are logged."""
+    """Lowest level that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -50,7 +50,7 @@ class LogLevel(StrEnum):
 
 
 class LogCategory(StrEnum):
-    """What lines are about."""
+    """Category of log lines."""
 
     NODE = "node"
     CONNECTION = "connection"
@@ -168,7 +168,7 @@ def alarms(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
 
 
 def _alarms(data_dir: Path) -> list[str]:
-    """What is low. Ends the command where that cannot be found out."""
+    """Return the active alarms; end the command if no node answers."""
     try:
         answer = answer_of(data_dir, "node.health")
     except StorageError as error:

@@ -1,4 +1,4 @@
-"""Commands whose options are the fields of a dataclass, so that each stands in one place only."""
+"""Commands whose options are the fields of a dataclass, for sharing between commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["with_options_of"]
 
 
 def with_options_of(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command take every field of the dataclass `options` in place of its `**` parameter.
+    """Give a command every field of the dataclass `options` in place of its `**` parameter.
 
     The fields are annotated as Typer's parameters are, and have defaults.
     """
@@ -31,7 +31,7 @@ def with_options_of(options: type[Any]) -> Callable[[Callable[..., None]], Calla
             for each in fields(options)
         ]
         parameters += [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
-        # What inspect, and so Typer, reads before it looks at the function itself.
+        # `inspect`, and so Typer, reads this before it looks at the function itself.
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return command
 

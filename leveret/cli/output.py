@@ -1,6 +1,6 @@
-"""How results are shown: a table on a terminal, plain columns elsewhere, JSON for programs.
+"""Output of results: a table on a terminal, plain columns elsewhere, JSON for programs.
 
-Scripts read the plain columns: they are as wide as what stands in them and have no colour.
+Scripts read the plain columns: they are as wide as their content and have no colour.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 COLUMN_GAP = "  "
-# What is coloured, and only in columns that say how something is: the rest is nobody's alarm.
+# Columns of states, which are coloured; other columns are not.
 STATE_COLUMNS = {"state", "phase", "firing"}
 STATE_STYLES = {
     "running": "green",
@@ -65,7 +65,7 @@ MOMENTS = {
 
 
 def iso(ms: int) -> str:
-    """A time for people, from milliseconds since 1970; the number where no calendar has it."""
+    """Format milliseconds since 1970; out of the calendar's range, return the number."""
     try:
         moment = datetime.fromtimestamp(ms / 1000, UTC)
     except (ValueError, OverflowError):
@@ -74,7 +74,7 @@ def iso(ms: int) -> str:
 
 
 def show_rows(rows: list[dict[str, object]], columns: list[str], *, as_json: bool) -> None:
-    """A list of results; in columns, the headings come first even if nothing follows."""
+    """Show a list of results; in columns, the headings come first even without rows."""
     if as_json:
         typer.echo(json.dumps(rows, ensure_ascii=False))
     elif is_for_people():
@@ -84,13 +84,13 @@ def show_rows(rows: list[dict[str, object]], columns: list[str], *, as_json: boo
 
 
 def is_for_people() -> bool:
-    """Whether standard output is a terminal that can do more than show lines."""
+    """Whether standard output is a terminal that supports formatting."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def _show_table(rows: list[dict[str, object]], columns: list[str]) -> None:
-    """Numbers stand right, and what is too long for the terminal goes on below."""
-    from rich.box import SIMPLE_HEAD  # only who watches waits for it
+    """Show a table; numbers are aligned right, long cells are wrapped."""
+    from rich.box import SIMPLE_HEAD  # imported only if needed
     from rich.console import Console
     from rich.table import Table
 
@@ -104,7 +104,7 @@ def _show_table(rows: list[dict[str, object]], columns: list[str]) -> None:
 
 
 def _cell(column: str, value: object) -> Text:
-    """Names are text, whatever brackets they have."""
+    """Return a cell as plain text, so that brackets in names are no markup."""
     from rich.text import Text
 
     text = _text(column, value)
@@ -124,18 +124,18 @@ def _show_columns(rows: list[dict[str, object]], columns: list[str]) -> None:
 
 
 def show_done(sentence: str, *, as_json: bool) -> None:
-    """That something was done, in a sentence or as `{"ok": true}`."""
+    """Report success, in a sentence or as `{"ok": true}`."""
     typer.echo(json.dumps({"ok": True}) if as_json else sentence)
 
 
 def show_warnings(warnings: Iterable[str]) -> None:
-    """What somebody should know of what was done, on standard error: results stay as they are."""
+    """Print warnings on standard error, so that results stay parsable."""
     for warning in warnings:
         typer.echo(printable(warning), err=True)
 
 
 def printable(text: str) -> str:
-    """Text that cannot steer a terminal: names and messages come from strangers."""
+    """Escape control characters: names and messages are untrusted and must not steer a terminal."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else _escaped(each) for each in text)

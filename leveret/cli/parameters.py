@@ -1,4 +1,4 @@
-"""`leveret parameter …` and `leveret global-parameter …`: values that components look up."""
+"""`leveret parameter …` and `leveret global-parameter …`: runtime parameters."""
 
 from __future__ import annotations
 

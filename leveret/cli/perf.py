@@ -36,7 +36,7 @@ def perf(
     **options: Any,
 ) -> None:
     """Publish, consume and measure. Works with any AMQP 0-9-1 broker."""
-    # What follows is imported here, so that a broker's start does not wait for it.
+    # Imported here, so that a broker's start does not wait for it.
     from rich.console import Console
 
     from leveret.cli.load.report import rows, table
@@ -57,7 +57,7 @@ def perf(
 
 
 def _carry_out(plan: Plan, pid_text: str, *, quiet: bool) -> Result:
-    """Run the plan, with a line of progress on the terminal unless `quiet`."""
+    """Run the plan, with a progress line on the terminal unless `quiet`."""
     from rich.live import Live
 
     from leveret.cli.load.conductor import Conductor

@@ -1,4 +1,4 @@
-"""`leveret permission …`: what a user may do in a virtual host."""
+"""`leveret permission …`: permissions of users in virtual hosts."""
 
 from __future__ import annotations
 

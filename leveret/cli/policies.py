@@ -1,4 +1,4 @@
-"""`leveret policy …` and `leveret operator-policy …`: settings for queues and exchanges by name."""
+"""`leveret policy …` and `leveret operator-policy …`: policies for queues and exchanges."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COLUMNS = ["vhost", "name", "pattern", "apply-to", "definition", "priority"]
 
 
 def _commands(kind: str, help_: str, *, operator: bool) -> Group:
-    """The commands on one of the two kinds of policies."""
+    """Return the commands for policies or operator policies."""
     app = Group(help_)
 
     @app.command("set")

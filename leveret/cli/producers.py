@@ -1,4 +1,4 @@
-"""`leveret producer …`: publishers that number their messages, on a running node."""
+"""`leveret producer …`: idempotent producers of a running node."""
 
 from __future__ import annotations
 

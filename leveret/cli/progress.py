@@ -1,4 +1,4 @@
-"""How far something long has come: a bar for whoever watches, nothing for files and pipes."""
+"""Progress of long operations: a bar on a terminal, nothing for files and pipes."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ __all__ = ["Bar", "progress"]
 
 
 class Bar:
-    """A bar on standard error; without `shown` nothing is seen."""
+    """A bar on standard error; without `shown` it does nothing."""
 
     def __init__(self, shown: Any = None, task: Any = None) -> None:
         self._shown = shown
         self._task = task
 
     def total(self, count: float) -> None:
-        """How much there is to do."""
+        """Set the total amount."""
         if self._shown is not None:
             self._shown.update(self._task, total=count)
 
     def advance(self, count: float) -> None:
-        """So much more is done."""
+        """Add to the amount done."""
         if self._shown is not None:
             self._shown.advance(self._task, count)
 
     def reach(self, count: float) -> None:
-        """So much is done altogether."""
+        """Set the amount done."""
         if self._shown is not None:
             self._shown.update(self._task, completed=count)
 
 
 @contextmanager
 def progress(what: str, *, shown: bool = True) -> Iterator[Bar]:
-    """A bar for as long as this lasts, if standard error is a terminal; it leaves no trace.
+    """Show a progress bar within the context, if standard error is a terminal.
 
-    Without a total it only says that something goes on.
+    It is removed at the end. Without a total it only shows activity.
     """
     if not shown or not sys.stderr.isatty():
         yield Bar()
         return
-    from rich.console import Console  # only who watches waits for it
+    from rich.console import Console  # imported only if needed
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:

@@ -59,7 +59,7 @@ def show(name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Jso
 
 
 def _readable(row: dict[str, Any]) -> dict[str, object]:
-    """Rates in lines of their own, and what they belong to without them."""
+    """Return a row for people, in which rates stand beside their counters."""
     flat = {**row, **row.get("message_stats", {})}
     shown: dict[str, object] = {}
     for name, value in flat.items():

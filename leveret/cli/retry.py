@@ -1,4 +1,4 @@
-"""`leveret retry …`: messages that failed and wait to be tried again, on a running node."""
+"""`leveret retry …`: failed messages of a running node that wait for a retry."""
 
 from __future__ import annotations
 

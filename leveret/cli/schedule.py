@@ -1,4 +1,4 @@
-"""`leveret schedule …`: messages that wait until they are due, on a running node."""
+"""`leveret schedule …`: delayed messages of a running node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`leveret serve`: run a node until it is told to stop."""
+"""`leveret serve`: runs a node in the foreground."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Loss(StrEnum):  # config.AcceptedLoss's; that module is slow to import fo
     DEFINITIONS = "definitions"
 
 
-class _Durability(StrEnum):  # what may be chosen for a node; the port's third value may not
+class _Durability(StrEnum):  # choices for a node; the port's third value is none
     FSYNC = "fsync"
     OS = "os"
 

@@ -1,4 +1,4 @@
-"""One administrative request, to the node that runs on a data directory or to its files."""
+"""One administrative request, to the running node of a data directory or to its files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Timeout = Annotated[
         help="How long to wait for each answer of the node.  [default: 60 in most commands]",
     ),
 ]
-# What a node works at for minutes before it says anything, where there is much of it.
+# Operations that may take a node minutes before it answers.
 LONG_OPERATIONS = {
     "definitions.import",
     "definitions.export",
@@ -90,25 +90,25 @@ _timeout: ContextVar[float | None] = ContextVar("timeout", default=None)
 
 
 def be_patient(seconds: float | None) -> None:
-    """Wait so long for each answer, where somebody has stated it."""
+    """Set the timeout for each answer, if the user has given one."""
     if seconds is not None and not 0 < seconds < float("inf"):
         raise typer.BadParameter("it is a number of seconds above 0", param_hint="--timeout")
     _timeout.set(seconds)
 
 
 def patience(usual: float) -> float:
-    """Seconds that this command waits for an answer: --timeout, or what is usual for it."""
+    """Return the timeout in seconds for an answer: --timeout, or the command's default."""
     stated = _timeout.get()
     return usual if stated is None else stated
 
 
 def ask(data_dir: Path, operation: str, /, **parameters: object) -> Any:
-    """The result of an operation; a refusal ends the command with its reason and status 1."""
+    """Return the result of an operation; a refusal ends the command with status 1."""
     return _result(data_dir, operation, parameters, None)
 
 
 def ask_if_there(data_dir: Path, operation: str, **parameters: object) -> bool:
-    """The same, where nobody minds that what it is about is gone. Returns whether it was there."""
+    """Perform an operation as `ask` does; return False if its object does not exist."""
     try:
         answer = answer_of(data_dir, operation, **parameters)
     except LeveretError as error:
@@ -119,14 +119,14 @@ def ask_if_there(data_dir: Path, operation: str, **parameters: object) -> bool:
 
 
 def answer_of(data_dir: Path, operation: str, **parameters: object) -> dict[str, Any]:
-    """The answer itself, refusal or not. Raises LeveretError where there is none."""
+    """Return the answer, refusal or not. Raises LeveretError if there is none."""
     return _answer(data_dir, operation, parameters, None)
 
 
 def ask_about_keys(
     data_dir: Path, key_file: Path | None, operation: str, **parameters: object
 ) -> Any:
-    """The same, of an operation on keys: a stopped node's are under the master key in a file."""
+    """Return the result of an operation on keys; a stopped node's need the master key file."""
     return _result(data_dir, operation, parameters, key_file)
 
 
@@ -143,18 +143,18 @@ def _result(
 
 
 def reason_of(answer: dict[str, Any], data_dir: Path) -> str:
-    """Why something was refused, in a sentence."""
+    """Return the reason of a refusal as a sentence."""
     if answer["error"] == "not_running":
         return f"no node is running on data directory {data_dir}: `leveret serve` starts one"
-    from leveret.cli.wording import in_words  # only who is refused waits for it
+    from leveret.cli.wording import in_words  # imported only if needed
 
     return in_words(answer["explanation"])
 
 
 def read_password(from_stdin: bool) -> str:
-    """A password from a prompt or, where there is no terminal, the first line of standard input.
+    """Return a password from a prompt or, without a terminal, the first line of standard input.
 
-    Never from an argument, which `ps` shows.
+    It is never taken from an argument, which `ps` shows.
     """
     if from_stdin or not sys.stdin.isatty():
         line = sys.stdin.readline()
@@ -166,7 +166,7 @@ def read_password(from_stdin: bool) -> str:
 
 
 def read_json(text: str) -> Any:
-    """A JSON value that somebody typed, or a document; a mistake ends the command."""
+    """Parse JSON that the user gave; an error ends the command."""
     from leveret.core.definitions.document import DefinitionsError, decode
 
     try:
@@ -186,7 +186,7 @@ def fail(explanation: str, status: int = 1) -> NoReturn:
 def _answer(
     data_dir: Path, operation: str, parameters: dict[str, object], key_file: Path | None
 ) -> dict[str, Any]:
-    """Ask the files if nobody holds them, else the node that does."""
+    """Perform the request on the files if no node holds them, else by the running node."""
     from leveret.storage.lock import DirectoryLock  # `leveret --help` is instant
 
     if not data_dir.is_dir():
@@ -259,7 +259,7 @@ async def _perform_on_files(
 
 
 async def _perform_on_ledger(data_dir: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """An operation on the ledger of losses, which needs no definitions."""
+    """Perform an operation on the ledger of losses, which needs no definitions."""
     from leveret.core.definitions.model import Model, NullStore
     from leveret.mgmt_ui.control import COMMAND_LINE
     from leveret.mgmt_ui.operations.audit import Audit
@@ -285,7 +285,7 @@ async def _perform_on_ledger(data_dir: Path, request: dict[str, Any]) -> dict[st
 
 
 def _keys(data_dir: Path, key_file: Path | None) -> KeyAdministration:
-    """The keys of a stopped node. Raises StorageError."""
+    """Return the keys of a stopped node. Raises StorageError."""
     from leveret.storage.files import RealFileSystem
     from leveret.storage.key_administration import KeyAdministration
     from leveret.storage.keyring import Keyring
@@ -302,5 +302,5 @@ def _complain(text: str) -> None:
 
 
 def _wall_ms() -> int:
-    """Milliseconds since 1970."""
+    """Return milliseconds since 1970."""
     return time.time_ns() // 1_000_000

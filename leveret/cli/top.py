@@ -1,4 +1,4 @@
-"""`leveret top`: what a node does just now, in the terminal, until somebody presses q."""
+"""`leveret top`: current rates of a node in the terminal, until q is pressed."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def top(
 
 
 class _Watched:
-    """A node that is looked at; `sort` may change between two looks."""
+    """A watched node; `sort` may change between two looks."""
 
     def __init__(self, data_dir: Path, window_ms: int, sort: str, limit: int | None) -> None:
         self._data_dir = data_dir
@@ -97,7 +97,7 @@ class _Watched:
         self.limit = limit
 
     def look(self, rows: int = 20) -> dict[str, Any]:
-        """What it does during the window, which this waits for. Raises LeveretError."""
+        """Measure rates over the window, and return them. Raises LeveretError."""
         answer = answer_of(
             self._data_dir,
             "node.overview",
@@ -112,7 +112,7 @@ class _Watched:
 
 
 def _print(watched: _Watched, *, as_json: bool, once: bool) -> None:
-    """One look after the other."""
+    """Print measurements one after the other."""
     while True:
         seen = watched.look()
         if as_json:
@@ -132,7 +132,7 @@ def _print(watched: _Watched, *, as_json: bool, once: bool) -> None:
 
 
 def _show_live(watched: _Watched) -> None:
-    """Redraw the screen with each look. Raises LeveretError when the node is gone."""
+    """Redraw the screen with each measurement. Raises LeveretError when the node is gone."""
     from rich.console import Console  # only who watches waits for it
     from rich.live import Live
 
@@ -142,7 +142,7 @@ def _show_live(watched: _Watched) -> None:
     wanted.set()
 
     def watch() -> None:
-        """Look whenever the last look was drawn: beside the keyboard, which must not wait."""
+        """Measure again whenever the last result was drawn; in a thread, so that keys are read."""
         try:
             while wanted.wait():
                 wanted.clear()
@@ -166,7 +166,7 @@ def _show_live(watched: _Watched) -> None:
 
 @contextmanager
 def _keyboard() -> Iterator[Any]:
-    """Gives the key that was pressed, or an empty text after a short wait."""
+    """Yield a function that returns the pressed key, or an empty text after a short wait."""
     if not sys.stdin.isatty():
         yield lambda: threading.Event().wait(KEY_SECONDS) or ""
         return
@@ -232,7 +232,7 @@ def _summary(seen: dict[str, Any]) -> list[str]:
 
 
 def _latency(seen: dict[str, int | None]) -> str:
-    """How long messages waited for their first delivery; bounds, for it is counted in classes."""
+    """Format the delivery latency; its values are upper bounds of buckets."""
     known = [f"{name} up to {bound:,} ms" for name, bound in seen.items() if bound is not None]
     return ", ".join(known) or "-"
 

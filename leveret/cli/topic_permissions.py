@@ -1,4 +1,4 @@
-"""`leveret topic-permission …`: which routing keys of a topic exchange a user may use."""
+"""`leveret topic-permission …`: topic permissions of users."""
 
 from __future__ import annotations
 

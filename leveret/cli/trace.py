@@ -1,4 +1,4 @@
-"""`leveret trace …`: copies of every message of a virtual host, to look at."""
+"""`leveret trace …`: the firehose, copies of every message of a virtual host."""
 
 from __future__ import annotations
 

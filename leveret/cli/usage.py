@@ -1,4 +1,4 @@
-"""`leveret usage`: who has used how much, hour by hour."""
+"""`leveret usage`: messages and bytes by hour and by virtual host, user or queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`leveret user …`: who may log in."""
+"""`leveret user …`: users, passwords and tags."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def set_tags(
 
 
 def _confirm_last_administrator(data_dir: Path, name: str, *, yes: bool) -> None:
-    """Ask before nobody is left who could sign in to the web UI."""
+    """Ask for confirmation before the last administrator is removed."""
     administrators = [
         row["name"] for row in ask(data_dir, "user.list") if ADMINISTRATOR in row["tags"]
     ]
@@ -145,7 +145,7 @@ def hash_password(password_stdin: PasswordStdin = False, json: Json = False) -> 
 def _secret(
     password_stdin: bool, password_hash: str | None, hashing_algorithm: str | None
 ) -> dict[str, str | None]:
-    """The hash if one was given, else the password that is asked for."""
+    """Return the hash if one was given, else the password from prompt or standard input."""
     if password_hash is None:
         return {"password": read_password(password_stdin)}
     return {"password_hash": password_hash, "hashing_algorithm": hashing_algorithm}

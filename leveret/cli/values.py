@@ -1,4 +1,4 @@
-"""Values that people type in several commands, and how such are shown."""
+"""Common parsing of values in options, and formatting of results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 MIB = 1 << 20
-PAGE_ROWS = 1000  # of a list that a node tells page by page
+PAGE_ROWS = 1000  # of a list that a node returns page by page
 
 Arguments = Annotated[
     list[str] | None,
@@ -37,7 +37,7 @@ Arguments = Annotated[
 
 
 def all_rows(ask_page: Callable[[int, Any], dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every row of a list; `ask_page(count, after)` gets some of them."""
+    """Return every row of a list; `ask_page(count, after)` returns a page."""
     rows: list[dict[str, Any]] = []
     after: Any = None
     while True:
@@ -49,7 +49,7 @@ def all_rows(ask_page: Callable[[int, Any], dict[str, Any]]) -> list[dict[str, A
 
 
 def header_values(stated: list[str] | None) -> dict[str, str]:
-    """Headers by name, of options NAME=VALUE."""
+    """Return headers by name, from options NAME=VALUE."""
     headers = {}
     for text in stated or ():
         name, equals, value = text.partition("=")
@@ -60,7 +60,7 @@ def header_values(stated: list[str] | None) -> dict[str, str]:
 
 
 def arguments_of(stated: list[str] | None, option: str = "--argument") -> dict[str, object]:
-    """Arguments by name, of options NAME=VALUE; what is JSON is read as such, all else is text."""
+    """Return arguments by name, from options NAME=VALUE; values are JSON if they parse as such."""
     arguments: dict[str, object] = {}
     for text in stated or ():
         name, equals, value = text.partition("=")
@@ -74,7 +74,7 @@ def arguments_of(stated: list[str] | None, option: str = "--argument") -> dict[s
 
 
 def moment_ms(text: str) -> int:
-    """Milliseconds since 1970, from a number of them or from a time, UTC unless it says else."""
+    """Return ms since 1970, from a number or an ISO 8601 time, in UTC by default."""
     if text.isascii() and text.isdigit():
         return int(text)
     try:
@@ -87,7 +87,7 @@ def moment_ms(text: str) -> int:
 
 
 def show_count(count: int, done: str, *, as_json: bool, selected: bool = False) -> None:
-    """Show how many messages something was done to; `selected` ones must have been some."""
+    """Print the number of affected messages; for `selected` ones 0 ends with an error."""
     if as_json:
         typer.echo(json_text.dumps({"count": count}))
     else:
@@ -97,14 +97,14 @@ def show_count(count: int, done: str, *, as_json: bool, selected: bool = False) 
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 queue`, `2 queues`, `3 policies`."""
+    """Return a count with its noun: `1 queue`, `2 queues`, `3 policies`."""
     if count == 1:
         return f"{count} {noun}"
     return f"{count} {noun.removesuffix('y')}ies" if noun.endswith("cy") else f"{count} {noun}s"
 
 
 def show_one(fields: Mapping[str, object], *, as_json: bool) -> None:
-    """Show one thing: a line for each of its fields, or all in JSON."""
+    """Print one object: a line for each of its fields, or all in JSON."""
     if as_json:
         typer.echo(json_text.dumps(fields, ensure_ascii=False))
         return
@@ -116,7 +116,7 @@ def show_one(fields: Mapping[str, object], *, as_json: bool) -> None:
 
 
 def span(seconds: int) -> str:
-    """A span of time, as coarse as people need it."""
+    """Format a duration in seconds by its two largest units."""
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

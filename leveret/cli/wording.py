@@ -1,7 +1,7 @@
-"""A node's refusals in plain words.
+"""Translation of a node's refusals into plain words.
 
 Clients of RabbitMQ match on its texts, Erlang terms included; over AMQP and HTTP these stay as they
-are. People who type commands are told the same in sentences, and here is the only translation.
+are. The command line prints sentences instead, and this is the only translation.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _unknown(name: str, kind: str, known: Mapping[str, object]) -> str:
 
 
 def _keys(terms: str) -> list[str]:
-    """Names of `{<<"name">>,value},…`."""
+    """Return the names of `{<<"name">>,value},…`."""
     return [_unescaped(name) for name in re.findall(r'\{<<"((?:[^"\\]|\\.)*)"(?:/utf8)?>>,', terms)]
 
 

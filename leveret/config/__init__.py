@@ -1,8 +1,8 @@
 """One frozen configuration: every setting and every limit, with its unit and its reason.
 
-Each file is a group of settings. Whoever needs one group only takes it by its own class.
-`load` reads all sources and says which one each value is from; `load_configuration` gives the
-values alone. `Configuration(...)` looks at its arguments only.
+Each file is a group of settings. Code that needs one group only takes it by its own class. `load`
+reads all sources and records the source of each value; `load_configuration` returns the values
+alone. `Configuration(...)` uses its arguments only.
 """
 
 from leveret.config.authentication import AuthBackend, AuthenticationSettings

@@ -1,4 +1,4 @@
-"""Where a node listens for AMQP."""
+"""Settings: addresses of the AMQP listener."""
 
 from __future__ import annotations
 

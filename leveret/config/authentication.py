@@ -1,4 +1,4 @@
-"""Who gets in: the sources of users, and what they are asked."""
+"""Settings: logins and sources of users."""
 
 from __future__ import annotations
 
@@ -123,5 +123,5 @@ class AuthenticationSettings(Settings):
     )
     @classmethod
     def _split_names(cls, value: object) -> object:
-        """`LEVERET_LOOPBACK_USERS=guest,probe`; nobody is `[]`."""
+        """Split names, as in `LEVERET_LOOPBACK_USERS=guest,probe`; an empty list is `[]`."""
         return split_names(value)

@@ -1,4 +1,4 @@
-"""What can be told of settings without starting a node: whether their files are there."""
+"""Checks of settings without starting a node: whether their files exist and are readable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DIRECTORIES: Final = frozenset({"data_dir"})  # made at the first start
 
 
 def unreadable_files(loaded: LoadedConfiguration) -> Iterator[str]:
-    """A sentence for each file that a setting names and that this user cannot read."""
+    """Yield a sentence for each file of a setting that this user cannot read."""
     for name, value in loaded.configuration:
         if not isinstance(value, Path) or name in DIRECTORIES:
             continue

@@ -1,6 +1,6 @@
-"""The configuration of a node: all groups of settings under names of their own.
+"""The configuration of a node: all groups of settings under unique names.
 
-The groups are bases of it, not fields: settings have flat names, which files and environments hold.
+The groups are its bases, not fields: settings have flat names, in files and in the environment.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Configuration(
     ObservationSettings,
     StorageSettings,
 ):
-    """What an operator may decide about one node. Never changes while the node runs.
+    """Configuration of one node. Never changes while the node runs.
 
-    Made of its arguments only: a test's configuration must not depend on who runs it. Groups are
-    validated from the last to the first, so that a setting may look at those of groups below.
+    It uses its arguments only: a test's configuration must not depend on its environment. Groups
+    are validated from the last to the first, so that a setting may look at those of groups below.
     """

@@ -1,8 +1,8 @@
 """Settings in the environment: `LEVERET_FRAME_MAX` is the setting `frame_max`.
 
 An empty variable counts as not set, as `${UNSET}` in a compose file leaves it. A Kubernetes service
-called `leveret` puts variables of its own among them, LEVERET_PORT=tcp://10.0.0.1:5672 for one:
-they are told apart by their form and passed over.
+called `leveret` adds variables of its own, such as LEVERET_PORT=tcp://10.0.0.1:5672: they are
+recognized by their form and ignored.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ __all__ = ["CONFIG_VARIABLE", "EnvironmentSettings", "read_environment", "variab
 
 PREFIX: Final = "LEVERET_"
 CONFIG_VARIABLE: Final = "LEVERET_CONFIG"  # names the TOML file where no option does
-# What the kubelet sets for a service (kubernetes.io/docs, "Service discovery", and Docker's links):
-# X_SERVICE_HOST, X_SERVICE_PORT[_NAME], X_PORT=tcp://…, X_PORT_5672_TCP[_PROTO|_PORT|_ADDR].
+# Variables that the kubelet sets for a service (kubernetes.io/docs, "Service discovery", and
+# Docker's links): X_SERVICE_HOST, X_SERVICE_PORT[_NAME], X_PORT=tcp://…,
+# X_PORT_5672_TCP[_PROTO|_PORT|_ADDR].
 SERVICE_LINK_NAME: Final = re.compile(
     r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
@@ -31,7 +32,7 @@ SERVICE_LINK_VALUE: Final = re.compile(r"(tcp|udp|sctp)://\S+")
 
 @dataclass(slots=True)
 class EnvironmentSettings:
-    """What the environment says: `values` by setting, `unknown` variables, and `notices`."""
+    """Content of the environment: `values` by setting, `unknown` variables, and `notices`."""
 
     values: dict[str, Any] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
@@ -39,12 +40,12 @@ class EnvironmentSettings:
 
 
 def variable(setting: str) -> str:
-    """Name of the variable that a setting comes from."""
+    """Return the name of a setting's variable."""
     return PREFIX + setting.upper()
 
 
 def read_environment(environ: Mapping[str, str]) -> EnvironmentSettings:
-    """Settings among the variables of `environ`, in any case of letters."""
+    """Return the settings among the variables of `environ`, in any case of letters."""
     found = EnvironmentSettings()
     links = []
     for name, value in environ.items():
@@ -66,7 +67,7 @@ def read_environment(environ: Mapping[str, str]) -> EnvironmentSettings:
 
 
 def _is_service_link(name: str, value: str) -> bool:
-    """Whether Kubernetes has set it; a port of ours that holds an address is one, too."""
+    """Whether a variable is a Kubernetes service link, as is a port setting with an address."""
     return SERVICE_LINK_NAME.fullmatch(name) is not None or (
         name.endswith("PORT") and SERVICE_LINK_VALUE.fullmatch(value) is not None
     )
@@ -82,7 +83,7 @@ def _explain_links(links: list[str]) -> str:
 
 
 def _decoded(setting: str, value: str) -> Any:
-    """Text as it is, but a table from its JSON; one that is no JSON is refused with its name."""
+    """Return the text, or a table parsed from JSON; invalid JSON is refused by the validation."""
     if get_origin(Configuration.model_fields[setting].annotation) is not dict:
         return value
     try:

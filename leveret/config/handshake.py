@@ -1,4 +1,4 @@
-"""What is said and agreed before a client may do anything."""
+"""Settings: the handshake, its offers and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a peer may send or make the node hold."""
+"""Settings: limits of clients and of the node."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class LimitSettings(Settings):
         description="Milliseconds between looks at disk and memory: an alarm may come this late.",
     )
 
-    # Of what publishers do once.
+    # Limits of idempotent producers and de-duplication.
     producers_max: int = Field(
         100_000,
         ge=1,

@@ -1,7 +1,7 @@
-"""Settings from all their sources, the stronger first: command line, environment, TOML file.
+"""Loading of settings, in order of precedence: command line, environment, TOML file, defaults.
 
-In the environment they are called `LEVERET_FRAME_MAX`; what no source names has its default. The
-file is named by `--config` or by LEVERET_CONFIG.
+In the environment they are called `LEVERET_FRAME_MAX`. The file is named by `--config` or by
+LEVERET_CONFIG.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ DEFAULT: Final = "default"
 
 
 class ConfigurationError(LeveretError):
-    """The operator wrote a setting that cannot be used; the text names it and its source."""
+    """A setting cannot be used; the text names it and its source."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfiguration:
-    """A configuration and where it comes from."""
+    """A configuration with the sources of its values."""
 
     configuration: Configuration
     sources: Mapping[str, str]
@@ -43,14 +43,14 @@ class LoadedConfiguration:
     """What was passed over, for the operator to know."""
 
     def source(self, setting: str) -> str:
-        """Where the value of a setting comes from."""
+        """Return the source of a setting's value."""
         return self.sources.get(setting, DEFAULT)
 
 
 def load_configuration(
     file: Path | None = None, overrides: Mapping[str, object] | None = None
 ) -> Configuration:
-    """Configuration from all sources; see `load`."""
+    """Return the configuration from all sources; see `load`."""
     return load(file, overrides).configuration
 
 
@@ -59,9 +59,9 @@ def load(
     overrides: Mapping[str, object] | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> LoadedConfiguration:
-    """Configuration from all sources. `overrides` come from the command line; None is "not given".
+    """Load the configuration from all sources. `overrides` are options; None is "not given".
 
-    Raises ConfigurationError, whose text an operator can act on.
+    Raises ConfigurationError, whose text tells an operator what to do.
     """
     if file is None and environ.get(CONFIG_VARIABLE):
         file = Path(environ[CONFIG_VARIABLE])
@@ -87,7 +87,7 @@ def load(
 
 
 def _read_file(file: Path) -> dict[str, Any]:
-    """Settings of a TOML file, whose keys are the names of the fields."""
+    """Return the settings of a TOML file, whose keys are the names of the fields."""
     try:
         with file.open("rb") as stream:
             values = tomllib.load(stream)

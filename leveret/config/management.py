@@ -1,4 +1,4 @@
-"""Where the management port, with its web UI and HTTP API, and the port of the metrics listen."""
+"""Settings: listeners of the web UI, the HTTP API and the metrics."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ManagementSettings(Settings):
     def _serves_https_with_a_certificate(
         cls, value: Path | None, info: ValidationInfo
     ) -> Path | None:
-        """`tls_certificate_file` is validated before: see the order in Configuration."""
+        """Require a certificate; `tls_certificate_file` is validated before, see Configuration."""
         names = ("https_certificate_file", "tls_certificate_file")
         if info.data.get("https_port", -1) >= 0 and not any(map(info.data.get, names)):
             raise ValueError("is missing, with 'https_certificate_file': 'https_port' needs both")

@@ -1,4 +1,4 @@
-"""What the node tells of itself and keeps of what happened."""
+"""Settings: logs, statistics, usage, alerts and the audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a setting, in a sentence for whoever wrote it."""
+"""Error texts of invalid settings, for the operator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SENTENCES: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
 def explain(
     errors: list[ErrorDetails], given: Mapping[str, object], sources: Mapping[str, str]
 ) -> str:
-    """One line for each setting that is wrong, with the source of its value (see `loading`).
+    """Return one line for each invalid setting, with the source of its value (see `loading`).
 
     `given` are the values as they were written.
     """

@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: `64MiB`, `1GB`, `30s`, `2h`.
+"""Sizes and durations with units: `64MiB`, `1GB`, `30s`, `2h`.
 
 A setting's name says its unit, and a bare number counts in it. Size units are RabbitMQ's: `k`, `M`,
 `G` and `KiB`, `MiB`, `GiB` are powers of 1024, `kB`, `MB`, `GB` powers of 1000, in any case.
@@ -42,7 +42,7 @@ OWN_MICROSECONDS: Final = dict(DURATION_UNITS.values())
 
 
 def unit_of(setting: str) -> str:
-    """Unit of a setting's bare numbers, as its name says it; empty where it is a count or none."""
+    """Return the unit of a setting's bare numbers, from its name; empty for a count or none."""
     words = setting.split("_")
     if "bytes" in words:
         return "bytes"
@@ -53,7 +53,7 @@ def unit_of(setting: str) -> str:
 
 
 def parse_quantity(text: str, unit: str) -> int | float | None:
-    """Number of `unit` (see `unit_of`) in `text`; None where it is no such quantity."""
+    """Return the number of `unit` (see `unit_of`) in `text`; None if it is no such quantity."""
     found = QUANTITY.fullmatch(text)
     if found is None:
         return None
@@ -66,7 +66,7 @@ def parse_quantity(text: str, unit: str) -> int | float | None:
 
 
 def _factor(suffix: str, unit: str) -> int | float | None:
-    """How many of `unit` one `suffix` is; None where it is no unit of that kind."""
+    """Return the number of `unit` in one `suffix`; None if it is no unit of that kind."""
     if unit == "bytes":
         return BYTES.get(suffix)
     if not suffix:

@@ -1,4 +1,4 @@
-"""The reference of all settings and a sample settings file, made from the settings themselves.
+"""The reference of all settings and a sample file, generated from the settings.
 
 `python -m leveret.config.reference` (make docs) writes docs/settings.md and docs/leveret.toml.
 """
@@ -59,14 +59,14 @@ NO_DEFAULT: Final = '"…"'
 
 
 def groups() -> Iterator[tuple[type[Settings], list[tuple[str, FieldInfo]]]]:
-    """Groups of settings in the order of the configuration, each with its fields."""
+    """Yield the groups of settings in the order of the configuration, each with its fields."""
     for group in Configuration.__bases__:
         if issubclass(group, Settings):
             yield group, [(name, Configuration.model_fields[name]) for name in group.model_fields]
 
 
 def settings_page() -> str:
-    """The contents of docs/settings.md."""
+    """Return the content of docs/settings.md."""
     parts = [INTRODUCTION]
     for group, fields in groups():
         parts.append(f"## {_title(group)}\n\n{group.__doc__}\n")
@@ -77,7 +77,7 @@ def settings_page() -> str:
 
 
 def sample_file() -> str:
-    """The contents of docs/leveret.toml: every setting as a comment with its default."""
+    """Return the content of docs/leveret.toml: each setting as a comment with its default."""
     lines = [SAMPLE_INTRODUCTION]
     for group, fields in groups():
         lines.append(f"\n# ---- {_title(group)}\n")
@@ -92,7 +92,7 @@ def sample_file() -> str:
 
 
 def setting_text(value: object) -> str:
-    """A value of a setting as a person writes it in the file; a secret is not shown."""
+    """Return a setting's value as written in the file; a secret is hidden."""
     if isinstance(value, SecretStr):
         return "(hidden)" if value.get_secret_value() else ""
     if isinstance(value, str):
@@ -114,7 +114,7 @@ def _row(name: str, field: FieldInfo) -> str:
 
 
 def _about(name: str, field: FieldInfo) -> str:
-    """Type, unit and bounds."""
+    """Return type, unit and bounds of a setting."""
     kind = _kind(field.annotation)
     unit = unit_of(name)
     if unit and "number" in kind:
@@ -155,7 +155,7 @@ KINDS: Final = {
 
 
 def _toml(value: object) -> str:
-    """A value in TOML's notation; empty where there is none."""
+    """Return a value in TOML's notation; empty for None."""
     if value is None:
         return ""
     if isinstance(value, SecretStr):

@@ -1,4 +1,4 @@
-"""How clients are served, and what they may do with queues."""
+"""Settings: serving of clients and queues."""
 
 from __future__ import annotations
 

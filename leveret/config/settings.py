@@ -1,4 +1,4 @@
-"""What all groups of settings are: checked wherever they come from, and never changed."""
+"""Base class of all groups of settings: validated from any source, and immutable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 PORT_MAX: Final = 65_535
 
-# What a list in some other notation would leave in a name. No user, host or claim has these.
+# Characters that a list in some other notation would leave in a name; no name has them.
 FOREIGN_CHARACTERS: Final = frozenset("[]{}\"'")
 
 
@@ -28,7 +28,7 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _takes_quantities(cls, value: object, info: ValidationInfo) -> object:
-        """Sizes and durations may be written with their units: `64MiB`, `30s`."""
+        """Convert sizes and durations written with units, such as `64MiB` or `30s`."""
         unit = unit_of(info.field_name or "")
         if not unit or not isinstance(value, str):
             return value
@@ -37,7 +37,7 @@ class Settings(BaseModel):
 
 
 def split_names(value: object) -> object:
-    """Names from `guest,probe` or `["guest", "probe"]`; what is no text is left as it is.
+    """Split names in `guest,probe` or `["guest", "probe"]`; other types are returned as they are.
 
     Raises ValueError for what looks like a list in neither notation: taken as one name, it would
     silently leave out the names that it means.

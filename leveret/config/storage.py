@@ -1,4 +1,4 @@
-"""The data directory, durability, segment files, and encryption at rest."""
+"""Settings: the data directory, durability, segment files, and encryption at rest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONFIRMABLE = (Durability.FSYNC, Durability.OS)
 
 
 class AcceptedLoss(StrEnum):
-    """What a node may begin without, if its operator says so."""
+    """A loss with which a node may start if its operator accepts it."""
 
     DEFINITIONS = "definitions"
 
@@ -91,12 +91,12 @@ class StorageSettings(Settings):
 
     @property
     def database_path(self) -> Path:
-        """The definitions store."""
+        """Path of the definitions store."""
         return self.data_dir / "leveret.db"
 
     @property
     def control_socket_path(self) -> Path:
-        """Where the command line reaches the running node."""
+        """Path of the control socket, by which the command line reaches the running node."""
         return self.data_dir / "control.sock"
 
     @field_validator("accept_loss", mode="before")
@@ -107,7 +107,7 @@ class StorageSettings(Settings):
     @field_validator("durability", mode="before")
     @classmethod
     def _survives_something(cls, value: object) -> object:
-        """NONE is what transient queues have; for a node it would make every confirm a lie."""
+        """Refuse NONE, which is for transient queues: with it confirms would mean nothing."""
         if value not in (*CONFIRMABLE, *(each.value for each in CONFIRMABLE)):
             raise ValueError("expected 'fsync' or 'os'")
         return value
@@ -115,7 +115,7 @@ class StorageSettings(Settings):
     @field_validator("encryption_key", mode="before")
     @classmethod
     def _is_shown_to_nobody(cls, value: object) -> object:
-        """Anything is text: a value of a wrong kind would be quoted in the refusal."""
+        """Convert any value to text: a value of a wrong type would be quoted in the error."""
         return value if isinstance(value, SecretStr) else str(value)
 
     @field_validator("encryption_key_file")

@@ -1,4 +1,4 @@
-"""TLS of the AMQP port. `leveret certs` makes certificates to try it with."""
+"""Settings: TLS of the AMQP port. `leveret certs` makes certificates to try it with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CertificateLogin", "TlsSettings", "VerifyPeer"]
 
 
 class VerifyPeer(StrEnum):
-    """What a TLS listener asks of a client's certificate."""
+    """Whether a TLS listener asks for a client's certificate."""
 
     NONE = "none"
     OPTIONAL = "optional"
@@ -22,7 +22,7 @@ class VerifyPeer(StrEnum):
 
 
 class CertificateLogin(StrEnum):
-    """Which part of a client's certificate names the user."""
+    """The part of a client's certificate that names the user."""
 
     COMMON_NAME = "common_name"
     DISTINGUISHED_NAME = "distinguished_name"

@@ -1,1 +1,1 @@
-"""How people look at a node and change it."""
+"""Management: administrative operations, HTTP API, web UI, metrics, logs."""

@@ -1,4 +1,4 @@
-"""A bound on what all requests together bring along, whatever each of them may."""
+"""Bound on the request bodies that all requests together may hold in memory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ BYTES_MAX = 128 << 20  # a few large messages or documents at once; nearly all r
 
 
 class BodyBudget:
-    """Counts bytes of bodies as they come in, until their requests are answered.
+    """Counts the bytes of request bodies until their requests are answered.
 
-    Who would bring more than there is room for is answered 503. A connection may wait for a minute
-    with what it has sent so far, and there are hundreds.
+    A request beyond the bound is answered 503. A connection may wait for a minute with what it has
+    sent so far, and there are hundreds.
     """
 
     def __init__(self, app: ASGIApp, bytes_max: int = BYTES_MAX) -> None:
@@ -26,7 +26,7 @@ class BodyBudget:
         self._left = bytes_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See the ASGI specification."""
+        """Run the application with a counted `receive` (see the ASGI specification)."""
         taken = 0
 
         async def counted() -> Message:

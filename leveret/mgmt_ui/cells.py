@@ -1,4 +1,4 @@
-"""Columns of rows, and the order in which their values stand."""
+"""Columns of rows, and the sort order of their values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def cell(row: Mapping[str, Any], column: str) -> Any:
 
 
 def rank(value: object, *, reverse: bool) -> tuple[int, Any]:
-    """Order numbers first, then texts, then all else, whichever way each of these is sorted."""
+    """Return a sort key: numbers first, then texts, then all else, in either direction."""
     kind, known = 0, value
     if isinstance(value, str):
         kind = 1 if value else 2

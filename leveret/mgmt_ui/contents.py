@@ -1,4 +1,4 @@
-"""Messages as JSON, the way RabbitMQ's HTTP API writes them: what is published, and what was got.
+"""Messages as JSON, in the form of RabbitMQ's HTTP API.
 
 {"properties": {…}, "payload": "…", "payload_encoding": "string" | "base64"}
 """
@@ -35,7 +35,7 @@ TEXTS = {
 
 
 def content_of(asked: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """Return content header and body of what somebody asks for as JSON. Raises ValueError."""
+    """Return content header and body of a message given as JSON. Raises ValueError."""
     body = _body(asked)
     return _header(asked.get("properties") or {}, body), body
 
@@ -43,7 +43,7 @@ def content_of(asked: Mapping[str, Any]) -> tuple[bytes, bytes]:
 def _body(asked: Mapping[str, Any]) -> bytes:
     payload = asked.get("payload")
     if not isinstance(payload, str):
-        raise ValueError("[{key_missing,payload}]")  # noqa: TRY004  # somebody's JSON
+        raise ValueError("[{key_missing,payload}]")  # noqa: TRY004  # of the client's JSON
     match asked.get("payload_encoding"):
         case "string":
             try:
@@ -61,10 +61,10 @@ def _body(asked: Mapping[str, Any]) -> bytes:
 
 
 def _header(properties: object, body: bytes) -> bytes:
-    """Return the content header with properties that somebody wrote as JSON."""
+    """Return the content header for properties given as JSON."""
     if not isinstance(properties, dict):
         if properties != []:  # an empty table of some languages
-            raise ValueError("properties is an object")  # somebody's JSON
+            raise ValueError("properties is an object")  # of the client's JSON
         properties = {}
     try:
         checked = {name: _property(name, value) for name, value in properties.items()}
@@ -74,7 +74,7 @@ def _header(properties: object, body: bytes) -> bytes:
 
 
 def _property(name: str, value: object) -> object:
-    """Return what one property's JSON means; None is an absent one. Raises ValueError."""
+    """Return the value of one property's JSON; None is an absent one. Raises ValueError."""
     if value is None:
         return None
     if name == "headers" and isinstance(value, dict):
@@ -87,7 +87,7 @@ def _property(name: str, value: object) -> object:
 
 
 def got_row(got: Got, encoding: str, truncate: int | None) -> dict[str, Any]:
-    """Return a message that was got, with its body as `encoding` wants it."""
+    """Return a message that was got, with its body in the wanted encoding."""
     properties = {name: plain(value) for name, value in read_properties(got.header).items()}
     return {
         "payload_bytes": len(got.body),
@@ -101,7 +101,7 @@ def got_row(got: Got, encoding: str, truncate: int | None) -> dict[str, Any]:
 
 
 def payload_row(body: bytes, encoding: str) -> dict[str, Any]:
-    """Return a body as JSON can say it: `auto` is text where it is UTF-8, `base64` never."""
+    """Return a body for JSON: `auto` is text if it is UTF-8, `base64` always Base64."""
     if encoding == "auto":
         try:
             return {"payload": body.decode(), "payload_encoding": "string"}

@@ -1,4 +1,4 @@
-"""The control socket: how commands typed on this machine reach the running node.
+"""The control socket: commands on this machine reach the running node by it.
 
 A Unix socket in the data directory that only its owner may open. Each line from a client is a
 request, each line back its answer, both JSON as `operations` describes.
@@ -51,13 +51,13 @@ class ControlServer:
         self._closing = False
 
     async def start(self) -> None:
-        """Listen. The data directory's lock is held: a socket left there belongs to nobody."""
+        """Start listening. The data directory's lock is held, so an existing socket is stale."""
         self._path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with control_address(self._path) as address:
                 listener.bind(address)
-            # Nobody can connect before `listen`, so there is no moment at which others may.
+            # No client can connect before `listen`, so there is no moment at which others may.
             self._path.chmod(0o600)
             self._server = await asyncio.start_unix_server(
                 self._accept, sock=listener, limit=REQUEST_BYTES_MAX, backlog=BACKLOG
@@ -67,7 +67,7 @@ class ControlServer:
             raise StorageError(f"cannot listen on {self._path}: {error.strerror}") from error
 
     async def close(self) -> None:
-        """Stop listening, answer what is asked within a moment, and hang up."""
+        """Stop listening, answer pending requests within a moment, and close the connections."""
         self._closing = True
         if self._server is not None:
             self._server.close()
@@ -114,13 +114,13 @@ class ControlServer:
             )
         except (ValueError, RecursionError):
             return {"ok": False, "error": "invalid", "explanation": "a request is a line of JSON"}
-        except Exception:  # a mistake of ours in one command must not stop the node
+        except Exception:  # a bug in one command must not stop the node
             log.exception("a control command failed")
             return {"ok": False, "error": "internal", "explanation": "see the node's log"}
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes | None:
-    """The next line; empty at the end, None for one longer than any request, once it has ended."""
+    """Return the next line; empty at the end, None for a line that is too long."""
     is_too_long = False
     while True:
         try:
@@ -129,6 +129,6 @@ async def _line(reader: asyncio.StreamReader) -> bytes | None:
             await reader.readexactly(overrun.consumed)
             is_too_long = True
         except asyncio.IncompleteReadError:
-            return b""  # whoever is gone in the middle of a line waits for no answer
+            return b""  # a client that closed in the middle of a line waits for no answer
         else:
             return None if is_too_long else line

@@ -1,6 +1,6 @@
-"""The other end of the control socket: one request to the node of a data directory.
+"""Client of the control socket: one request to the node of a data directory.
 
-It imports little, for probes ask every few seconds and people wait for each command.
+It imports little, because probes run every few seconds and people wait for each command.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def request(
     *,
     seconds_max: float = ANSWER_SECONDS_MAX,
 ) -> dict[str, Any]:
-    """Ask the node listening at `path`, and wait so long for any part of its answer.
+    """Send a request to the node listening at `path`; the timeout is for each part of the answer.
 
     Raises StorageError if there is none.
     """
@@ -61,7 +61,7 @@ def request(
 
 @contextmanager
 def control_address(path: Path) -> Iterator[str]:
-    """What to bind or connect to; a path too long for the kernel goes through its directory."""
+    """Yield the address to bind or connect to; a path too long for the kernel is shortened."""
     if len(os.fsencode(path)) <= ADDRESS_BYTES_MAX:
         yield str(path)
         return

@@ -1,7 +1,7 @@
-"""Which names the HTTP ports answer to: a browser says in `Host` where it believes to be.
+"""Host names that the HTTP ports answer to, against DNS rebinding.
 
-A page of evil.example may let its name resolve to 127.0.0.1 (DNS rebinding): the browser takes the
-node for that site then and lets the page read its answers. But it sends that name along.
+A page of evil.example may let its name resolve to 127.0.0.1: the browser then takes the node for
+that site and lets the page read its answers. But it sends that name in `Host`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAME_CHARACTERS_MAX: Final = 255  # of a refused name that is quoted
 def is_known_host(host: str, allowed: Collection[str]) -> bool:
     """Whether `host`, a header with or without a port, names this node.
 
-    An address does, whichever: no name was resolved to it. A trailing dot means nothing.
+    An IP address always does: no name was resolved to it. A trailing dot is ignored.
     """
     name = _name(host)
     if name in {"", "localhost"} or EVERY_NAME in allowed or _is_address(name):
@@ -47,14 +47,14 @@ def _is_address(name: str) -> bool:
 
 
 class KnownHosts:
-    """Refuses requests under strange names: from this machine, and from all where names are set."""
+    """Refuses requests with unknown host names: local ones, and all where names are configured."""
 
     def __init__(self, app: ASGIApp, allowed: Collection[str]) -> None:
         self._app = app
         self._allowed = allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See the ASGI specification."""
+        """Refuse the request or run the application (see the ASGI specification)."""
         host = _header(scope)
         if (self._allowed or _is_local(scope)) and not is_known_host(host, self._allowed):
             await _refuse(host, send)
@@ -63,7 +63,7 @@ class KnownHosts:
 
 
 def _header(scope: Scope) -> str:
-    """What the request says where it goes; programs of old say nothing, browsers always do."""
+    """Return the Host header; empty if missing, as from old programs but not from browsers."""
     for name, value in scope.get("headers", ()):
         if name == b"host":
             return str(value.decode("latin-1"))
@@ -71,7 +71,7 @@ def _header(scope: Scope) -> str:
 
 
 def _is_local(scope: Scope) -> bool:
-    """Whether the connection came to an address of this machine's own."""
+    """Whether the connection came to a loopback address."""
     server = scope.get("server")
     try:
         return server is not None and ip_address(server[0]).is_loopback

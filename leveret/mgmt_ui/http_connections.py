@@ -1,4 +1,4 @@
-"""The connections of one HTTP server: how many there may be, and how long each may take.
+"""Connections of one HTTP server: their limit, and time limits for each.
 
 `HttpConnections` is the ASGI application that the server runs around ours; `HttpConnection` is the
 asyncio protocol of one connection, around the server's own. Both use only what asyncio and the ASGI
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpConnection", "HttpConnections"]
 
-# Beyond those that are answered, connections that are told why with 503; a file each, until then.
+# Connections beyond those that are answered which get a 503; each takes a file until then.
 REFUSED_MAX = 16
 REQUEST_SECONDS_MAX = 10.0  # to send a request, from the start or after the last answer
 ANSWER_SECONDS_MAX = 60.0  # to make and to take an answer: some megabytes over a slow line
 
 
 class HttpConnections:
-    """Runs `app` for each request, and knows which connections are open.
+    """Runs `app` for each request, and keeps the open connections.
 
-    `connections_max` are answered. Strangers must not be able to keep them, nor to open more and
-    more, which would take the node's files.
+    `connections_max` are answered. Unauthenticated peers must not be able to keep them, nor to open
+    more and more, which would take the node's files.
     """
 
     def __init__(self, app: ASGIApp, connections_max: int) -> None:
@@ -36,7 +36,7 @@ class HttpConnections:
         self.connections_max = connections_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See the ASGI specification."""
+        """Run the application within the connection's time limits (see the ASGI specification)."""
         connection = self._open.get((_end(scope["client"]), _end(scope["server"])))
         if connection is None:
             return  # its client is gone
@@ -54,23 +54,23 @@ class HttpConnections:
                 raise
 
     def cut(self) -> None:
-        """Close every connection at once, and cancel the answers under way."""
+        """Close every connection at once, and cancel the answers in progress."""
         for connection in list(self._open.values()):
             connection.cut()
 
     def add(self, ends: Ends, connection: HttpConnection) -> bool:
-        """Note a connection that opens; False if there are too many to answer even with 503."""
+        """Add a new connection; return False if there are too many to answer even with 503."""
         self._open[ends] = connection
         return len(self._open) <= self.connections_max + REFUSED_MAX
 
     def remove(self, ends: Ends, connection: HttpConnection) -> None:
-        """Note that a connection is closed."""
+        """Remove a closed connection."""
         if self._open.get(ends) is connection:
             del self._open[ends]
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection, closed when its client is too slow to ask or to take the answer."""
+    """One connection, closed if its client is too slow to send a request or read the answer."""
 
     def __init__(self, connections: HttpConnections, inner: asyncio.Protocol) -> None:
         self._connections = connections
@@ -82,7 +82,7 @@ class HttpConnection(asyncio.Protocol):
         self.is_cut = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Expect a request; there may be too many connections already even to be told so."""
+        """Start the time limit of a request; abort if too many connections are open."""
         self._transport = transport
         ends = (transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
         self._ends = (_end(ends[0]), _end(ends[1]))
@@ -94,23 +94,23 @@ class HttpConnection(asyncio.Protocol):
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes by themselves win no time; a whole head of a request does."""
+        """Pass on data; only a complete request head restarts the time limit."""
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """See asyncio.Protocol."""
+        """Pass on the call (see asyncio.Protocol)."""
         return self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """See asyncio.Protocol."""
+        """Pass on the call (see asyncio.Protocol)."""
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """See asyncio.Protocol."""
+        """Pass on the call (see asyncio.Protocol)."""
         self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Expect nothing more."""
+        """Cancel the time limit and remove the connection."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._connections.remove(self._ends, self)
@@ -119,17 +119,17 @@ class HttpConnection(asyncio.Protocol):
             self._answering.cancel()  # not before the server knows that its client is gone
 
     def expect_request(self) -> None:
-        """Allow the time that a request may take to come."""
+        """Start the time limit for the next request to come."""
         self._answering = None
         self._allow(REQUEST_SECONDS_MAX)
 
     def expect_answer(self) -> None:
-        """Allow the time that the current task's answer may take to be made and taken."""
+        """Start the time limit for the current task's answer to be made and sent."""
         self._answering = asyncio.current_task()
         self._allow(ANSWER_SECONDS_MAX)
 
     def cut(self) -> None:
-        """Close the connection at once, and cancel its answer if one is under way."""
+        """Close the connection at once, and cancel its answer if one is in progress."""
         self.is_cut = True
         self._transport.abort()
 
@@ -142,5 +142,5 @@ class HttpConnection(asyncio.Protocol):
 
 
 def _end(address: object) -> object:
-    """Return (host, port) of an address as a socket or an ASGI scope has it."""
+    """Return (host, port) of an address from a socket or an ASGI scope."""
     return tuple(address[:2]) if isinstance(address, (tuple, list)) else address

@@ -1,7 +1,7 @@
-"""How many lines the log takes, so that nobody who makes it write can fill the disk.
+"""Rate limits of log lines, so that no client can fill the disk.
 
-Each category has a budget of lines, and each address that a line is about a fifth of it: who floods
-the log leaves room for lines about others. What was left out is counted and told.
+Each category has a budget of lines, and each address that a line is about a fifth of it: a client
+that floods the log leaves room for lines about others. Suppressed lines are counted and reported.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ SOURCES_MAX: Final = 10_000  # that are remembered, some hundred bytes each
 
 @dataclass(slots=True)
 class _Bucket:
-    """Lines that may still come, as of a moment."""
+    """Lines that may still be written, as of a moment."""
 
     lines: float
     at_seconds: float
 
 
 class LineBudget:
-    """The budgets of a node's log. `clock` gives seconds from some fixed moment."""
+    """Line budgets of a node's log. `clock` gives seconds from some fixed moment."""
 
     def __init__(self, lines_per_second: float, clock: Callable[[], float]) -> None:
         self._rate = lines_per_second
@@ -41,7 +41,7 @@ class LineBudget:
         self._told_at = clock()
 
     def take(self, category: str, source: str = "") -> bool:
-        """Whether a line may be written; `source` is the address that it is about, if any."""
+        """Return whether a line may be written; `source` is the address it is about, if any."""
         now = self._clock()
         bucket = self._buckets.setdefault(category, self._full(self._rate, now))
         self._fill(bucket, self._rate, now)
@@ -52,7 +52,7 @@ class LineBudget:
         return True
 
     def left_out(self) -> list[tuple[str, int]]:
-        """Categories and how many lines of each were left out, every ten seconds at most."""
+        """Return categories and their numbers of suppressed lines, every ten seconds at most."""
         now = self._clock()
         if not self._left_out or now - self._told_at < TOLD_EVERY_SECONDS:
             return []

@@ -1,4 +1,4 @@
-"""How log lines look: text for people, or an object of JSON a line for whoever gathers logs.
+"""Format of log lines: text for people, or one JSON object per line for log collectors.
 
     {"time": "2026-03-01T09:30:00.125Z", "level": "error", "logger": "leveret.node",
      "message": "…", "node": "leveret@host", "exception": "Traceback …"}
@@ -20,19 +20,19 @@ TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def formatter(log_format: str, node_name: str) -> logging.Formatter:
-    """The formatter for the setting `log_format`: `text` or `json`."""
+    """Return the formatter for the setting `log_format`: `text` or `json`."""
     return JsonFormatter(node_name) if log_format == "json" else logging.Formatter(TEXT)
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line."""
+    """Formats a record as one JSON object per line."""
 
     def __init__(self, node_name: str) -> None:
         super().__init__()
         self._node_name = node_name
 
     def format(self, record: logging.LogRecord) -> str:
-        """See logging.Formatter."""
+        """Return the line of a record (see logging.Formatter)."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, object] = {
             "time": time.replace("+00:00", "Z"),

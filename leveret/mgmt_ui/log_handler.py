@@ -1,4 +1,4 @@
-"""Hands the node's log lines to exchange `amq.rabbitmq.log` (core.telemetry.log_exchange)."""
+"""Handler that passes log lines to exchange `amq.rabbitmq.log` (core.telemetry.log_exchange)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ INTERVAL_SECONDS = 0.1
 
 
 class LogExchangeHandler(logging.Handler):
-    """Takes records on any thread, and never waits: what is too much is left out.
+    """Queues records from any thread without blocking; those beyond a bound are dropped.
 
-    A record may say in its attribute `subject` what it is about (see LogExchange).
+    A record's attribute `subject` says what it is about (see LogExchange).
     """
 
     def __init__(self, exchange: LogExchange, loop: asyncio.AbstractEventLoop) -> None:
@@ -36,7 +36,7 @@ class LogExchangeHandler(logging.Handler):
         self._scheduled = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one record for the next round."""
+        """Queue a record for the next round."""
         if len(self._lines) >= LINES_MAX:
             return
         try:

@@ -1,4 +1,4 @@
-"""The node's log: where lines go, how many, and from which level on, changed while the node runs.
+"""The node's log: output, rate limits and levels, which can be changed while the node runs.
 
 Lines go to standard error. The categories `connection` and `channel` may have levels of their own,
 as in RabbitMQ; `node` is all the rest.
@@ -36,14 +36,14 @@ LEVELS: Final = {
 
 
 class LogOutput(logging.StreamHandler["TextIO"]):
-    """Writes lines as far as the budget goes, and tells how many it has left out."""
+    """Writes lines within the budget, and reports the number of suppressed ones."""
 
     def __init__(self, stream: TextIO, budget: LineBudget) -> None:
         super().__init__(stream)
         self._budget = budget
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line, or count it."""
+        """Write a line, or count it as suppressed."""
         category = f"{record.name} ({record.levelname.lower()})"
         allowed = self._budget.take(category, getattr(record, "source", ""))
         self.tell_left_out()
@@ -51,7 +51,7 @@ class LogOutput(logging.StreamHandler["TextIO"]):
             super().emit(record)
 
     def tell_left_out(self) -> None:
-        """Write how many lines were left out, if it is time to."""
+        """Write the numbers of suppressed lines, if it is time to."""
         for category, count in self._budget.left_out():
             text = f"{count} more lines of {category} were left out: see log_lines_per_second_max"
             name, level = f"{ROOT}.log", logging.WARNING
@@ -59,7 +59,7 @@ class LogOutput(logging.StreamHandler["TextIO"]):
 
 
 def open_log(configuration: Configuration, node_name: str, budget: LineBudget) -> LogOutput:
-    """Begin to log as the configuration says."""
+    """Start logging as configured."""
     output = LogOutput(sys.stderr, budget)
     output.setFormatter(formatter(configuration.log_format, node_name))
     root = logging.getLogger()
@@ -72,12 +72,12 @@ def open_log(configuration: Configuration, node_name: str, budget: LineBudget) -
 
 
 def set_level(category: str, level: str) -> None:
-    """Log a category from `level` on, one of LEVELS; empty is the level of `node`."""
+    """Set the level of a category, one of LEVELS; empty for the level of `node`."""
     logging.getLogger(CATEGORIES[category]).setLevel(LEVELS[level] if level else logging.NOTSET)
 
 
 def levels() -> dict[str, str]:
-    """From which level on each category is logged."""
+    """Return the level of each category."""
     names = {number: name for name, number in LEVELS.items()}
     return {
         category: names.get(logging.getLogger(name).getEffectiveLevel(), "none")

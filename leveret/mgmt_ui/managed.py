@@ -1,4 +1,4 @@
-"""What the HTTP API is given of a node: all it may look at."""
+"""The parts of a node that the HTTP API uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Listener", "ManagedNode"]
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A socket that takes connections."""
+    """A listening socket."""
 
     protocol: str  # as RabbitMQ calls it: "amqp", "http"
     host: str
@@ -27,7 +27,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class ManagedNode:
-    """`is_serving()` turns false when the node begins to stop."""
+    """A node as the HTTP API sees it. `is_serving()` is false once the node stops."""
 
     name: str
     broker: Broker
@@ -39,7 +39,7 @@ class ManagedNode:
 
     @property
     def cluster_name(self) -> str:
-        """What an administrator has called the cluster, or else the configuration."""
+        """Name of the cluster: as set by an administrator, else as configured."""
         return self.broker.parameters.cluster_name or self.configuration.cluster_name
 
     instruments: Instruments | None = None  # on a running node

@@ -1,4 +1,4 @@
-"""Where a browser says that a request comes from."""
+"""Origin of a browser's request, against cross-site requests."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ __all__ = ["is_secure", "require_own_site"]
 
 
 def require_own_site(request: Request, what: str = "this") -> None:
-    """Raise ApiError 403 where a browser says that another site's page has made it send this.
+    """Raise ApiError 403 if a browser says that another site's page has made the request.
 
-    Programs say nothing. Cookies are not sent then (SameSite), and forms have tokens. But a browser
-    adds a password that it was told once by itself, and could be made to sign somebody in as
-    somebody else.
+    Programs send no origin. Cookies are not sent then (SameSite), and forms have tokens. But a
+    browser adds a remembered password by itself, and could be made to sign in as another user.
     """
     if _comes_from_elsewhere(request):
         raise ApiError(403, "forbidden", f"{what} was sent by a page of another site")
 
 
 def is_secure(request: Request) -> bool:
-    """Whether the browser has a safe way here, which may end at a proxy: it says so itself."""
+    """Whether the browser came by TLS, which may end at a proxy: its own headers say so."""
     origin = request.headers.get("origin", "")
     return request.url.scheme == "https" or origin.startswith("https://")
 
@@ -38,7 +37,7 @@ def _comes_from_elsewhere(request: Request) -> bool:
 
 
 def _host(origin: str) -> str | None:
-    """Host and port; None where an origin is none that a browser would send."""
+    """Return host and port of an origin; None if malformed."""
     try:
         return urlsplit(origin).netloc
     except ValueError:

@@ -1,6 +1,6 @@
-"""What this process takes of its machine, as the kernel sees it.
+"""Resource usage of this process, from the kernel.
 
-Asked by the alarms, by the metrics and by whoever shows a node. Linux only, like the broker itself.
+Used by alarms, metrics and views of a node. Linux only, like the broker itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-# Where control groups are told of.
+# Files of the control groups.
 GROUP_FILE, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 # In /proc/self/stat, counted behind the command in parentheses, which may hold anything (proc(5)).
 STARTED_FIELD = 19
@@ -37,7 +37,7 @@ MEMORY_KINDS = {"RssAnon": "anonymous", "RssFile": "files", "RssShmem": "shared"
 
 @dataclass(frozen=True, slots=True)
 class ProcessFigures:
-    """One look at the process."""
+    """Resource usage of the process at one moment."""
 
     open_files: int
     open_files_max: int
@@ -50,7 +50,7 @@ class ProcessFigures:
 
 
 def read_process(data_dir: Path) -> ProcessFigures:
-    """Look. Before Linux 6.2 ten thousand open files take milliseconds: not on the event loop."""
+    """Read the usage. Not on the loop: with many open files it takes ms before Linux 6.2."""
     times = os.times()
     return ProcessFigures(
         open_files=_open_files(),
@@ -65,12 +65,12 @@ def read_process(data_dir: Path) -> ProcessFigures:
 
 
 def _open_files() -> int:
-    """How many there are: the size of their directory, if the kernel tells it (proc_pid_fd(5))."""
+    """Number of open files: the size of their directory, if the kernel has it (proc_pid_fd(5))."""
     return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH116, PTH208
 
 
 def node_gauges(figures: ProcessFigures, connections: int) -> dict[str, int]:
-    """What is sampled of a node, under RabbitMQ's names."""
+    """Return the sampled gauges of a node, under RabbitMQ's names."""
     return {
         "mem_used": figures.resident_bytes,
         "fd_used": figures.open_files,
@@ -80,7 +80,7 @@ def node_gauges(figures: ProcessFigures, connections: int) -> dict[str, int]:
 
 
 def memory_bytes_total(group_file: Path = GROUP_FILE, groups: Path = GROUPS) -> int:
-    """Memory that the process can have: the machine's, or what its control groups leave it.
+    """Return the memory that the process can have: the machine's, or its control groups' limit.
 
     A container is killed at its limit, however much memory the machine has.
     """
@@ -89,7 +89,7 @@ def memory_bytes_total(group_file: Path = GROUP_FILE, groups: Path = GROUPS) -> 
 
 
 def _group_limits(group_file: Path, groups: Path) -> Iterator[int]:
-    """Of the process's control group and those around it (cgroups(7), version 2)."""
+    """Yield the limits of the process's control group and its parents (cgroups(7), version 2)."""
     try:
         lines = group_file.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -105,7 +105,7 @@ def _group_limits(group_file: Path, groups: Path) -> Iterator[int]:
 
 
 def memory_bytes_used() -> int:
-    """Resident memory of this process."""
+    """Return the resident memory of this process, in bytes."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGE_BYTES
 
 

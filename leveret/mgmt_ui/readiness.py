@@ -1,6 +1,6 @@
-"""Tells whoever started the node when it serves, and when it begins to stop.
+"""Notification that the node is ready, or begins to stop.
 
-On standard output stands one line, which scripts and tests wait for:
+Standard output gets one line, which scripts and tests wait for:
 
     ready amqp=127.0.0.1:5672 http=127.0.0.1:15672 prometheus=127.0.0.1:15692 data=/var/lib/leveret
 
@@ -8,8 +8,8 @@ Where lines of the log are JSON, so is this one:
 
     {"ready": {"amqp": "127.0.0.1:5672", "http": "127.0.0.1:15672", …, "data": "/var/lib/leveret"}}
 
-systemd (`Type=notify`) and whoever else speaks its protocol are told through the socket that they
-have named in the environment; see sd_notify(3).
+systemd (`Type=notify`) and others that speak its protocol are notified through the socket named in
+the environment; see sd_notify(3).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SCHEMES = {"amqp/ssl": "amqps", "http/prometheus": "prometheus"}
 def tell_ready(
     listeners: Sequence[Listener], data_dir: Path, seconds: float, log_format: str
 ) -> None:
-    """The node takes clients now, so many seconds after it was started."""
+    """Announce that the node takes clients, `seconds` after its start."""
     bound = {SCHEMES.get(each.protocol, each.protocol): _address(each) for each in listeners}
     addresses = " ".join(f"{name}={address}" for name, address in bound.items())
     if log_format == "json":
@@ -56,7 +56,7 @@ def _address(listener: Listener) -> str:
 
 
 def _pages(listeners: Sequence[Listener]) -> str:
-    """Where a browser on this machine finds the web UI; empty where there is none."""
+    """Return the web UI's address for a browser on this machine; empty if there is none."""
     for each in listeners:
         if each.protocol in {"http", "https"}:
             host = "localhost" if each.host in ANY_HOST else each.host
@@ -66,12 +66,12 @@ def _pages(listeners: Sequence[Listener]) -> str:
 
 
 def tell_stopping() -> None:
-    """The node takes no more clients."""
+    """Announce that the node takes no more clients."""
     _notify("STOPPING=1")
 
 
 def _notify(state: str) -> None:
-    """Send a state to the service manager, if there is one. Its absence stops nothing."""
+    """Send a state to the service manager, if there is one; errors are ignored."""
     address = os.environ.get(SOCKET_VARIABLE, "")
     if not address:
         return

@@ -28,7 +28,7 @@ BACKLOG = 128  # connections that wait while the application is loaded
 
 
 class ManagementServer:
-    """Listens from `open` to `close`; `serve` runs as a task of the node's."""
+    """Listens from `open` to `close`; `serve` runs as a task of the node."""
 
     _protocol = "http"
     _setting = "http_port"
@@ -43,7 +43,7 @@ class ManagementServer:
         self._done.set()
 
     async def open(self, host: str, port: int) -> Listener:
-        """Take the port; 0 takes a free one. Raises StorageError where it is not to be had."""
+        """Bind the port; 0 takes a free one. Raises StorageError if that fails."""
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(
@@ -63,11 +63,11 @@ class ManagementServer:
 
     @property
     def _port(self) -> int:
-        """The port of the first socket, for the others; 0 before there is one."""
+        """Port of the first socket, for the others; 0 before there is one."""
         return int(self._sockets[0].getsockname()[1]) if self._sockets else 0
 
     async def serve(self, node: ManagedNode) -> None:
-        """Load the application, then answer until `close`. After `open`."""
+        """Load the application, then answer requests until `close`. Call after `open`."""
         if self._closing:
             return
         self._done.clear()
@@ -81,7 +81,7 @@ class ManagementServer:
             self._done.set()
 
     async def close(self) -> None:
-        """Answer what is under way, then hang up."""
+        """Finish the answers in progress, then close the connections."""
         self._closing = True
         if self._web is not None:
             await self._web.stop(self._done)
@@ -94,14 +94,14 @@ class ManagementServer:
 
 
 class SecureManagementServer(ManagementServer):
-    """The same over TLS."""
+    """Management server over TLS."""
 
     _protocol = "https"
     _setting = "https_port"
 
 
 class MetricsServer(ManagementServer):
-    """The same for the port of the metrics, which nobody has to say who he is to."""
+    """Server of the metrics' own port, without authentication."""
 
     _protocol = "http/prometheus"
     _setting = "prometheus_port"
@@ -109,7 +109,7 @@ class MetricsServer(ManagementServer):
 
 
 def _load(maker: str, node: ManagedNode) -> WebServer:
-    """Import FastAPI, pydantic's models of it and uvicorn, and build the application."""
+    """Import FastAPI, pydantic and uvicorn, and build the application."""
     web = importlib.import_module("leveret.mgmt_ui.web")
     server: WebServer = getattr(web, maker)(node)
     return server

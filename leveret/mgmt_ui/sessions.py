@@ -1,8 +1,8 @@
-"""Sessions of people who signed in with a browser: in memory, bounded, ending by themselves.
+"""Sessions of signed-in browsers: in memory, bounded, with an expiry.
 
-Made by the sign-in page, found again by `api.callers` for each request that brings the cookie.
-A session is as good as the password that opened it: it ends with its time, with the user, and when
-the password changes. Where nobody tells this node of that, its time is short.
+Made by the sign-in page, found by `api.callers` for each request with the cookie. A session ends at
+its expiry, with the user, and when the password that opened it changes. For users of other sources,
+whose changes this node does not learn of, its time is short.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["COOKIE", "CSRF_HEADER", "SESSION_MS_MAX", "Notice", "Session", "Sess
 COOKIE = "leveret_session"
 CSRF_HEADER = "x-csrf-token"
 SESSION_MS_MAX = 8 * 3600 * 1000  # a working day, as RabbitMQ has it
-# Of users whom a service knows: their tags are those of the sign-in, and nothing says when one has
-# gone or has another password. So each proves it anew, twice an hour.
+# For users of an external source: their tags are those of the sign-in, and the source does not
+# report a deleted user or a changed password. So they sign in again twice an hour.
 SESSION_MS_MAX_ELSEWHERE = 30 * 60 * 1000
 SESSIONS_MAX = 1000  # about a kilobyte each; more people than ever look at one node
 SESSIONS_PER_USER_MAX = 32  # so that one user cannot push out the others
@@ -34,7 +34,7 @@ TOKEN_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What the next page says of what was done, or why it was not."""
+    """Notice to be shown on the next page."""
 
     text: str
     failed: bool = False
@@ -42,7 +42,7 @@ class Notice:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One browser of one user. `csrf_token` must come with whatever changes something."""
+    """One browser of one user. `csrf_token` must come with every change."""
 
     token: str = field(repr=False)
     csrf_token: str = field(repr=False)
@@ -52,21 +52,21 @@ class Session:
     notices: list[Notice] = field(default_factory=list)
 
     def tell(self, text: str, *, failed: bool = False) -> None:
-        """Say something on the next page."""
+        """Add a notice to be shown on the next page."""
         self.notices = [*self.notices, Notice(text, failed)][-NOTICES_MAX:]
 
     def take_notices(self) -> list[Notice]:
-        """What is to be said; it is not said again."""
+        """Return the notices and remove them."""
         notices, self.notices = self.notices, []
         return notices
 
     def has_csrf_token(self, token: str) -> bool:
-        """Whether whoever asks has seen a page of this session."""
+        """Whether a request has this session's CSRF token."""
         return secrets.compare_digest(token.encode(), self.csrf_token.encode())
 
 
 class Sessions:
-    """All sessions of a node, the oldest first. `wall_ms()` is milliseconds since 1970."""
+    """Sessions of a node, oldest first. `wall_ms()` is milliseconds since 1970."""
 
     def __init__(self, access: AccessControl, wall_ms: Callable[[], int]) -> None:
         self._access = access
@@ -77,7 +77,7 @@ class Sessions:
         return len(self._by_token)
 
     def open(self, rights: Rights) -> Session:
-        """A new session for somebody who has just proved who he is."""
+        """Open a session for a user who was just authenticated."""
         self._make_room(rights.user)
         session = Session(
             secrets.token_urlsafe(TOKEN_BYTES),
@@ -90,7 +90,7 @@ class Sessions:
         return session
 
     def find(self, token: str) -> Session | None:
-        """The session of a cookie, while it is good."""
+        """Return the valid session of a cookie, or None."""
         session = self._by_token.get(token)
         if session is not None and not self._is_good(session):
             self.close(session)
@@ -98,7 +98,7 @@ class Sessions:
         return session
 
     def close(self, session: Session) -> None:
-        """End a session; a second time is fine."""
+        """Close a session; a second call does nothing."""
         self._by_token.pop(session.token, None)
 
     def _is_good(self, session: Session) -> bool:
@@ -124,7 +124,7 @@ class Sessions:
 
 
 def _time_ms(rights: Rights) -> int:
-    """How long a session may last. What a name says is not asked: two sources may know it."""
+    """Return the duration of a session in ms: shorter for users of other sources."""
     if rights.expires_at_ms is None and not isinstance(rights, InternalRights):
         return SESSION_MS_MAX_ELSEWHERE
     return SESSION_MS_MAX

@@ -1,4 +1,4 @@
-"""The web application and the server that runs it: the one place that knows uvicorn.
+"""The web application and its server: the only module that knows uvicorn.
 
 Importing this costs some hundred milliseconds. `leveret.mgmt_ui.server` does it in a worker thread
 while the node already serves its clients.
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 __all__ = ["WebServer", "create_app", "create_metrics_app", "management_server", "metrics_server"]
 
 HTTP_CONNECTIONS_MAX = 256  # dashboards, scrapers and people; the rest of the files are AMQP's
-SCRAPERS_MAX = 16  # on their own port: anybody may come, and each goes through all that there is
+SCRAPERS_MAX = 16  # on their port without authentication: each scrape scans all objects
 STOP_SECONDS_MAX = 1  # for answers under way when the node stops
 API = (
     documents,
@@ -109,7 +109,7 @@ API_ROOMS = (["api"], ["metrics"])  # first segments of paths that are for machi
 
 
 def create_app(node: ManagedNode) -> ASGIApp:
-    """The HTTP API, the metrics and the pages of one node, as an ASGI application."""
+    """Return the ASGI application of one node: HTTP API, metrics and web UI."""
     sessions = _sessions(node)
     # Routes are tried in turn: scrapers ask most often.
     routers = [endpoints.guarded, *(part.router for part in API)]
@@ -119,7 +119,7 @@ def create_app(node: ManagedNode) -> ASGIApp:
 
 
 def create_metrics_app(node: ManagedNode) -> ASGIApp:
-    """What is told on the metrics' own port."""
+    """Return the ASGI application of the metrics' own port."""
     app = _application(node, _sessions(node), (endpoints.public,))
     return KnownHosts(app, node.configuration.http_allowed_hosts)
 
@@ -143,39 +143,39 @@ def _application(node: ManagedNode, sessions: Sessions, routers: Iterable[APIRou
 
 
 class Parted:
-    """Answers machines by the API and the metrics, people by pages: with errors, too."""
+    """Routes requests to the API and metrics or to the web UI, which also answer errors."""
 
     def __init__(self, api: ASGIApp, pages: ASGIApp) -> None:
         self._api = api
         self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See the ASGI specification."""
+        """Run the API or the web UI (see the ASGI specification)."""
         room = scope.get("path", "").split("/")[1:2]
         await (self._api if room in API_ROOMS else self._pages)(scope, receive, send)
 
 
 def management_server(node: ManagedNode) -> WebServer:
-    """What answers on the management port."""
+    """Return the server of the management port."""
     return WebServer(create_app(node), HTTP_CONNECTIONS_MAX)
 
 
 def metrics_server(node: ManagedNode) -> WebServer:
-    """What answers on the metrics' own port."""
+    """Return the server of the metrics' own port."""
     return WebServer(create_metrics_app(node), SCRAPERS_MAX)
 
 
 class EncodedPaths:
-    """Lets routes match the path as it was sent: `/api/queues/%2F` names the virtual host `/`.
+    """Lets routes match the path as sent: `/api/queues/%2F` names the virtual host `/`.
 
-    One slash at the end means nothing, as in RabbitMQ.
+    One slash at the end is ignored, as in RabbitMQ.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See the ASGI specification; `raw_path` is without the query string."""
+        """Run the application with the raw path (see the ASGI specification)."""
         if scope["type"] == "http":
             path = scope["raw_path"].decode("latin-1")
             scope = {**scope, "path": path.removesuffix("/") or "/"}
@@ -193,7 +193,7 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 
 async def _unroutable(_: Request, error: Exception) -> Response:
-    """No such path, or not this method."""
+    """Answer an unknown path (404) or method (405)."""
     assert isinstance(error, HTTPException)
     status = error.status_code
     reason = "Object Not Found" if status == 404 else error.detail
@@ -206,7 +206,7 @@ async def _broken(_: Request, error: Exception) -> Response:  # noqa: ARG001  # 
 
 
 class UvicornConnection(HttpConnection):
-    """A connection as uvicorn makes it: with whatever it gives to a protocol of its own."""
+    """Connection around uvicorn's protocol; it takes the arguments that uvicorn passes."""
 
     def __init__(self, config: uvicorn.Config, **rest: Any) -> None:
         assert isinstance(config.app, HttpConnections)
@@ -214,10 +214,10 @@ class UvicornConnection(HttpConnection):
 
 
 class WebServer(uvicorn.Server):
-    """A server that leaves signals, logging and the event loop to the node."""
+    """Uvicorn server that leaves signals, logging and the event loop to the node."""
 
     def __init__(self, app: ASGIApp, connections_max: int) -> None:
-        """Takes tens of milliseconds, and touches nothing of the node: made in a worker thread."""
+        """Takes tens of milliseconds and needs nothing of the node, so it runs in a thread."""
         self._connections = HttpConnections(app, connections_max)
         configuration = uvicorn.Config(
             self._connections,
@@ -229,14 +229,17 @@ class WebServer(uvicorn.Server):
             log_level="warning",
             access_log=False,
             server_header=False,
-            proxy_headers=False,  # or anybody could say to come from loopback
+            proxy_headers=False,  # or any client could pretend to come from loopback
             limit_concurrency=connections_max,
         )
         configuration.load()
         super().__init__(configuration)
 
     async def stop(self, served: asyncio.Event) -> None:
-        """Let answers under way end, for a while; `served` is set when `serve` has returned."""
+        """Stop accepting and await the answers in progress, for a while.
+
+        `served` is set when `serve` has returned.
+        """
         self.should_exit = True
         try:
             async with asyncio.timeout(STOP_SECONDS_MAX):
@@ -247,5 +250,5 @@ class WebServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the node's."""
+        """Do nothing: the node handles signals."""
         yield

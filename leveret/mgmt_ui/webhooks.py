@@ -1,12 +1,12 @@
-"""Alerts to other people's systems: one POST for each that begins or ends.
+"""Webhooks of alerts: one POST for each alert that begins or ends.
 
     {"alert": "backlog of orders", "vhost": "/", "status": "firing" | "resolved", "queue": "orders",
      "condition": "backlog", "value": 20000, "threshold": 10000, "severity": "critical",
      "summary": "…", "since": 1700000000000, "node": "leveret@host"}
 
 A rule with a secret has its requests signed: `X-Leveret-Signature: sha256=` and the HMAC of the
-body. What is not answered with success is sent again, later and later; what a restart finds unsent
-is sent by the alert that fires again.
+body. Requests without a success status are retried with growing pauses; what a restart finds unsent
+is sent when the alert fires again.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = ["Webhooks"]
 
 logger = logging.getLogger(__name__)
 
-ADDRESSES_MAX: Final = 256  # that are told something at the same time: a task each
-VHOST_ADDRESSES_MAX: Final = 32  # of one virtual host: its dead ones silence nobody else
+ADDRESSES_MAX: Final = 256  # with alerts to send at the same time: a task each
+VHOST_ADDRESSES_MAX: Final = 32  # of one virtual host: its dead ones affect no other
 UNSENT_MAX: Final = 200  # of one address; how things stand counts more than how they stood
 ATTEMPTS_MAX: Final = 16  # at a time, one of each address
 VHOST_ATTEMPTS_MAX: Final = 4  # of one virtual host: they may take half a minute each
@@ -40,7 +40,7 @@ PAUSES_SECONDS: Final = (1.0, 5.0, 30.0, 120.0)  # before the second attempt, th
 
 
 class _Lane:
-    """What waits to be sent to one address by the rules of one virtual host."""
+    """Unsent alerts for one address by the rules of one virtual host."""
 
     def __init__(self) -> None:
         self.unsent: deque[Alert] = deque()
@@ -48,7 +48,7 @@ class _Lane:
 
 
 class _Vhost:
-    """What one virtual host takes of the whole."""
+    """Addresses and share of one virtual host."""
 
     def __init__(self) -> None:
         self.lanes: dict[str, _Lane] = {}  # by address, while there is something for it
@@ -56,10 +56,10 @@ class _Vhost:
 
 
 class Webhooks:
-    """Sends what `tell` is told, in its order for each address. `run` is a task of the node's.
+    """Sends the alerts given to `tell`, in order for each address. `run` is a task of the node.
 
-    Each address has a task while there is something for it, so that one that is slow, or dead,
-    holds up no other; and each virtual host has a share, as it is its users who name addresses.
+    Each address has a task while there are alerts for it, so that a slow or dead one delays no
+    other; and each virtual host has a share, because its users choose the addresses.
     """
 
     def __init__(self, node_name: str, pauses_seconds: tuple[float, ...] = PAUSES_SECONDS) -> None:
@@ -72,12 +72,12 @@ class Webhooks:
 
     @property
     def unsent_count(self) -> int:
-        """Alerts that wait."""
+        """Number of unsent alerts."""
         lanes = (lane for vhost in self._vhosts.values() for lane in vhost.lanes.values())
         return sum(len(lane.unsent) for lane in lanes)
 
     def tell(self, alert: Alert) -> None:
-        """Send an alert, if its rule says where."""
+        """Queue an alert, if its rule has a webhook."""
         address = alert.rule.webhook
         if not address:
             return
@@ -106,7 +106,7 @@ class Webhooks:
         lane.unsent.append(alert)
 
     def _no_room(self, vhost: _Vhost) -> str:
-        """Why a virtual host cannot have one more address; empty where it can."""
+        """Return why a virtual host cannot have one more address; empty if it can."""
         if len(vhost.lanes) >= VHOST_ADDRESSES_MAX:
             return f"{VHOST_ADDRESSES_MAX} other webhooks of its do not answer"
         if sum(len(held.lanes) for held in self._vhosts.values()) >= ADDRESSES_MAX:
@@ -125,10 +125,10 @@ class Webhooks:
                 tasks.create_task(self._send_all(client, name, address))
 
     async def _send_all(self, client: httpx.AsyncClient, name: str, address: str) -> None:
-        """Send what there is of a virtual host for an address, and what comes meanwhile.
+        """Send the alerts of a virtual host for an address, and those that come meanwhile.
 
-        An alert is given up after the last pause. While nothing is answered each of the next ones
-        has one attempt, after a pause as long.
+        An alert is dropped after the last pause. While requests fail, each later alert has one
+        attempt, after a pause as long.
         """
         vhost = self._vhosts[name]
         lane, failures = vhost.lanes[address], 0
@@ -154,25 +154,25 @@ class Webhooks:
             del self._vhosts[name]
 
     async def _attempt(self, client: httpx.AsyncClient, vhost: _Vhost, alert: Alert) -> str:
-        # Its own first: who waits for them takes nothing of what all share.
+        # The virtual host's own first, so that waiting for it takes nothing of the shared ones.
         async with vhost.attempts, self._attempts:
             return await self._send(client, alert)
 
     async def _send(self, client: httpx.AsyncClient, alert: Alert) -> str:
-        """One attempt; why it failed, empty where it did not."""
+        """Send an alert once; return the error, empty on success."""
         body = json.dumps(self._told(alert)).encode()
         headers = {"content-type": "application/json", "user-agent": "Leveret"}
         try:
             if alert.rule.secret:
                 digest = hmac.new(alert.rule.secret.encode(), body, hashlib.sha256).hexdigest()
                 headers["x-leveret-signature"] = f"sha256={digest}"
-            # What it answers is nobody's business here, and may be endless.
+            # The body of the answer is not read: it has no use and may be endless.
             async with (
                 asyncio.timeout(ATTEMPT_SECONDS_MAX),
                 client.stream("POST", alert.rule.webhook, content=body, headers=headers) as answer,
             ):
                 return "" if answer.is_success else f"status {answer.status_code}"
-        # ValueError: names of hosts and secrets that nobody can encode.
+        # ValueError: host names and secrets that cannot be encoded.
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, TimeoutError) as error:
             return type(error).__name__
 
@@ -195,5 +195,5 @@ class Webhooks:
 
 
 def _host(alert: Alert) -> str | None:
-    """Where an alert goes; the rest of the address may hold a secret."""
+    """Return the host of an alert's webhook; the rest of the address may hold a secret."""
     return urlsplit(alert.rule.webhook).hostname

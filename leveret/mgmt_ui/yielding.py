@@ -1,8 +1,8 @@
-"""Work on many objects, a slice at a time, with a pass of the event loop in between.
+"""Processing of many objects in slices, with a pass of the event loop in between.
 
 A message that comes meanwhile needs the loop several times before it is on its way, and waits for a
-slice each time: so slices are about as short as a message takes by itself. What a slice may hold
-follows from how long the last one took.
+slice each time: so slices are about as short as a message takes by itself. The size of a slice
+follows from the duration of the last one.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ CHUNK_CHARACTERS = 65_536  # sent at a time: few writes, little memory
 async def in_yielding_chunks(
     items: Iterable[T], first: int = FIRST_ITEMS
 ) -> AsyncIterator[list[T]]:
-    """The items, some at a time, with a pass of the event loop before each time.
+    """Yield the items in slices, with a pass of the event loop before each.
 
-    As many as whoever goes through them works off in `CHUNK_SECONDS`, by what the last ones took:
-    names are compared in a fraction of the time that rows are made in. `first` are the first slice.
+    A slice has as many as the consumer processes in `CHUNK_SECONDS`, by the time of the last one:
+    comparing names takes a fraction of the time of making rows. `first` is the size of the first
+    slice.
     """
     iterator, size = iter(items), first
     await asyncio.sleep(0)
@@ -45,15 +46,15 @@ async def in_yielding_chunks(
 
 
 def chunk_size(done: int, seconds: float) -> int:
-    """How many to take next, where some took so long; at most twice as many."""
+    """Return the size of the next slice, from size and time of the last; at most twice as many."""
     fitting = int(done * CHUNK_SECONDS / seconds) if seconds > 0 else ITEMS_MAX
     return max(ITEMS_MIN, min(fitting, 2 * done, ITEMS_MAX))
 
 
 async def in_chunks(pieces: AsyncIterator[str], end: str = "") -> AsyncIterator[bytes]:
-    """Text that is made piece by piece, as it is sent: a few large chunks of UTF-8, then `end`.
+    """Yield text pieces as a few large chunks of UTF-8, then `end`.
 
-    Whoever makes many pieces at once rests as whoever goes through slices does.
+    It yields to the event loop when many pieces are made at once, as `in_yielding_chunks` does.
     """
     gathered: list[str] = []
     size = 0

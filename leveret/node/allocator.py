@@ -1,7 +1,7 @@
-"""Gives memory back to the system that the C library keeps when much of it was freed.
+"""Returns freed memory that the C library keeps to the system.
 
-Batches are of any size and die in any order. What is freed below something that lives on stays
-with the process, unless the library is told to return whole pages wherever they are.
+Batches have any size and are freed in any order. Free memory below a live block stays with the
+process, unless the library is told to return whole pages wherever they are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESTING_BYTES_MAX = 1024 * 1024  # freed between two looks: it is more while the
 
 
 def find_trim() -> Callable[[], object] | None:
-    """What returns free pages, a few milliseconds' work in a thread; None where nothing does."""
+    """Return a function that releases free pages, to run in a thread for some ms, or None."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError):  # another library than glibc
@@ -29,17 +29,17 @@ def find_trim() -> Callable[[], object] | None:
 
 
 class Ebb:
-    """Notices that much was freed, and that nothing more is.
+    """Detects that much memory was freed, and that no more is being freed.
 
     While there is traffic pages stay: fresh ones cost more than those that the process has.
     """
 
     def __init__(self) -> None:
-        self._returned = 0  # what was freed when pages were returned last
+        self._returned = 0  # bytes freed when pages were released last
         self._last = 0
 
     def has_come(self, freed_bytes: int) -> bool:
-        """Whether to return pages, if so much was freed since the start. Ask each LOOK_SECONDS."""
+        """Return whether to release pages, by the bytes freed so far. Call each LOOK_SECONDS."""
         rests = freed_bytes - self._last <= RESTING_BYTES_MAX
         self._last = freed_bytes
         if not rests or freed_bytes - self._returned < FREED_BYTES_MIN:

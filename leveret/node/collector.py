@@ -1,10 +1,10 @@
-"""When CPython looks for objects that refer to each other and to which nobody else refers.
+"""Schedule of CPython's cyclic garbage collector.
 
-A collection looks at every object of its generations, and nobody is served meanwhile: a third of a
-second with a million objects, as twenty thousand queues are. So what a collection of all has found
-alive is set aside (`gc.freeze`), and the next one looks at what was made since. Deleted queues go
-by themselves (`Queue.mark_deleted`), and so do channels and connections; what a library may keep of
-closed connections is looked for while nobody wants anything of the node, or when they were many.
+A collection visits every object of its generations, and no client is served meanwhile: a third of a
+second with a million objects, as twenty thousand queues are. So the objects that a full collection
+has found alive are frozen (`gc.freeze`), and the next one visits those made since. Deleted queues
+are freed without it (`Queue.mark_deleted`), and so are channels and connections; what a library may
+keep of closed connections is collected while the node is idle, or when they were many.
 """
 
 from __future__ import annotations
@@ -27,40 +27,43 @@ __all__ = ["Collector", "collect_garbage"]
 # A collection of all comes with some 6,000 new objects, which takes it a few milliseconds. As it
 # sets them aside, it is no more work to do so often.
 THRESHOLDS = (500, 5, 1)
-# How many closed connections, of which up to 20 kB each may still be in memory, are worth a look
-# while nobody wants anything, and how many may be there in any case.
+# Number of closed connections, of which up to 20 kB each may still be in memory, that are worth
+# a collection while the node is idle, and the number that are in any case.
 CLOSED_MIN, CLOSED_MAX = 100, 5_000
 DELETED_MIN = 100  # queues of which memory is worth giving back
 
 
 class Collector:
-    """Sets aside what lives, and looks through all of it from time to time.
+    """Freezes live objects, and collects all objects from time to time.
 
-    `activity()` changes with all that clients do, `churn()` is how many connections were
-    closed, and how many queues deleted, since the start.
+    `activity()` changes with everything clients do, `churn()` is the number of connections closed,
+    and of queues deleted, since the start.
     """
 
     def __init__(self, activity: Callable[[], int], churn: Callable[[], tuple[int, int]]) -> None:
         self._activity = activity
         self._churn = churn
         self._was_active = 0
-        self._looked_at = 0  # so many were closed when all was looked through
-        self._given_back = 0  # so many queues were deleted when memory was given back
-        self._comes_again = False  # what was deleted lets go of its last files a little later
+        self._looked_at = 0  # connections closed at the last collection
+        self._given_back = 0  # queues deleted when memory was released last
+        self._comes_again = False  # deleted queues release their last files a little later
 
     def start(self) -> None:
-        """Let CPython collect as is right for a node from now on."""
+        """Set the collector's thresholds for a node."""
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(_set_aside)
         _collect()
 
     def stop(self) -> None:
-        """Leave the garbage collector as it was."""
+        """Restore the collector's defaults."""
         gc.callbacks.remove(_set_aside)
         gc.unfreeze()
 
     def look(self) -> bool:
-        """Look through everything, if that is worth it now. Returns whether much may be free."""
+        """Collect garbage if it is worth it now, frozen objects too after many closed connections.
+
+        Returns whether it has collected, so that memory may be free.
+        """
         active, (closed, deleted) = self._activity(), self._churn()
         is_idle, self._was_active = active == self._was_active, active
         dead = closed - self._looked_at
@@ -76,9 +79,9 @@ class Collector:
 
 
 def _collect() -> None:
-    """Look at what is not set aside, and empty the interpreter's own lists of free objects.
+    """Collect what is not frozen, and empty the interpreter's free lists.
 
-    The second collection finds nothing to look at. Without it CPython would put its next one off
+    The second collection finds nothing to visit. Without it CPython would put its next one off
     until there are a quarter as many new objects as the first has found alive.
     """
     gc.collect()
@@ -86,7 +89,7 @@ def _collect() -> None:
 
 
 def _set_aside(phase: str, info: dict[str, int]) -> None:
-    """Set aside what a collection of all has found alive: the next one does not look at it."""
+    """Freeze what a full collection has found alive, so that the next one skips it."""
     if phase == "stop" and info["generation"] == len(THRESHOLDS) - 1:
         gc.freeze()
 
@@ -94,7 +97,7 @@ def _set_aside(phase: str, info: dict[str, int]) -> None:
 async def collect_garbage(process: Process, broker: Broker, cache: TailCache) -> None:
     """Collect until the node stops, and return free pages to the system.
 
-    `cache` tells what of batches has left memory.
+    `cache` counts the bytes of batches that have left memory.
     """
 
     def churn() -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The broker and its administration, as their definitions say, and who may come in."""
+"""The broker and its administration, restored from definitions, and its authentication."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ PASSWORD_THREADS = 2
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """What a node decides, and what decides about it."""
+    """The broker and the administration of its definitions."""
 
     broker: Broker
     administration: Administration
@@ -71,7 +71,7 @@ class Core:
 
 @contextlib.asynccontextmanager
 async def open_core(process: Process, stores: Stores) -> AsyncIterator[Core]:
-    """Rebuild what was kept; on the first start, make the defaults."""
+    """Restore the definitions; on the first start, create the defaults."""
     access, policies = AccessControl(), Policies()
     async with _open_logins(process, access) as authenticators:
         broker = _make_broker(process, stores, access, policies, authenticators)
@@ -95,7 +95,7 @@ async def open_core(process: Process, stores: Stores) -> AsyncIterator[Core]:
 
 
 async def _come_to_rest(broker: Broker) -> None:
-    """Begin nothing of the broker's own, and end what was begun, while all logs are open."""
+    """Stop the broker's own activities and finish those begun, while all logs are open."""
     broker.timers.close()
     broker.turn.flush_parked()
     with contextlib.suppress(TimeoutError):  # a disk that hangs
@@ -108,7 +108,7 @@ async def _come_to_rest(broker: Broker) -> None:
 async def _open_logins(
     process: Process, access: AccessControl
 ) -> AsyncIterator[Sequence[Authenticator]]:
-    """All that may know who somebody is, and slower with each wrong guess."""
+    """Yield the sources of users; wrong passwords slow further attempts down."""
     configuration = process.configuration
     threads = ThreadPoolExecutor(PASSWORD_THREADS, "password")
 
@@ -185,7 +185,7 @@ def _broker_settings(configuration: Configuration) -> BrokerSettings:
 async def _write_state(
     state: LmdbStateStore, changes: Sequence[tuple[bytes, bytes | None]]
 ) -> None:
-    """Bring changes to the disk beside the event loop."""
+    """Write changes to disk in a thread."""
     await asyncio.to_thread(state.write, changes, durable=True)
 
 
@@ -207,7 +207,7 @@ def _administer(broker: Broker, policies: Policies) -> Administration:
 
 
 def node_limits(configuration: Configuration) -> NodeLimits:
-    """What all clients together, and each by itself, may have and do."""
+    """Return the limits of all clients together, and of each connection."""
     return NodeLimits(
         connections_max=configuration.connections_max,
         channels_max=configuration.channels_per_node_max,
@@ -222,7 +222,7 @@ def node_limits(configuration: Configuration) -> NodeLimits:
 
 
 def _connection_rates(configuration: Configuration) -> ConnectionRates:
-    """What each connection may do by itself."""
+    """Return the rate limits of each connection."""
     values = {
         "publish-rate": configuration.connection_publish_rate,
         "publish-burst": configuration.connection_publish_burst,
@@ -233,7 +233,7 @@ def _connection_rates(configuration: Configuration) -> ConnectionRates:
 
 
 def _mention_orphans(orphans: list[Path]) -> None:
-    """Logs without a queue: left by a crash while one was deleted, or by lost definitions."""
+    """Log logs without a queue: left by a crash during a deletion, or by lost definitions."""
     if orphans:
         logger.warning(
             "%d queue logs belong to no queue that is defined and are left as they are, the first "

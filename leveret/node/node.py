@@ -1,6 +1,6 @@
-"""A node, from its first file to its last client, and back.
+"""A node from start to stop.
 
-Started last, stopped first: clients before queues, queues before stores.
+Parts are stopped in reverse order: clients before queues, queues before stores.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ __all__ = ["run"]
 
 logger = logging.getLogger(__package__)
 
-# How long the event loop waits for a thread that renders a page, reads JSON or hashes a password to
-# let go of the interpreter: with CPython's own five milliseconds, everybody's messages would.
+# Time after which a thread that renders a page, reads JSON or hashes a password must release
+# the interpreter to the event loop: with CPython's default of 5 ms all messages would wait.
 SWITCH_SECONDS = 0.0001
 
 
 def run(configuration: Configuration, notices: Sequence[str] = ()) -> int:
     """Run a node until SIGTERM or SIGINT. Returns the process's exit status.
 
-    `notices` are about its settings, for the log.
+    `notices` about its settings are logged.
     """
     began = time.monotonic()
     output = open_log(
@@ -82,7 +82,7 @@ def run(configuration: Configuration, notices: Sequence[str] = ()) -> int:
         logger.warning("%s", notice)
     configuration = share_open_files(configuration, _allow_open_files())
     sys.setswitchinterval(SWITCH_SECONDS)
-    gc.freeze()  # what was imported stays
+    gc.freeze()  # imported modules live as long as the process
     try:
         return uvloop.run(_run(configuration, output, began))
     except LeveretError as error:
@@ -91,14 +91,14 @@ def run(configuration: Configuration, notices: Sequence[str] = ()) -> int:
 
 
 def _allow_open_files() -> int:
-    """Take as many open files as the system lets this user have; returns how many these are."""
+    """Raise the limit of open files as far as the system allows; return it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
 
 
 async def _run(configuration: Configuration, output: LogOutput, began: float) -> int:
-    """Start, serve until a signal, stop; the exit status.
+    """Start, serve until a signal, and stop; return the exit status.
 
     Raises LeveretError where the node cannot start.
     """
@@ -129,14 +129,14 @@ async def _run(configuration: Configuration, output: LogOutput, began: float) ->
 
 
 async def _tell_left_out(output: LogOutput) -> None:
-    """Tell how many lines were left out, also when no more come."""
+    """Log the numbers of suppressed log lines, also when no more come."""
     while True:
         await asyncio.sleep(TOLD_EVERY_SECONDS)
         output.tell_left_out()
 
 
 async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
-    """Enter every part in order; at the signal they are left in the order opposite.
+    """Start every part in order; after the signal they are stopped in reverse order.
 
     `began` is the start of the process, on the monotonic clock. Returns when it began to stop.
     """
@@ -186,7 +186,7 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
 
 
 async def _tell_recovered(context: AdminContext, began: float) -> None:
-    """Say what there is again after the start."""
+    """Log what was restored at the start."""
     totals = await object_totals(context)
     messages = totals["messages_ready"] + totals["messages_unacknowledged"]
     logger.info(
@@ -201,7 +201,7 @@ async def _tell_recovered(context: AdminContext, began: float) -> None:
 def _administered(
     stores: Stores, core: Core, telemetry: Telemetry, runtime: Runtime, sessions: InnerClients
 ) -> AdminContext:
-    """What operations work on."""
+    """Return what administrative operations work on."""
     broker, configuration = core.broker, runtime.configuration
     return AdminContext(
         core.administration,
@@ -223,7 +223,7 @@ def _administered(
 
 
 async def _import_definitions(context: AdminContext, configuration: Configuration) -> None:
-    """Import the document that the operator named, before any client is let in."""
+    """Import the document that the setting `definitions` names, before clients can connect."""
     file = configuration.definitions
     if file is None:
         return

@@ -1,8 +1,8 @@
-"""Who may have how many of the process's open files: clients, logs, and operators at any rate.
+"""Shares of the process's open files: connections, logs, and a reserve for operators.
 
-A connection is an open file, and so is the segment that a queue writes to. Whoever makes very many
-of one kind must not leave none for the others: without a descriptor nobody could sign in, look what
-is wrong, or be told so.
+A connection is an open file, and so is the segment that a queue writes to. Very many of one kind
+must not leave none for the others: without a descriptor no operator could connect to see what is
+wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHARE_MIN = 16
 
 
 def share_open_files(configuration: Configuration, files_max: int) -> Configuration:
-    """The settings with limits that `files_max` open files allow; a lower one is logged."""
+    """Return the settings, limited by `files_max` open files; a reduced limit is logged."""
     held_back = min(HELD_BACK, files_max // 4)
     segments = min(configuration.open_segments_max, max(files_max // 4, SHARE_MIN))
     connections = min(

@@ -1,6 +1,6 @@
-"""The process that a node runs in: its clock, its tasks, its signals, and its voice.
+"""The process of a node: clock, tasks, signals, and error reports.
 
-Every part is given it. Every task of the node runs in the task group that stands here.
+Every part is given it. Every task of the node runs in its task group.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__package__)
 
 
 def node_name() -> str:
-    """What the node is called, in logs, lists and metrics."""
+    """Return the node's name in logs, lists and metrics."""
     return f"leveret@{platform.node()}"
 
 
@@ -33,22 +33,22 @@ class SystemClock:
     """The machine's time (ports.Clock)."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, and 0 while the clock says an earlier year.
+        """Return ms since 1970, and 0 while the clock says an earlier year.
 
-        Records keep their times without a sign.
+        Records store their times as unsigned numbers.
         """
         now_ns = time.time_ns()
         return now_ns // 1_000_000 if now_ns > 0 else 0  # asked with every read: no call of max
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some fixed moment."""
+        """Return ms since some fixed moment."""
         return time.monotonic_ns() // 1_000_000
 
 
 class Process:
-    """`tasks` is the group that all tasks of the node run in.
+    """A node's process. `tasks` is the group that all tasks of the node run in.
 
-    `stopping` is set when the node shall stop; `on_disk_full` is called when a write has no room.
+    `stopping` is set when the node must stop; `on_disk_full` is called when a write has no room.
     """
 
     def __init__(self, configuration: Configuration, tasks: asyncio.TaskGroup) -> None:
@@ -62,21 +62,21 @@ class Process:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def watch_signals(self) -> None:
-        """Stop at SIGTERM and SIGINT."""
+        """Stop the node at SIGTERM and SIGINT."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self.stopping.set)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run it in the background; its failure is reported and stops nobody else."""
+        """Run a coroutine in the background; its failure is reported and stops no other task."""
         task = self._group.create_task(self._reported(work))
-        # Who is cancelled before the first step, as where the start fails, has awaited nothing.
+        # A task that is cancelled before its first step, as in a failed start, never awaits `work`.
         task.add_done_callback(lambda _: work.close())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def cancel_tasks(self) -> None:
-        """End what is left in the background."""
+        """Cancel the remaining background tasks."""
         for task in self._tasks:
             task.cancel()
 
@@ -87,7 +87,7 @@ class Process:
             self._log("background task", error)
 
     def report(self, subject: object, error: Exception) -> None:
-        """What should not have happened, for the operator."""
+        """Log an unexpected error; a full disk raises its alarm, too."""
         if isinstance(error, DiskFullError) and self.on_disk_full is not None:
             self.on_disk_full()
         self._log(subject, error)

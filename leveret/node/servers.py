@@ -1,4 +1,4 @@
-"""The ways in: the control socket, the ports of management and of metrics, and AMQP's."""
+"""The servers: control socket, management, metrics, and AMQP."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ __all__ = [
     "publishing_log",
 ]
 
-# How long clients may take to answer connection.close when the node stops.
+# Longest time for clients to answer connection.close when the node stops.
 STOP_GRACE_SECONDS = 2.0
 
 
 @contextlib.asynccontextmanager
 async def open_control(process: Process, context: AdminContext) -> AsyncIterator[None]:
-    """Take what the command line asks for."""
+    """Serve the control socket for the command line."""
     path = process.configuration.control_socket_path
     control = ControlServer(path, context, process.spawn)
     await control.start()
@@ -51,9 +51,9 @@ async def open_control(process: Process, context: AdminContext) -> AsyncIterator
 
 
 class HttpServers:
-    """Management, in the clear and over TLS, and the port for Prometheus, as far as they shall be.
+    """Management over HTTP and TLS, and the metrics port, as far as configured.
 
-    Their ports are taken when they are opened, and answered from `start` on.
+    Their ports are bound when they are opened, and served from `start` on.
     """
 
     def __init__(self, process: Process) -> None:
@@ -62,7 +62,7 @@ class HttpServers:
         self.listeners: list[Listener] = []
 
     async def open(self) -> None:
-        """Raises StorageError where a port is not to be had."""
+        """Bind the ports. Raises StorageError if one is not available."""
         configuration = self._process.configuration
         if configuration.http_port >= 0:
             host, port = configuration.http_host, configuration.http_port
@@ -80,22 +80,22 @@ class HttpServers:
         self.listeners.append(await server.open(host, port))
 
     def start(self, node: ManagedNode) -> None:
-        """Answer, as soon as the libraries are loaded."""
+        """Serve, as soon as the libraries are loaded."""
         for server in self._servers:
             self._process.spawn(server.serve(node))
 
     async def close(self) -> None:
-        """Answer what is under way, then hang up."""
+        """Finish the answers in progress, then close the connections."""
         for server in reversed(self._servers):
             await server.close()
 
 
 def https_context(configuration: Configuration, clock: Callable[[], float]) -> ssl.SSLContext:
-    """TLS of the management port, which asks nobody for a certificate.
+    """Return the TLS context of the management port, which asks for no client certificate.
 
-    One context stands for all that come after it: each handshake gets what the files hold by then.
+    It is valid for good: each handshake uses the current content of the certificate files.
     """
-    from leveret.amqp.tls import TlsContexts  # noqa: PLC0415  # who needs it pays for it
+    from leveret.amqp.tls import TlsContexts  # noqa: PLC0415  # imported only if needed
 
     own = configuration.https_certificate_file, configuration.https_key_file
     shared = configuration.tls_certificate_file, configuration.tls_key_file
@@ -118,7 +118,7 @@ def https_context(configuration: Configuration, clock: Callable[[], float]) -> s
 
 @contextlib.asynccontextmanager
 async def open_http(process: Process) -> AsyncIterator[HttpServers]:
-    """Take the ports."""
+    """Bind the HTTP ports."""
     servers = HttpServers(process)
     try:
         await servers.open()
@@ -129,7 +129,7 @@ async def open_http(process: Process) -> AsyncIterator[HttpServers]:
 
 @contextlib.asynccontextmanager
 async def open_amqp(listener: AmqpListener, broker: Broker) -> AsyncIterator[list[Listener]]:
-    """Let clients in; at the end, answer the confirms in flight, then tell them that it stops."""
+    """Serve AMQP; at the end, answer the confirms in flight, then close all clients."""
     opened = await listener.start()
     try:
         yield [Listener(*each) for each in opened]
@@ -144,7 +144,7 @@ async def open_amqp(listener: AmqpListener, broker: Broker) -> AsyncIterator[lis
 
 @contextlib.contextmanager
 def publishing_log(process: Process, broker: Broker) -> Iterator[None]:
-    """Publish what is logged within, if it shall be."""
+    """Publish log lines to their exchange within the context, if configured."""
     if not process.configuration.log_exchange:
         yield
         return

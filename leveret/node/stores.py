@@ -1,4 +1,4 @@
-"""All that a node writes down: definitions, logs and their state, keys, usage, the audit log."""
+"""The node's stores: definitions, logs and their state, keys, usage, the audit log."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ logger = logging.getLogger(__package__)
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Open, and to be used until `open_stores` is left."""
+    """Open stores, usable until `open_stores` is left."""
 
     metadata: SqliteMetadataStore
     state: LmdbStateStore
@@ -59,7 +59,7 @@ class Stores:
 
 @contextlib.asynccontextmanager
 async def open_stores(process: Process, lock: DirectoryLock) -> AsyncIterator[Stores]:
-    """Open everything in the data directory, which `lock` is held of. Raises LeveretError."""
+    """Open all stores in the data directory, whose lock is `lock`. Raises LeveretError."""
     configuration = process.configuration
     data_dir = configuration.data_dir
     async with contextlib.AsyncExitStack() as stack:
@@ -101,7 +101,7 @@ async def open_stores(process: Process, lock: DirectoryLock) -> AsyncIterator[St
 async def _check_records(
     name: str, file: SqliteFile, state: LmdbStateStore, topics: FileTopicStore
 ) -> None:
-    """See that a file of records is the one that it was, and have its growth noted."""
+    """Check that a file of records is complete, and note its further growth."""
     await file.check(noted_changes(state, name))
     file.on_change = lambda changes: topics.note(*records_note(name, changes))
     file.on_change(file.changes)
@@ -115,7 +115,7 @@ def _close_state(state: LmdbStateStore) -> None:
 
 
 def _open_keyring(configuration: Configuration) -> Keyring:
-    """The keys of encrypted virtual hosts, which must all be at hand."""
+    """Return the keyring. Raises StorageError unless its keys can be unwrapped."""
     master = read_master_key(
         configuration.encryption_key_file, configuration.encryption_key.get_secret_value()
     )
@@ -124,7 +124,7 @@ def _open_keyring(configuration: Configuration) -> Keyring:
     return keyring
 
 
-def _open_topics(  # noqa: PLR0917  # what a node has one of each
+def _open_topics(  # noqa: PLR0917  # a node has one of each
     process: Process,
     state: LmdbStateStore,
     lock: DirectoryLock,

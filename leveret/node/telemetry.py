@@ -1,4 +1,4 @@
-"""What a node keeps of what has happened in it: samples, usage, the audit log, and its alerts."""
+"""Telemetry of a node: samples, usage, the audit log, and alerts."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ __all__ = ["Telemetry", "open_telemetry"]
 logger = logging.getLogger(__package__)
 
 DAY_MS = 86_400_000
-SAMPLES_KEPT_EVERY_MS = 1_800_000  # what a crash takes away of the week's charts
+SAMPLES_KEPT_EVERY_MS = 1_800_000  # longest part of the week's charts that a crash loses
 
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """What operations may ask."""
+    """The parts of telemetry that operations use."""
 
     usage: UsageKeeper
     audit: Audit
@@ -56,7 +56,7 @@ async def open_telemetry(
     core: Core,
     committed: Callable[[Collection[Committing]], Awaitable[bool]],
 ) -> AsyncIterator[Telemetry]:
-    """Go on where an earlier run has ended; at the end, when all clients are gone, write it down.
+    """Restore telemetry from an earlier run; at the end, when all clients are gone, write it.
 
     `committed(queues)` waits for what was published to them.
     """
@@ -106,7 +106,7 @@ async def _take_samples(process: Process, broker: Broker, keeper: SamplesKeeper)
 
 
 async def _look_at_process(process: Process, broker: Broker) -> dict[str, int] | None:
-    """What is sampled of the node itself; None where the machine does not tell."""
+    """Return the sampled gauges of the process; None if they cannot be read."""
     try:
         figures = await asyncio.to_thread(read_process, process.configuration.data_dir)
     except OSError:
@@ -135,7 +135,7 @@ async def _write_usage(keeper: UsageKeeper) -> None:
 
 
 async def _forget_audited(process: Process, audit: Audit) -> None:
-    """Forget what was done too long ago."""
+    """Delete old records of the audit log."""
     kept_ms = process.configuration.audit_days_max * DAY_MS
     while not process.stopping.is_set():
         try:
@@ -172,7 +172,7 @@ async def _watch_alerts(process: Process, alerting: Alerting) -> None:
         begun = time.monotonic()
         try:
             await alerting.check()
-        except Exception:  # a mistake of ours here must not stop the node
+        except Exception:  # a bug here must not stop the node
             logger.exception("alerts were not looked at")
         if alerting.overlooked:
             logger.error("%d alerts too many are not told of", alerting.overlooked)
@@ -181,7 +181,7 @@ async def _watch_alerts(process: Process, alerting: Alerting) -> None:
 
 
 def _tell_alert(webhooks: Webhooks, alert: Alert) -> None:
-    """For the operator, and for whoever the rule names."""
+    """Log an alert, and send it to its rule's webhook."""
     rule = alert.rule
     logger.warning(
         "alert '%s' in vhost '%s' %s: %s %s is %g %s",

@@ -1,4 +1,4 @@
-"""What nobody else notices in time: scarce disk and memory, consumers that hang, a late loop."""
+"""Watchdogs: disk space, memory, hanging consumers, late event loop."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ logger = logging.getLogger(__package__)
 
 
 def raise_alarm_on_full_disk(process: Process, broker: Broker) -> None:
-    """Hold publishers as soon as a write finds no space, whenever the disk is looked at next."""
+    """Raise the disk alarm as soon as a write finds no space, before the next check."""
     process.on_disk_full = partial(_alarm, broker, Resource.DISK, low=True)
 
 
 def start_watching(process: Process, stores: Stores, broker: Broker) -> Instruments:
-    """Begin to look, until the node stops. Returns what it is measured with."""
+    """Start the watchdogs, until the node stops. Returns their measurements."""
     instruments = Instruments(stores.topics)
     process.spawn(_watch_resources(process, broker))
     process.spawn(_watch_consumers(process, broker))
@@ -41,7 +41,7 @@ def start_watching(process: Process, stores: Stores, broker: Broker) -> Instrume
 
 
 async def _warn_of_known_password(process: Process, broker: Broker) -> None:
-    """Say at each start that the default user gets in from elsewhere with its known password."""
+    """Log at each start that the default user can log in from elsewhere with its known password."""
     user = broker.access.user(DEFAULT_USER)
     if user is None:
         return
@@ -53,7 +53,7 @@ async def _warn_of_known_password(process: Process, broker: Broker) -> None:
 
 
 async def _watch_resources(process: Process, broker: Broker) -> None:
-    """Raise and lower the alarms."""
+    """Raise and clear the resource alarms."""
     configuration = process.configuration
     memory_bytes_max = configuration.memory_fraction_max * memory_bytes_total()
     while not process.stopping.is_set():
@@ -73,7 +73,7 @@ def _alarm(broker: Broker, resource: Resource, *, low: bool) -> None:
 
 
 async def _watch_consumers(process: Process, broker: Broker) -> None:
-    """End the channels of consumers that hold deliveries for too long."""
+    """Close the channels with a delivery that was not settled within the consumer timeout."""
     while not process.stopping.is_set():
         await asyncio.sleep(process.configuration.consumer_check_interval_ms / 1000)
         async for connections in in_yielding_chunks(list(broker.connections)):

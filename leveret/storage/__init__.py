@@ -1,1 +1,1 @@
-"""A partition on disk, and the embedded stores: segments, group commit, SQLite, LMDB."""
+"""Storage on disk: segments, group commit, and the embedded stores SQLite and LMDB."""

@@ -1,4 +1,4 @@
-"""The audit log in a SQLite file of its own."""
+"""Store of the audit log, in a SQLite file of its own."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ FORGET = "DELETE FROM audit WHERE at_ms < ?"
 
 
 class SqliteAuditStore:
-    """`ports.audit.AuditStore`. Everything raises StorageError where the file cannot be used."""
+    """`ports.audit.AuditStore` in SQLite. Raises StorageError where the file cannot be used."""
 
     def __init__(self, path: Path, losses: LossLedger | None = None) -> None:
         self.file = SqliteFile(path, SCHEMA, losses)
 
     async def add(self, record: AuditRecord) -> None:
-        """See ports.audit."""
+        """Add a record (see ports.audit)."""
         actor = record.actor
         row = (
             record.at_ms,
@@ -62,7 +62,7 @@ class SqliteAuditStore:
         await self.file.write(ADD, [row])
 
     async def read(self, query: AuditQuery, count_max: int) -> Sequence[AuditRecord]:
-        """See ports.audit."""
+        """Return the records that match a query (see ports.audit)."""
         asked = (query.since_ms, query.until_ms, query.user, query.operation, query.before)
         found = await self.file.rows(READ, (*asked, count_max))
         return [
@@ -79,9 +79,9 @@ class SqliteAuditStore:
         ]
 
     async def forget(self, before_ms: int) -> None:
-        """See ports.audit."""
+        """Delete records older than `before_ms` (see ports.audit)."""
         await self.file.write(FORGET, [(before_ms,)])
 
     async def close(self) -> None:
-        """See ports.audit."""
+        """Close the file (see ports.audit)."""
         await self.file.close()

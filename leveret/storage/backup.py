@@ -1,4 +1,4 @@
-"""Backups of a data directory, and their way back. Synchronous: for a process of its own.
+"""Backup and restore of a data directory. Synchronous: for a process of its own.
 
     TARGET/20261123T010203Z/manifest.json      written last: without it there is no backup
     TARGET/20261123T010203Z/leveret.db …       the files of a data directory
@@ -53,7 +53,7 @@ BUSY_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A backup that is whole. `linked_bytes` are those that an earlier one held already."""
+    """A complete backup. `linked_bytes` is the size of files linked from an earlier one."""
 
     path: Path
     manifest: Manifest
@@ -71,8 +71,8 @@ def write_backup(
 
     `snapshot()` is called between the state store and the definitions, and returns where the logs
     of a running node are linked; None if no node runs, and the caller holds the directory's lock.
-    `advance` is told of bytes as they are copied. Raises StorageError; what is left then, the next
-    backup removes.
+    `advance` is called with the number of bytes copied. Raises StorageError; the next backup
+    removes what a failed one leaves.
     """
     target = target.absolute()
     if target.is_relative_to(data.absolute()) or data.absolute().is_relative_to(target):
@@ -86,7 +86,7 @@ def write_backup(
 
 
 class _Writer:
-    """One backup while it is written."""
+    """A backup in progress."""
 
     def __init__(self, data: Path, target: Path, node: str, advance: Callable[[int], None]) -> None:
         _remove_partial(target)
@@ -148,14 +148,14 @@ class _Writer:
                 self._copy(path, relative, size)
 
     def _link(self, path: Path, relative: str, size: int) -> bool:
-        """Take a file from the backup before, if that has it as it is."""
+        """Transport a file from the previous backup, if it is unchanged there."""
         known = self._known.get(relative)
         if known is None or (known.bytes, known.mtime_ns) != (size, path.stat().st_mtime_ns):
             return False
         made = self._made(relative)
         try:
             os.link(self._earlier / relative, made)
-        except OSError:  # removed by somebody, or a file system that has no links
+        except OSError:  # removed meanwhile, or a file system without links
             return False
         self._files.append(known)
         self._linked_bytes += size
@@ -171,7 +171,7 @@ class _Writer:
         self._files.append(BackedUpFile(relative, size, checksum, path.stat().st_mtime_ns))
 
     def _copy_database(self, name: str) -> None:
-        """Copy a database as of one transaction, whoever writes to it meanwhile."""
+        """Copy a database as of one transaction, even while others write to it."""
         source, made = self._data / name, self._target / name
         if not source.exists():
             return
@@ -199,7 +199,7 @@ class _Writer:
 
 
 def list_backups(target: Path) -> list[Backup]:
-    """The backups in a directory that are whole, the oldest first. Raises StorageError."""
+    """Return the complete backups in a directory, oldest first. Raises StorageError."""
     try:
         found = sorted(
             path
@@ -212,7 +212,7 @@ def list_backups(target: Path) -> list[Backup]:
 
 
 def verify(backup: Path, advance: Callable[[int], None] = lambda _: None) -> list[str]:
-    """What is wrong with the files of a backup, in words. Raises StorageError."""
+    """Return the faults of a backup's files, as sentences. Raises StorageError."""
     wrong = []
     for file in read_manifest(backup).files:
         path = backup / file.path
@@ -227,10 +227,10 @@ def verify(backup: Path, advance: Callable[[int], None] = lambda _: None) -> lis
 
 
 def restore(backup: Path, data: Path, advance: Callable[[int], None] = lambda _: None) -> Manifest:
-    """Copy a backup into a data directory that is empty or not there, and check every file.
+    """Copy a backup into an empty or missing data directory, and check every file.
 
-    The definitions come last: a node does not start without them beside logs, so that one half of a
-    backup is never served. Raises StorageError.
+    The definitions are copied last: a node does not start without them beside logs, so that half of
+    a backup is never served. Raises StorageError.
     """
     manifest = read_manifest(backup)
     try:
@@ -286,7 +286,7 @@ def _files_below(directory: Path) -> Iterator[Path]:
 
 
 def _newest(target: Path) -> tuple[Path, dict[str, BackedUpFile]]:
-    """The newest whole backup, and its segments by their paths; none there may be."""
+    """Return the newest complete backup's path, and its files by path; none if there is none."""
     backups = list_backups(target)
     if not backups:
         return target, {}
@@ -295,7 +295,7 @@ def _newest(target: Path) -> tuple[Path, dict[str, BackedUpFile]]:
 
 
 def _unused(target: Path, name: str) -> Path:
-    """A name that no backup has: two may be taken in one second."""
+    """Return an unused directory name: two backups may be taken in one second."""
     path, number = target / name, 1
     while path.exists():
         number += 1
@@ -304,7 +304,7 @@ def _unused(target: Path, name: str) -> Path:
 
 
 def _name_latest(backup: Path) -> None:
-    """Let `latest` beside the backups mean this one, where the file system has symbolic links."""
+    """Point the link `latest` at this backup, where the file system has symbolic links."""
     draft = backup.with_name(LATEST + PARTIAL)
     with suppress(OSError):
         draft.unlink(missing_ok=True)
@@ -313,7 +313,7 @@ def _name_latest(backup: Path) -> None:
 
 
 def _remove_partial(target: Path) -> None:
-    """Remove what backups that were cut off have left."""
+    """Remove what interrupted backups have left."""
     for path in target.glob(f"*{PARTIAL}"):
         if path.is_symlink():
             path.unlink()

@@ -1,4 +1,4 @@
-"""What a log knows beside its records, as written down: what is settled, came back, is undecided.
+"""State of a log beside its records, in control batches: settled, returned, undecided.
 
     payload of a control batch, little-endian
      0  u8   version and kind: 1 ranges settled since the last one, 2 all ranges settled so far
@@ -75,7 +75,7 @@ COUNT_MAX = (1 << 32) - 1
 
 @dataclass(slots=True)
 class Part:
-    """One log's part of a transaction: records [first, stop), and what it will settle."""
+    """One log's part of a transaction: its records [first, stop), and the ranges it will settle."""
 
     first: int
     stop: int
@@ -84,7 +84,7 @@ class Part:
 
 @dataclass(slots=True)
 class RecoveredState:
-    """What a log knows beside its records."""
+    """State of a log beside its records, as recovered from control batches."""
 
     settled: RangeSet = field(default_factory=RangeSet)
     returns: Returns = field(default_factory=Returns)
@@ -93,28 +93,28 @@ class RecoveredState:
 
 
 def settlement_payload(ranges: RangeSet) -> bytes:
-    """What was settled since the last control batch."""
+    """Encode the ranges settled since the last control batch."""
     return bytes([SETTLED_SINCE]) + ranges.to_bytes()
 
 
 def return_payload(returns: Returns, changed: RangeSet) -> bytes:
-    """How often these records came back so far."""
+    """Encode the delivery counts of the `changed` records."""
     return bytes([RETURNED_SINCE]) + _pack_returns(returns, changed)
 
 
 def part_payload(transaction: int, settles: RangeSet) -> bytes:
-    """What is to be settled if a transaction commits."""
+    """Encode the ranges that a transaction settles if it commits."""
     return bytes([PART]) + TRANSACTION.pack(transaction) + settles.to_bytes()
 
 
 def resolved_payload(transactions: Sequence[int], undone: RangeSet, settled: RangeSet) -> bytes:
-    """Whose outcome was applied since the last control batch, and all that was settled since."""
+    """Encode the transactions resolved and the ranges settled since the last control batch."""
     ids = COUNT.pack(len(transactions)) + b"".join(map(TRANSACTION.pack, transactions))
     return bytes([RESOLVED_SINCE]) + ids + _pack_ranges(undone) + settled.to_bytes()
 
 
 def checkpoint_payload(told: RecoveredState) -> bytes:
-    """Everything the log knows: the first batch of a segment."""
+    """Encode the whole state of a log: the first batch of a segment."""
     if told.unresolved or told.undone:
         parts = _pack_parts(told.unresolved) + _pack_ranges(told.undone)
         rest = _pack_returns(told.returns) + told.settled.to_bytes()
@@ -145,12 +145,12 @@ def _pack_returns(returns: Returns, changed: RangeSet | None = None) -> bytes:
 
 
 def is_checkpoint(batch: Batch) -> bool:
-    """Whether a batch is the complete state that a segment begins with."""
+    """Whether a control batch is a checkpoint, the complete state that begins a segment."""
     return batch.is_control and len(batch.payload) > 0 and batch.payload[0] in CHECKPOINTS
 
 
 def is_part(batch: Batch) -> bool:
-    """Whether a batch says what a transaction will settle, if it commits."""
+    """Whether a control batch holds what a transaction settles if it commits."""
     return batch.is_control and len(batch.payload) > 0 and batch.payload[0] == PART
 
 
@@ -171,7 +171,7 @@ class _Cursor:
 
 
 def apply_payload(data: bytes | memoryview, told: RecoveredState) -> None:
-    """Add what a control batch, whose checksum is right, says to what is `told`.
+    """Apply a control batch, whose checksum was verified, to the state `told`.
 
     Raises CorruptBatchError, and NewerFormatError where the kind is not known here.
     """
@@ -193,7 +193,7 @@ def _apply(kind: int, cursor: _Cursor, told: RecoveredState) -> None:
         told.unresolved[transaction] = Part(0, 0, settles)
         return
     if kind in CHECKPOINTS:
-        told.unresolved.clear()  # it knows of all that matter still
+        told.unresolved.clear()  # it has all that still matter
     if kind == TOLD_ALL_UNRESOLVED:
         _unpack_parts(cursor, told.unresolved)
     if kind == RESOLVED_SINCE:

@@ -1,6 +1,6 @@
 """Worker threads that wait for the disk, so that the event loop does not.
 
-A log hands in one piece of work at a time (a flush of everything it has written so far); what is
+A log submits one piece of work at a time (a flush of everything it has written so far); what is
 appended meanwhile is covered by its next one: that is the group commit. Several logs' flushes run
 in parallel, on a few threads.
 """
@@ -22,12 +22,12 @@ __all__ = ["Committer"]
 
 
 class Committer:
-    """Runs work in threads and reports on the loop.
+    """Runs work in threads and reports the results on the loop.
 
     `submit(work, done)` calls `done(error)` on the loop, with the OSError that `work` raised or
     None. Any other exception of `work` is a bug, and `done` gets an OSError that names it, so that
-    nobody waits for ever. One of `done` goes to the loop's exception handler, and those that
-    finished with it are told all the same.
+    no caller waits for ever. An exception of `done` goes to the loop's exception handler, and the
+    other results are reported all the same.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int) -> None:
@@ -44,11 +44,11 @@ class Committer:
             thread.start()
 
     def submit(self, work: Callable[[], None], done: Callable[[OSError | None], None]) -> None:
-        """Have `work` done in a thread, then `done` called on the loop."""
+        """Run `work` in a thread, then `done` on the loop."""
         self._queue.put((work, done))
 
     def close(self) -> None:
-        """Finish what was handed in and end the threads; `done` may not be called any more."""
+        """Finish submitted work and end the threads; `done` may not be called any more."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
@@ -62,12 +62,12 @@ class Committer:
                 work()
             except OSError as error:
                 failure = error
-            except Exception as error:  # noqa: BLE001 - a thread has nobody above it to raise to
+            except Exception as error:  # noqa: BLE001 - a thread has no caller to raise to
                 failure = OSError(f"internal error: {error!r}")
                 failure.__cause__ = error
-            # Only the first of those that finish together wakes the loop. Who is first is decided
+            # Only the first of those that finish together wakes the loop. Which is first is decided
             # under the lock: two threads that each saw the other's work would both leave it to the
-            # other, and nobody would be told of anything any more.
+            # other, and no result would be reported any more.
             with self._lock:
                 self._finished.append((done, failure))
                 is_first = len(self._finished) == 1
@@ -78,7 +78,7 @@ class Committer:
         try:
             self._loop.call_soon_threadsafe(self._report)
         except RuntimeError:
-            return  # the loop is closed: nobody is left to tell
+            return  # the loop is closed: nothing can be reported
 
     def _report(self) -> None:
         with self._lock:

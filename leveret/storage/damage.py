@@ -1,9 +1,9 @@
-"""Damage met while reading: where it begins and ends in a segment, and keeping what it hit.
+"""Damage found while reading: its extent in a segment, and a copy of what it hit.
 
 A segment is surveyed as a whole: at the first batch that is not sound, the next one that is sound
 and whose offset can follow is looked for, and so on to the end. The stretches between are copied
 into files beside the segment. The segment itself is not changed: its index gets an entry behind
-each stretch, and nobody asks for the offsets in it any more once they are settled.
+each stretch, and the offsets in it are not read any more once they are settled.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ __all__ = [
 
 MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 SEARCH_BYTES = 1 << 20  # one read while looking for the next batch
-# What checking candidates may read of one segment: bodies full of what looks like batches must not
-# keep a thread busy for hours. Four times the default segment, and some.
+# Bytes that checking candidates may read of one segment: bodies full of what looks like batches
+# must not keep a thread busy for hours. Four times the default segment, and some.
 SEARCH_BYTES_MAX = 1 << 28
 SECTOR_BYTES = 4096  # the least a device gives or refuses
 RECORD_BYTES_MIN = 20  # no record is smaller: so few offsets at most are in a damaged stretch
@@ -46,9 +46,9 @@ RECORD_BYTES_MIN = 20  # no record is smaller: so few offsets at most are in a d
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Bytes [position, limit) of a segment hold no sound batch; offsets [first, stop) are in none.
+    """Bytes [position, limit) of a segment without a sound batch, so that [first, stop) are lost.
 
-    The bytes are none where a file is too short.
+    The byte range is empty where a file is too short.
     """
 
     position: int
@@ -59,14 +59,14 @@ class Stretch:
 
 @dataclass(slots=True)
 class Survey:
-    """A segment read as a whole: an index that leads past the damage, and the damage."""
+    """Result of reading a whole segment: the damaged stretches, and an index that skips them."""
 
     index: SparseIndex = field(default_factory=SparseIndex)
     damaged: list[Stretch] = field(default_factory=list)
 
 
 class UnreadableAsZeros:
-    """A file system whose bad sectors read as zeros, so that what is around them can be read."""
+    """File system whose bad sectors read as zeros, so that the bytes around them can be read."""
 
     def __init__(self, files: FileSystem) -> None:
         self._files = files
@@ -75,7 +75,7 @@ class UnreadableAsZeros:
         return getattr(self._files, name)
 
     def read(self, handle: int, buffer: bytearray, position: int, *, wait: bool) -> int:
-        """See FileSystem; raises no EIO."""
+        """Read as FileSystem does, but with zeros instead of EIO."""
         try:
             return self._files.read(handle, buffer, position, wait=wait)
         except OSError as error:
@@ -112,7 +112,7 @@ def survey(
 
 
 def find_sound(files: FileSystem, handle: int, begin: int, size: int) -> int | None:
-    """Where the first sound batch behind damage at `begin` stands, whatever its offset; or None."""
+    """Return the position of the first sound batch behind damage at `begin`, or None."""
     surveyor = _Surveyor(files, handle, 0, OFFSET_MAX, size, gapless=False, check=verify)
     found = surveyor.next_sound(begin)
     return None if found is None else found[0]
@@ -121,7 +121,7 @@ def find_sound(files: FileSystem, handle: int, begin: int, size: int) -> int | N
 def find_following(
     files: FileSystem, handle: int, begin: int, size: int, *, expected: int, stop: int
 ) -> tuple[int, int] | None:
-    """Position and offset of the first sound batch behind the damage at `begin` in a log's segment.
+    """Return position and offset of the first sound batch behind damage at `begin`, or None.
 
     `expected` is the offset that should stand at `begin`, `stop` where the segment ends. Waits for
     the device. Raises OSError.
@@ -131,7 +131,7 @@ def find_following(
 
 
 class _Surveyor:
-    """One walk over a segment. `expected` is the offset that must follow, `position` the byte."""
+    """One pass over a segment: `expected` is the next offset, `position` the next byte."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class _Surveyor:
         self._found = Survey()
 
     def run(self) -> Survey:
-        """See `survey`."""
+        """Survey the segment (see `survey`)."""
         while self._walk():
             begin, first = self._position, self._expected
             batch = self.next_sound(begin)
@@ -170,7 +170,7 @@ class _Surveyor:
         return self._found
 
     def _walk(self) -> bool:
-        """Go on over sound batches. Returns whether damage ended it."""
+        """Pass over sound batches. Returns whether damage ended it."""
         index = self._found.index
         try:
             for position, batch in scan(
@@ -197,10 +197,10 @@ class _Surveyor:
         return self._expected <= batch.base_offset and batch.stop_offset <= self._stop
 
     def next_sound(self, begin: int) -> tuple[int, int] | None:
-        """Position and offset of the first sound batch behind the damage at `begin`.
+        """Return position and offset of the first sound batch behind damage at `begin`, or None.
 
-        Where the damaged batch's length leads to is tried first: a body may hold what looks like
-        a batch.
+        The place given by the damaged batch's length is tried first: a body may hold what looks
+        like a batch.
         """
         self._begin = begin
         front = read_exactly(self._files, self._handle, begin, FRONT.size)
@@ -224,7 +224,7 @@ class _Surveyor:
         return None
 
     def _sound_offset(self, position: int) -> int | None:
-        """The offset of the batch at `position` if one stands there whole."""
+        """Return the offset of the batch at `position` if a sound one is there, else None."""
         if position + HEADER_BYTES > self._size:
             return None
         front = read_exactly(self._files, self._handle, position, FRONT.size)
@@ -241,7 +241,7 @@ class _Surveyor:
             return None
         passed = batch.base_offset - self._expected
         if self._gapless and passed * RECORD_BYTES_MIN > position - self._begin:
-            return None  # so many records cannot have stood there
+            return None  # that many records do not fit there
         return int(batch.base_offset)
 
 
@@ -253,10 +253,10 @@ def keep_aside(
     indexed: bool,
     check: Callable[[Batch], None] = verify,
 ) -> tuple[Survey, list[str]]:
-    """Survey a sealed segment and copy what is damaged into files beside it: durable on return.
+    """Survey a sealed segment and copy its damage into files beside it: durable on return.
 
-    Writes the index file anew where `indexed`. Returns the survey and the names of the copies.
-    Waits for the device. Raises OSError; copies that were made stay, and are found again.
+    Rewrites the index file if `indexed`. Returns the survey and the names of the copies. Waits for
+    the device. Raises OSError; copies that were made stay, and are reused.
     """
     patient: Any = UnreadableAsZeros(files)
     path = segment.path
@@ -283,8 +283,8 @@ def keep_aside(
 def keep_damaged(files: FileSystem, handle: int, start: int, stop: int, path: Path) -> Path:
     """Copy bytes [start, stop) of the segment at `path` to the next free `*.damaged-N`.
 
-    Returns that file; an earlier copy of the same bytes does as well. Raises OSError; nothing new
-    is there then.
+    Returns that file, or an earlier copy of the same bytes. Raises OSError, without leaving a new
+    file.
     """
     number = 1
     while files.exists(target := path.with_name(f"{path.name}.damaged-{number}")):

@@ -1,4 +1,4 @@
-"""The checksum of a database that nobody has open, in a file beside it.
+"""Checksum of a closed database, in a file beside it.
 
 SQLite notices pages that contradict each other, not a row whose bytes the disk has changed. So the
 checksum of the whole file is written at each clean close, and checked, then removed, at the next
@@ -34,7 +34,7 @@ def _digest(database: Path) -> str:
 
 
 def verify_checksum(database: Path) -> bool:
-    """False where the file is not the one that was closed last. Raises OSError."""
+    """Return False if the file is not the one that was closed last. Raises OSError."""
     try:
         written = _beside(database).read_text("ascii", "replace").strip()
     except FileNotFoundError:
@@ -46,7 +46,7 @@ def verify_checksum(database: Path) -> bool:
 
 
 def remove_checksum(database: Path) -> None:
-    """To be called before the file is changed; durable on return. Raises OSError."""
+    """Remove the checksum before the database is changed; durable on return. Raises OSError."""
     checksum = _beside(database)
     if checksum.exists():
         checksum.unlink()
@@ -54,7 +54,7 @@ def remove_checksum(database: Path) -> None:
 
 
 def write_checksum(database: Path) -> None:
-    """To be called when the file was closed and has no journal. Raises OSError."""
+    """Write the checksum of a closed database that has no journal. Raises OSError."""
     if database.with_name(f"{database.name}-wal").exists():
-        return  # somebody else reads it: what it holds is in two files
+        return  # another program has it open: its content is in two files
     write_file(RealFileSystem(), _beside(database), f"{_digest(database)}\n".encode(), flush=True)

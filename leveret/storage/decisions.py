@@ -1,4 +1,4 @@
-"""Which transactions have committed: the node's log of decisions, `leveret.transactions`.
+"""The node's log of committed transactions, `leveret.transactions`.
 
 A transaction has committed once its record stands here as durably as its parts stand in their logs;
 without a record it has aborted. A record is settled when every log that takes part has written down
@@ -34,7 +34,7 @@ BODY = struct.Struct("<Q")
 
 
 class Waiting(NamedTuple):
-    """Decisions below offset `stop` wait for their flush."""
+    """Decisions below offset `stop` that wait for their flush."""
 
     stop: int
     transactions: list[int]
@@ -42,7 +42,7 @@ class Waiting(NamedTuple):
 
 
 class Decisions:
-    """The transactions that have committed and must be remembered. Used on the event loop."""
+    """Committed transactions that must be remembered. Used on the event loop."""
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
@@ -59,7 +59,7 @@ class Decisions:
         return len(self._offsets)
 
     def open(self, log: PartitionLog, found: Mapping[int, int]) -> None:
-        """Take over the log, and the decisions of an earlier run with their offsets."""
+        """Set the log, and the decisions of an earlier run with their offsets."""
         self._log = log
         self._offsets.update(found)
         self._earlier = list(found)
@@ -71,9 +71,9 @@ class Decisions:
     def decide(
         self, participants: Mapping[int, int], decided: Callable[[Exception | None], None]
     ) -> None:
-        """Let transactions commit; each with how many logs must remember it.
+        """Commit transactions; each with the number of logs that must remember it.
 
-        `decided` is called once, with why they have not if they have not.
+        `decided` is called once, with the error if they have not committed.
         """
         assert self._log is not None
         log, now_ms = self._log, self._wall_ms()
@@ -100,7 +100,7 @@ class Decisions:
             self._waiting.popleft().decided(None)
 
     def _failed(self, error: Exception) -> None:
-        """None of those that wait can be relied on."""
+        """Report the error of a failed flush to all waiting decisions, and drop these."""
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
             for transaction in each.transactions:
@@ -111,16 +111,16 @@ class Decisions:
     # -- forgetting
 
     def asked(self, transaction: int) -> bool:
-        """Whether a transaction has committed; the log that asks will remember it from now on."""
+        """Return whether a transaction has committed; if so, the asking log must remember it."""
         if transaction not in self._offsets:
             return False
         self._unheard[transaction] += 1
         return True
 
     def remembered(self, transaction: int) -> None:
-        """One more log has the outcome safe."""
+        """Note that one more log has the outcome durably; settle the decision after the last."""
         if transaction not in self._unheard:
-            return  # it has aborted: nothing was written of it here
+            return  # it was aborted, so there is no decision
         self._unheard[transaction] -= 1
         if not self._unheard[transaction]:
             del self._unheard[transaction]
@@ -129,7 +129,7 @@ class Decisions:
             self._log.settle([(offset, offset + 1)])
 
     def all_open(self) -> None:
-        """No log will ask any more that has not asked."""
+        """Note that all logs are open: none will ask about an earlier transaction any more."""
         earlier, self._earlier = self._earlier, []
         for transaction in earlier:
             self.remembered(transaction)
@@ -141,10 +141,10 @@ def read_decisions(
     unseal: Callable[[Batch], Batch],
     warn: Callable[[str], None],
 ) -> dict[int, int]:
-    """The decisions that an earlier run has left behind, with their offsets.
+    """Return the decisions that an earlier run has left, with their offsets.
 
-    They are flushed before anybody acts by them: a power cut shall not take them back. Waits for
-    the device. Raises StorageError.
+    They are flushed before anything acts on them: a power cut must not undo them. Waits for the
+    device. Raises StorageError.
     """
     found: dict[int, int] = {}
     for segment in log.segments:

@@ -1,4 +1,4 @@
-"""Showing what stands in a segment file, damaged or not: `leveret dump`.
+"""Decoding of a segment file, damaged or not: `leveret dump`.
 
 Reads only, a batch at a time; the files may belong to a running node.
 """
@@ -29,9 +29,9 @@ __all__ = ["DumpedBatch", "DumpedRecord", "dump_records", "dump_segment", "segme
 
 @dataclass(frozen=True, slots=True)
 class DumpedBatch:
-    """One entry of a dump: a sound batch, or a place where none is, and `damage` says why not.
+    """One entry of a dump: a sound batch, or a damaged place with its reason in `damage`.
 
-    A damaged batch whose header can be read is there all the same: it may tell what was lost.
+    A damaged batch whose header can be read is included: it may show what was lost.
     """
 
     position: int
@@ -54,9 +54,9 @@ class DumpedRecord:
 
 
 def segment_head(files: FileSystem, path: Path) -> tuple[int, int, int]:
-    """A segment file's size, the offset it begins with, and its number among those that do.
+    """Return a segment file's size, its first offset, and its number among files with that one.
 
-    Of what was set aside it is the segment's. Raises StorageError where the name is none of ours.
+    For a quarantined file these are the segment's. Raises StorageError for a name of another form.
     """
     match = NAME.match(path.name)
     if match is None:
@@ -71,7 +71,7 @@ def segment_head(files: FileSystem, path: Path) -> tuple[int, int, int]:
 
 
 def dump_segment(files: FileSystem, path: Path) -> Iterator[DumpedBatch]:
-    """What stands in a segment file, or in what was set aside of one. Raises StorageError."""
+    """Yield the batches of a segment file or a quarantined part of one. Raises StorageError."""
     try:
         handle = files.open(path)
         try:
@@ -83,9 +83,9 @@ def dump_segment(files: FileSystem, path: Path) -> Iterator[DumpedBatch]:
 
 
 def dump_records(batch: Batch, first: int, stop: int, unsealer: Unsealer) -> Iterator[DumpedRecord]:
-    """The records of a batch whose offsets are in [first, stop).
+    """Yield the records of a batch with offsets in [first, stop).
 
-    Raises MissingKeyError where it is sealed with a key that is not at hand, CorruptBatchError.
+    Raises MissingKeyError if it is sealed with a key that is not available, CorruptBatchError.
     """
     for fields in unsealer.open(batch).records():
         if first <= fields[0] < stop:
@@ -121,7 +121,7 @@ def _dumped(position: int, batch: Batch) -> DumpedBatch:
 
 
 def _what_remains(files: FileSystem, handle: int, position: int) -> Batch | None:
-    """The damaged batch at `position`, if its header makes sense."""
+    """Return the damaged batch at `position` if its header is plausible, else None."""
     front = read_exactly(files, handle, position, FRONT.size)
     try:
         length = batch_bytes(front, 0)

@@ -49,7 +49,7 @@ SALT_BYTES = 16
 NONCE_BYTES = 12
 TAG_BYTES = 16
 SEALED_BYTES_MIN = HEADER_BYTES + SEALED.size + TAG_BYTES
-PAYLOAD_BYTES_MAX = 2**31 - 1 - TAG_BYTES  # what `cryptography` takes in one call
+PAYLOAD_BYTES_MAX = 2**31 - 1 - TAG_BYTES  # limit of one call of `cryptography`
 INFO = b"leveret sealed batch 1"
 # A salt is one segment's: consumers of as many segments at once have a derived key at hand each.
 CIPHERS_MAX = 512
@@ -60,11 +60,11 @@ CHECKSUM_AT = 16
 ATTRIBUTES = struct.Struct("<H")
 ATTRIBUTES_AT = 20
 PRODUCER_ID_AT = 48  # of a segment's checkpoint: id of the key that its batches are sealed with
-HEAD_BYTES = HEADER_BYTES + KEY_ID.size  # of a segment: they tell its key
+HEAD_BYTES = HEADER_BYTES + KEY_ID.size  # of a segment: they contain its key's id
 
 
 class MissingKeyError(StorageError):
-    """A sealed batch was met whose key this node does not have."""
+    """A batch is sealed with a key that this node does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class DataKey:
 
 
 class Sealer:
-    """Seals the batches of one segment; another segment takes another sealer."""
+    """Seals the batches of one segment; each segment has a sealer of its own."""
 
     def __init__(self, key: DataKey, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         self.key = key
@@ -85,7 +85,7 @@ class Sealer:
         self._cipher = AESGCM(_derive(key.secret, self._salt))
 
     def seal(self, batch: Batch) -> Batch:
-        """The batch as it goes to the disk, checksum included. Raises StorageError."""
+        """Return a batch as written to disk, checksum included. Raises StorageError."""
         payload = batch.payload
         if len(payload) > PAYLOAD_BYTES_MAX:
             raise StorageError(f"a batch of {batch.size} bytes is too large to be encrypted")
@@ -102,7 +102,7 @@ class Sealer:
 
 
 class Unsealer:
-    """Opens sealed batches. `secret_of` gives the data key of an id, None where there is none.
+    """Opens sealed batches. `secret_of` returns the data key of an id, None if there is none.
 
     May be called from any thread.
     """
@@ -121,9 +121,9 @@ class Unsealer:
         return AESGCM(_derive(secret, salt))
 
     def open(self, batch: Batch) -> Batch:
-        """A batch as it was before it was sealed, whether it was or not; its checksum is void.
+        """Return a batch as it was before sealing, also if it is not sealed; its checksum is void.
 
-        Raises CorruptBatchError where it is not what was sealed, MissingKeyError.
+        Raises CorruptBatchError if authentication fails, and MissingKeyError.
         """
         if not batch.attributes & BatchAttribute.ENCRYPTED:
             return batch
@@ -148,9 +148,9 @@ class Unsealer:
         return Batch.parse(b"".join((header, records)))
 
     def verify(self, batch: Batch) -> None:
-        """Raise CorruptBatchError unless a batch is sound, as far as can be told without its key.
+        """Raise CorruptBatchError unless a batch is sound, as far as this shows without its key.
 
-        One whose key is missing may come back with its key: it is not given up.
+        A batch whose key is missing counts as sound: the key may come back.
         """
         verify(batch)
         try:
@@ -160,15 +160,15 @@ class Unsealer:
 
 
 def key_id_text(key_id: int) -> str:
-    """A key's id as people see it."""
+    """Return a key's id as text for people."""
     return f"{key_id:016x}"
 
 
 def key_id_of(head: bytes | bytearray) -> int:
-    """Id of the key that a segment is sealed with, from its first `HEAD_BYTES`; 0: with none.
+    """Return the id of the key that a segment is sealed with, from its first `HEAD_BYTES`; 0: none.
 
-    A segment's first batch is its checkpoint, which says so, or, in a log that keeps nothing, one
-    with records. Raises CorruptBatchError where it cannot be told.
+    A segment's first batch is its checkpoint, which names the key, or, in a log that keeps nothing,
+    one with records. Raises CorruptBatchError if neither can be read.
     """
     if len(head) < HEADER_BYTES:
         raise CorruptBatchError("no batch header")
@@ -187,5 +187,5 @@ def _derive(secret: bytes, salt: bytes) -> bytes:
 
 
 def _authenticated(header: bytearray, front: bytes) -> bytes:
-    """What is told in the clear and must be true: all but the checksum, which is made later."""
+    """Return the authenticated clear text: all but the checksum, which is computed later."""
     return bytes(header[:CHECKSUM_AT] + header[CHECKSUM_FROM:]) + front[: KEY_ID.size]

@@ -1,4 +1,4 @@
-"""The file system as a small interface, so that tests can lose, refuse and cut what is written.
+"""The file system as a small interface, so that tests can lose, refuse and cut writes.
 
 Everything in `storage` that touches a disk goes through a `FileSystem`, LMDB and SQLite excepted:
 they bring their own. Handles are plain numbers, as the operating system gives them, so that the
@@ -32,7 +32,7 @@ __all__ = [
 
 COPY_BYTES = 1 << 20  # one read of a copy: large enough to stream, small enough to forget
 
-# Errors by which a file system says that it cannot tell what is cached: read it plainly then.
+# Errors by which a file system refuses reads from the cache alone: read normally then.
 NO_NOWAIT = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 ADVICE = {
@@ -48,22 +48,22 @@ ADVICE = {
 
 
 class FileSystem(Protocol):
-    """What the storage engine asks of a disk. Every call raises OSError as the system would."""
+    """File system operations of the storage engine. Each raises OSError as the system does."""
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        """A handle for reading and writing; `create` makes a new, empty file."""
+        """Return a handle for reading and writing; `create` makes a new, empty file."""
         ...
 
     def close(self, handle: int, /) -> None:
-        """Give a handle back."""
+        """Close a handle."""
         ...
 
     def pwrite(self, handle: int, data: Any, position: int, /) -> int:
-        """Write at `position` into the page cache; returns how many bytes went in."""
+        """Write at `position` into the page cache; returns the number of bytes written."""
         ...
 
     def read(self, handle: int, buffer: bytearray, position: int, *, wait: bool) -> int:
-        """Fill `buffer`; returns how many bytes came.
+        """Fill `buffer` from `position`; returns the number of bytes read.
 
         Without `wait` only from the page cache: raises BlockingIOError where nothing is cached.
         """
@@ -74,11 +74,11 @@ class FileSystem(Protocol):
         ...
 
     def truncate(self, handle: int, size: int, /) -> None:
-        """Cut a file to `size` bytes."""
+        """Truncate a file to `size` bytes."""
         ...
 
     def size(self, path: Path) -> int:
-        """A file's size in bytes."""
+        """Return a file's size in bytes."""
         ...
 
     def exists(self, path: Path) -> bool:
@@ -86,7 +86,7 @@ class FileSystem(Protocol):
         ...
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename a file or directory; a file takes the place of another."""
+        """Rename a file or directory; a file replaces an existing one."""
         ...
 
     def unlink(self, path: Path) -> None:
@@ -94,7 +94,7 @@ class FileSystem(Protocol):
         ...
 
     def list_names(self, path: Path) -> list[str]:
-        """Names in a directory, sorted; none when it does not exist."""
+        """Return the names in a directory, sorted; none if it does not exist."""
         ...
 
     def make_directory(self, path: Path) -> None:
@@ -115,7 +115,7 @@ class FileSystem(Protocol):
 
 
 class RealFileSystem:
-    """The operating system's files."""
+    """`FileSystem` of the operating system."""
 
     pwrite = staticmethod(os.pwrite)
     fdatasync = staticmethod(os.fdatasync)
@@ -126,12 +126,12 @@ class RealFileSystem:
         self._nowait = hasattr(os, "RWF_NOWAIT")
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        """See FileSystem."""
+        """Open a file, private to the node's user if created (see FileSystem)."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         return os.open(path, flags, 0o600)  # messages and keys are for the node's user alone
 
     def read(self, handle: int, buffer: bytearray, position: int, *, wait: bool) -> int:
-        """See FileSystem."""
+        """Read into `buffer` (see FileSystem)."""
         if wait or not self._nowait:
             return os.preadv(handle, [buffer], position)
         try:
@@ -139,40 +139,40 @@ class RealFileSystem:
         except OSError as error:
             if error.errno not in NO_NOWAIT:
                 raise
-        # tmpfs before Linux 6.x, some network and FUSE file systems: asking costs more than the
-        # read, which there comes from memory or cannot be told from one that does.
+        # tmpfs before Linux 6.x, some network and FUSE file systems: the attempt costs more than
+        # the read, which there comes from memory or cannot be distinguished from one that does.
         self._nowait = False
         return os.preadv(handle, [buffer], position)
 
     def size(self, path: Path) -> int:
-        """See FileSystem."""
+        """Return a file's size in bytes (see FileSystem)."""
         return path.stat().st_size
 
     def exists(self, path: Path) -> bool:
-        """See FileSystem."""
+        """Return whether the path exists (see FileSystem)."""
         return path.exists()
 
     def rename(self, source: Path, target: Path) -> None:
-        """See FileSystem."""
+        """Rename a file or directory (see FileSystem)."""
         source.rename(target)
 
     def unlink(self, path: Path) -> None:
-        """See FileSystem."""
+        """Remove a file (see FileSystem)."""
         path.unlink()
 
     def list_names(self, path: Path) -> list[str]:
-        """See FileSystem."""
+        """Return the names in a directory, sorted (see FileSystem)."""
         try:
             return sorted(entry.name for entry in path.iterdir())
         except FileNotFoundError:
             return []
 
     def make_directory(self, path: Path) -> None:
-        """See FileSystem."""
+        """Create a directory and its parents (see FileSystem)."""
         path.mkdir(mode=0o750, parents=True, exist_ok=True)
 
     def sync_directory(self, path: Path) -> None:
-        """See FileSystem."""
+        """Make the names in a directory durable (see FileSystem)."""
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -180,52 +180,52 @@ class RealFileSystem:
             os.close(handle)
 
     def remove_directory(self, path: Path) -> None:
-        """See FileSystem."""
+        """Remove an empty directory (see FileSystem)."""
         path.rmdir()
 
     def remove_tree(self, path: Path) -> None:
-        """See FileSystem."""
+        """Remove a directory tree (see FileSystem)."""
         shutil.rmtree(path)
 
 
 class ReadOnlyFiles(RealFileSystem):
-    """The same for those who only look: it opens what may not be written to, and cannot write."""
+    """`FileSystem` for reading only: it opens files that may not be written to."""
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        """See FileSystem."""
+        """Open a file for reading (see FileSystem)."""
         assert not create, "who only looks makes nothing"
-        # A pipe that somebody has put there would be waited for.
+        # O_NONBLOCK, because opening a named pipe would block.
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 class RehearsalFiles(ReadOnlyFiles):
-    """For rehearsing what would change files: nothing does. New files are in memory only."""
+    """`FileSystem` for a dry run: changes have no effect, new files are in memory only."""
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        """See FileSystem."""
+        """Open a file for reading, or a new one in memory (see FileSystem)."""
         return os.memfd_create(path.name) if create else super().open(path)
 
     def truncate(self, handle: int, size: int, /) -> None:
-        """See FileSystem."""
+        """Do nothing."""
 
     def fdatasync(self, handle: int, /) -> None:  # type: ignore[override]
-        """See FileSystem."""
+        """Do nothing."""
 
     def rename(self, source: Path, target: Path) -> None:
-        """See FileSystem."""
+        """Do nothing."""
 
     def unlink(self, path: Path) -> None:
-        """See FileSystem."""
+        """Do nothing."""
 
     def make_directory(self, path: Path) -> None:
-        """See FileSystem."""
+        """Do nothing."""
 
     def sync_directory(self, path: Path) -> None:
-        """See FileSystem."""
+        """Do nothing."""
 
 
 def storage_error(action: str, path: Path, error: OSError) -> StorageError:
-    """The error to raise for an operating system's refusal, with what an operator can do."""
+    """Return the StorageError for an OSError, with advice for the operator."""
     number = error.errno or 0
     advice = ADVICE.get(number, "see the kernel log")
     reason = os.strerror(number) if number else str(error)
@@ -234,7 +234,7 @@ def storage_error(action: str, path: Path, error: OSError) -> StorageError:
 
 
 def read_exactly(files: FileSystem, handle: int, position: int, size: int) -> bytearray:
-    """`size` bytes from `position`, fewer where the file ends; waits for the device."""
+    """Return `size` bytes from `position`, fewer at the end of the file; waits for the device."""
     buffer = bytearray(size)
     got = files.read(handle, buffer, position, wait=True)
     while 0 < got < size:
@@ -261,9 +261,9 @@ def write_all(
 
 
 def write_file(files: FileSystem, path: Path, content: bytes, *, flush: bool = False) -> None:
-    """Create `path` with `content`, replacing an older one as a whole; its content flushed if so.
+    """Create or atomically replace `path` with `content`, flushed if `flush`.
 
-    Its name is not: that is for `sync_directory`.
+    The directory entry is not flushed: use `sync_directory`.
     """
     draft = path.with_name(path.name + ".new")
     if files.exists(draft):
@@ -279,7 +279,7 @@ def write_file(files: FileSystem, path: Path, content: bytes, *, flush: bool = F
 
 
 def read_file(files: FileSystem, path: Path) -> bytearray:
-    """The whole content of a small file."""
+    """Return the whole content of a small file."""
     handle = files.open(path)
     try:
         return read_exactly(files, handle, 0, files.size(path))
@@ -304,7 +304,7 @@ def copy_range(files: FileSystem, handle: int, start: int, stop: int, target: Pa
 
 
 def same_content(files: FileSystem, handle: int, start: int, stop: int, path: Path) -> bool:
-    """Whether a file is what stands in bytes [start, stop) of an open one."""
+    """Whether a file equals the bytes [start, stop) of an open one."""
     if files.size(path) != stop - start:
         return False
     other = files.open(path)

@@ -1,4 +1,4 @@
-"""One flush of one log, and what waits for it."""
+"""One flush of one log, and the batches that wait for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DIRECTORIES_SYNCED = 4  # PARTITION, TOPIC, VHOST and topics/: any of them may b
 
 
 class UnflushedBatch(NamedTuple):
-    """A batch that was written and waits for its flush; without `batch` when memory is short."""
+    """Batch that was written and waits for its flush; `batch` is None when memory is short."""
 
     batch: Batch | None
     segment: Segment
@@ -31,7 +31,7 @@ class UnflushedBatch(NamedTuple):
 
 
 class Unflushed:
-    """The batches of a log that are not committed yet, oldest first."""
+    """Uncommitted batches of a log, oldest first."""
 
     __slots__ = ("bytes", "entries")
 
@@ -40,18 +40,18 @@ class Unflushed:
         self.bytes = 0
 
     def add(self, batch: Batch, segment: Segment, position: int) -> None:
-        """A batch was written."""
+        """Add a batch that was written."""
         self.bytes += batch.size
         kept = batch if self.bytes <= REWRITE_BYTES_MAX else None
         self.entries.append(UnflushedBatch(kept, segment, position, batch.stop_offset))
 
     def flushed(self, count: int) -> None:
-        """The oldest `count` batches are on the disk."""
+        """Remove the oldest `count` batches, which are on disk."""
         del self.entries[:count]
         self.bytes = sum(entry.batch.size for entry in self.entries if entry.batch is not None)
 
     def take(self) -> list[UnflushedBatch]:
-        """All of them; none waits any more."""
+        """Return all batches and remove them."""
         taken, self.entries = self.entries, []
         self.bytes = 0
         return taken
@@ -65,7 +65,7 @@ FLUSH_BOUNDS_US = (
 
 
 class FlushFigures:
-    """How the flushes of a node went: how long they took, and how many batches shared each."""
+    """Flush statistics of a node: durations, batches and failures."""
 
     def __init__(self) -> None:
         self.durations = Histogram(FLUSH_BOUNDS_US)
@@ -73,7 +73,7 @@ class FlushFigures:
         self.failures = 0
 
     def ended(self, flush: Flush, *, failed: bool) -> None:
-        """A flush has come back from its thread."""
+        """Count a flush that has ended."""
         self.durations.observe(flush.took_us)
         self.batches += flush.count
         self.failures += failed
@@ -81,7 +81,7 @@ class FlushFigures:
 
 @dataclass(slots=True)
 class Flush:
-    """Flushes what was written to `segments`: `count` waiting batches, up to `stop`."""
+    """A flush of `segments`: covers `count` waiting batches, up to offset `stop`."""
 
     files: FileSystem
     segments: list[Segment]
@@ -92,14 +92,14 @@ class Flush:
 
     @staticmethod
     def begin(files: FileSystem, segments: Segments, unflushed: Unflushed) -> Flush:
-        """A flush of everything written so far."""
+        """Return a flush of everything written so far."""
         dirty = segments.take_dirty()
         sealed = [(segment, segment.stop) for segment in dirty if segment is not segments.active]
         entries = unflushed.entries
         return Flush(files, dirty, sealed, len(entries), entries[-1].stop if entries else 0)
 
     def run(self) -> None:
-        """Wait for the device, in a worker thread. Raises OSError.
+        """Flush the segments and write index files, in a worker thread. Raises OSError.
 
         Older segments come first: when a later one is on the disk, all before it is.
         """
@@ -123,7 +123,7 @@ class Flush:
         if segment.handle is not None:
             self.files.fdatasync(segment.handle)
             return
-        handle = self.files.open(segment.path)  # it rests (Segments.rest)
+        handle = self.files.open(segment.path)  # its file was closed (Segments.rest)
         try:
             self.files.fdatasync(handle)
         finally:
@@ -137,6 +137,6 @@ class Flush:
         segment.listed = True
 
     def unpin(self) -> None:
-        """Back on the loop: the files may be closed again."""
+        """Unpin the segments on the loop, so that their files may be closed."""
         for segment in self.segments:
             segment.unpin(self.files)

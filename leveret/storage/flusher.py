@@ -1,7 +1,7 @@
-"""The flushes of one log: one at a time, each of everything written before it.
+"""Flushes of one log: one at a time, each of everything written before it.
 
-What waits for its flush, who waits for the end of one, and whether another is wanted. What becomes
-of a log whose flush has succeeded or failed is the log's to say.
+It keeps the batches that wait for a flush, the coroutines that wait for the end of one, and whether
+another is needed. The log handles a flush's success or failure.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ __all__ = ["Flusher"]
 class Flusher(Unflushed):
     """Flushes `segments` in the committer's threads.
 
-    `ended(flush, error)` is called when a flush has come back, before anybody who waits for it goes
-    on, and says whether more may follow. `under_way` and `failures`, in a row, are for the log.
+    `ended(flush, error)` is called when a flush has come back, before coroutines that wait for it
+    go on, and returns whether more may follow. `under_way` and `failures`, in a row, are for the
+    log.
     """
 
     # An `Unflushed` rather than with one: the log looks into it for each batch that it appends.
@@ -70,7 +71,7 @@ class Flusher(Unflushed):
         self._until_idle: list[asyncio.Future[None]] = []
 
     def start(self) -> None:
-        """Flush what was written so far, unless a flush is under way or there is nothing."""
+        """Start a flush of what was written so far, unless one runs or nothing is dirty."""
         if self.under_way or not self._segments.dirty:
             return
         self.under_way, self._again = True, False
@@ -80,21 +81,21 @@ class Flusher(Unflushed):
         self._services.committer.submit(flush.run, partial(self._finished, flush))
 
     def start_behind(self) -> None:
-        """Flush what was written so far, after the flush that is under way."""
+        """Flush what was written so far, after the flush that is running."""
         self._again = self.under_way
         self.start()
 
     def release(self) -> None:
-        """Let go of the log, which is closed: no flush is under way."""
+        """Drop the reference to the closed log; no flush may be running."""
         self._ended = _ignore
 
     async def next(self) -> None:
-        """Until the end of the flush that is under way, or of a new one. Raises StorageError."""
+        """Wait for the end of the running flush, or of a new one. Raises StorageError."""
         self.start()
         await self._wait(self._until_next)
 
     async def idle(self) -> None:
-        """Until no flush is under way. One must be."""
+        """Wait until no flush is running; one must be."""
         await self._wait(self._until_idle)
 
     async def _wait(self, waiters: list[asyncio.Future[None]]) -> None:
@@ -110,13 +111,13 @@ class Flusher(Unflushed):
         waiters = self._until_next[:]
         self._until_next.clear()
         for waiter in waiters:
-            if waiter.done():  # cancelled: whoever waited has given up
+            if waiter.done():  # the waiting coroutine was cancelled
                 continue
             if error is None:
                 waiter.set_result(None)
             else:
                 waiter.set_exception(storage_error("flush the log in", self._directory, error))
-        # Whatever goes wrong in it, the next flush must come, or nothing is confirmed any more.
+        # After any error in it, the next flush must start, or nothing is confirmed any more.
         try:
             may_go_on = self._ended(flush, error)
         except Exception as bug:  # noqa: BLE001
@@ -137,5 +138,5 @@ class Flusher(Unflushed):
 
 
 def _ignore(flush: Flush, error: OSError | None) -> bool:  # noqa: ARG001  # as the log's would be
-    """What follows on a flush for a log that is closed: nothing."""
+    """Ignore the end of a flush of a closed log."""
     return False

@@ -1,7 +1,7 @@
-"""What is wrong with the files of a data directory: `leveret doctor`.
+"""Checks of the files of a data directory: `leveret doctor`.
 
-Reads only, and synchronously: for a process that does nothing else. The directory may belong to a
-running node; what a node has open for writing is then left out, as the parameters say.
+Reads only, and synchronously: for a process of its own. The directory may belong to a running node;
+files that a node has open for writing are then left out, by the parameters.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ WITHOUT_RECORDS: Final = "no node starts here: users, queues and all others cann
 
 
 def readable(path: Path, results: Iterator[CheckResult]) -> Iterator[CheckResult]:
-    """What a check finds, and that it could go no further where the system lets nobody look."""
+    """Yield a check's results, and one more where the system denies access."""
     try:
         yield from results
     except OSError as error:
@@ -68,7 +68,7 @@ def readable(path: Path, results: Iterator[CheckResult]) -> Iterator[CheckResult
 
 
 def check_database(path: Path, *, deep: bool) -> tuple[list[CheckResult], Definitions]:
-    """The definitions, as far as they can be read, and what is wrong with their store."""
+    """Return results about the definitions' database, and the definitions as far as readable."""
     definitions, found = Definitions(), []
     remedy = "restore it from a backup; without one, start once with `leveret serve --accept-loss "
     remedy += "definitions`, and import what was exported before: `leveret definitions import FILE`"
@@ -91,7 +91,7 @@ def check_database(path: Path, *, deep: bool) -> tuple[list[CheckResult], Defini
 
 
 def check_records(path: Path, *, deep: bool) -> list[CheckResult]:
-    """What is wrong with a SQLite file beside the definitions, if there is one."""
+    """Return results about a SQLite file beside the definitions, if there is one."""
     why = "nothing is written to it any more; messages and definitions are not touched"
     if not path.exists():
         return []
@@ -107,7 +107,7 @@ def check_records(path: Path, *, deep: bool) -> list[CheckResult]:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """For reading. A journal that is there is read with it; without one nothing is created."""
+    """Open a database for reading, an existing journal included; nothing is created."""
     if path.exists() and not path.is_file():
         raise sqlite3.OperationalError("it is no file")  # SQLite would wait for a pipe
     return sqlite3.connect(read_only_uri(path), uri=True)
@@ -124,14 +124,14 @@ def _check_pages(
 
 
 def check_state(path: Path, *, deep: bool) -> tuple[list[CheckResult], dict[bytes, bytes]]:
-    """What is wrong with the LMDB environment, if there is one, and what it says of logs.
+    """Return results about the LMDB environment, and its entries about logs and definitions.
 
     No node may run.
     """
     if not path.exists():
         return [], {}
-    # In a process of its own: LMDB maps the file into memory and believes what stands there, so
-    # that damage can be the end of whoever looks.
+    # In a process of its own: LMDB maps the file into memory and trusts its content, so
+    # that damage can kill the process that reads it.
     command = [sys.executable, "-m", "leveret.storage.state_check", str(path), *["deep"] * deep]
     looked = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # ourselves
     if looked.returncode:
@@ -146,12 +146,12 @@ def check_state(path: Path, *, deep: bool) -> tuple[list[CheckResult], dict[byte
 
 
 def check_definitions_age(path: Path, state: StateStore) -> Iterator[CheckResult]:
-    """Whether sound definitions are those that belong to the logs, and the latest of them."""
+    """Check that readable definitions belong to the logs and are not older than noted."""
     try:
         with closing(_opened(path)) as database:
             row = database.execute("SELECT identity, changes FROM store").fetchone()
     except sqlite3.Error:
-        return  # it is older than that, or told as damaged
+        return  # it is older than that, or reported as damaged
     what = None if row is None else older_than_noted(state, bytes(row[0]), int(row[1]))
     if what is None and not verify_checksum(path):
         what = "is not the file that the last stop has left"
@@ -162,7 +162,7 @@ def check_definitions_age(path: Path, state: StateStore) -> Iterator[CheckResult
 
 
 def check_records_age(path: Path, state: StateStore) -> Iterator[CheckResult]:
-    """Whether a file of records is there, and has all that was noted of it."""
+    """Check that a file of records exists and has all the changes that were noted of it."""
     noted = noted_changes(state, path.name)
     found = 0
     with suppress(sqlite3.Error):
@@ -176,7 +176,7 @@ def check_records_age(path: Path, state: StateStore) -> Iterator[CheckResult]:
 
 
 def check_set_aside(data: Path) -> Iterator[CheckResult]:
-    """What earlier runs have set aside as damaged, and segments whose flush has failed."""
+    """Report files quarantined by earlier runs, and segments whose flush has failed."""
     kept = sorted(data.glob("*.damaged-*")) + sorted(data.glob("topics/*/*/*/*.damaged-*"))
     if kept:
         size = sum(path.stat().st_size for path in kept if path.is_file())
@@ -201,7 +201,7 @@ def check_set_aside(data: Path) -> Iterator[CheckResult]:
 
 
 def _look_into(kept: Path) -> str:
-    """What to do with something that was set aside, by what it is."""
+    """Return what an operator can do with a quarantined file, by its kind."""
     name = quote(str(kept))
     if ".log.damaged-" in kept.name:
         return f"look what they hold with `leveret dump {name}`, then move them away"
@@ -211,12 +211,12 @@ def _look_into(kept: Path) -> str:
 
 
 class LogCheck:
-    """Goes over the logs of a data directory.
+    """Checks the logs of a data directory.
 
     `deep` reads every batch, else the first of each segment. `last` says whether the segments that
-    a running node writes to are looked at, too. `key_ids` are the keys at hand, `advance(bytes)` is
-    told how far it has come. With a stopped node's `state`, what the next start would find missing
-    is found.
+    a running node writes to are checked, too. `key_ids` are the available keys, `advance(bytes)` is
+    called with the progress. With a stopped node's `state`, losses that the next start would report
+    are found.
     """
 
     def __init__(
@@ -247,11 +247,11 @@ class LogCheck:
 
     @property
     def total_bytes(self) -> int:
-        """What there is to read, or to pass over; links may lead nowhere."""
+        """Size of all log files in bytes; dangling links are counted by their own size."""
         return sum(path.lstat().st_size for path in self._topics.glob("*/*/*/*.log"))
 
     def run(self) -> Iterator[CheckResult]:
-        """Everything that is found."""
+        """Yield all results."""
         for vhost in self._below(self._topics):
             if vhost.name.startswith("."):
                 continue  # being removed
@@ -320,7 +320,7 @@ class LogCheck:
 
     @staticmethod
     def _rehearse(partition: Path, marks: LogMarks) -> Iterator[CheckResult]:
-        """What the next start would say of a log, without changing any file of it."""
+        """Report what the next start would find missing in a log, without changing any file."""
         key = os.fsencode(partition.relative_to(partition.parents[2]))
         try:
             found = recover(RehearsalFiles(), partition, marks.known(key))
@@ -353,7 +353,7 @@ class LogCheck:
             yield _error("keys.missing", segment.path, what, why, remedy)
 
     def _damage(self, segment: Segment, handle: int, whole_stop: int | None) -> int | None:
-        """The byte at which the first damage begins.
+        """Return the byte position of the first damage, or None.
 
         `whole_stop`: the offset behind the segment, which is known where it was whole once.
         """
@@ -371,7 +371,7 @@ class LogCheck:
         return found[0].position if found else None
 
     def _missing_key(self, handle: int) -> int:
-        """Id of the key that it needs and nobody has; 0 where there is none."""
+        """Return the id of the key that a segment needs and that is missing; 0 if there is none."""
         try:
             key_id = key_id_of(read_exactly(self._files, handle, 0, HEAD_BYTES))
         except CorruptBatchError:

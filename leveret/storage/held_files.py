@@ -1,4 +1,4 @@
-"""A file system that can keep what is removed, for as long as somebody takes a snapshot of it."""
+"""A file system that can delay removals while a snapshot of it is taken."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["HeldFiles"]
 
 
 class HeldFiles(RealFileSystem):
-    """The operating system's files; while they are held, `unlink` and `remove_tree` wait.
+    """`FileSystem` in which, between `hold` and `release`, `unlink` and `remove_tree` are delayed.
 
-    Whoever removes a file meanwhile finds it gone all the same: to make it anew removes it first.
-    May be called from any thread.
+    A removed file can be created again meanwhile: the old one is removed first. May be called from
+    any thread.
     """
 
     def __init__(self) -> None:
@@ -28,42 +28,42 @@ class HeldFiles(RealFileSystem):
         self._moved: dict[Path, Path] = {}
 
     def hold(self) -> None:
-        """Keep what is removed from now on, until `release`."""
+        """Delay removals from now on, until `release`."""
         with self._lock:
             assert self._removed is None, "one snapshot is taken at a time"
             self._removed = {}
 
     def release(self) -> None:
-        """Remove what was kept, and keep nothing more. Waits for the device."""
+        """Carry out the delayed removals and delay no more. Waits for the device."""
         with self._lock:
             removed, self._removed, self._moved = self._removed or {}, None, {}
         for path, is_tree in removed.items():
-            with suppress(OSError):  # the next start removes what nobody needs
+            with suppress(OSError):  # the next start removes it
                 self._remove(path, is_tree=is_tree)
 
     def place(self, path: Path) -> Path:
-        """Where a directory is now: it may have been moved out of the way since `hold`."""
+        """Return a directory's current path: it may have been renamed since `hold`."""
         with self._lock:
             return self._moved.get(path, path)
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        """See FileSystem."""
+        """Open a file; if created, remove first one whose removal is delayed."""
         if create and self._removed is not None:
             self._remove_first(path)
         return super().open(path, create=create)
 
     def unlink(self, path: Path) -> None:
-        """See FileSystem."""
+        """Remove a file, now or at `release`."""
         if not self._keep(path, is_tree=False):
             super().unlink(path)
 
     def remove_tree(self, path: Path) -> None:
-        """See FileSystem."""
+        """Remove a directory tree, now or at `release`."""
         if not self._keep(path, is_tree=True):
             super().remove_tree(path)
 
     def rename(self, source: Path, target: Path) -> None:
-        """See FileSystem."""
+        """Rename a file or directory; remember the new path while removals are delayed."""
         super().rename(source, target)
         if self._removed is not None:
             with self._lock:

@@ -1,4 +1,4 @@
-"""The sparse index of a segment: where in the file to begin looking for an offset.
+"""The sparse index of a segment: positions in the file to begin looking for an offset.
 
 While a segment is written its index lives in memory and gets an entry per `INDEX_INTERVAL_BYTES`.
 It is kept in a file once the segment is sealed and flushed, so that a whole index file also says:
@@ -34,7 +34,7 @@ CHECKED_FROM = 8
 
 
 class SparseIndex:
-    """Ascending (offset, position) pairs. `due` is the position from which the next is wanted."""
+    """Ascending (offset, position) pairs. `due` is the position from which the next is added."""
 
     __slots__ = ("due", "offsets", "positions")
 
@@ -44,25 +44,25 @@ class SparseIndex:
         self.due = 0
 
     def note(self, offset: int, position: int) -> None:
-        """Remember that a batch beginning with `offset` stands at `position`."""
+        """Add a batch that begins with `offset` at `position`."""
         self.offsets.append(offset)
         self.positions.append(position)
         self.due = position + INDEX_INTERVAL_BYTES
 
     def find(self, offset: int) -> tuple[int, int] | None:
-        """Offset and position of the last noted batch at or before the one holding `offset`."""
+        """Return offset and position of the last entry at or before `offset`, or None."""
         at = bisect_right(self.offsets, offset)
         return (self.offsets[at - 1], self.positions[at - 1]) if at else None
 
     def cut(self, position: int) -> None:
-        """Forget what stands at or behind `position`."""
+        """Drop entries at or behind `position`."""
         while self.positions and self.positions[-1] >= position:
             self.positions.pop()
             self.offsets.pop()
         self.due = self.positions[-1] + INDEX_INTERVAL_BYTES if self.positions else 0
 
     def to_bytes(self, segment_bytes: int, stop: int) -> bytes:
-        """The content of the index file."""
+        """Return the content of the index file."""
         pairs = array("Q", chain.from_iterable(zip(self.offsets, self.positions, strict=True)))
         if sys.byteorder == "big":
             pairs.byteswap()
@@ -71,7 +71,7 @@ class SparseIndex:
 
     @staticmethod
     def from_bytes(content: bytes | bytearray) -> tuple[SparseIndex, int, int]:
-        """The index, the segment's size and its stop. Raises CorruptBatchError."""
+        """Return the index, the segment's size and its stop. Raises CorruptBatchError."""
         if len(content) < HEADER.size or (len(content) - HEADER.size) % 16:
             raise CorruptBatchError("index file of an impossible size")
         magic, checksum, segment_bytes, stop = HEADER.unpack_from(content)

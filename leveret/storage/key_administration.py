@@ -1,7 +1,7 @@
-"""What an operator does with keys: enable, rotate, disable, look; on a node that runs or on files.
+"""Administration of encryption keys: enable, rotate, disable, status; on a node or on files.
 
-Keys are made, kept and given up by the keyring, whose file is written in a worker thread. Only then
-do the open logs go by them.
+Keys are created, kept and removed by the keyring, whose file is written in a worker thread. Only
+then do the open logs use them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["KeyAdministration"]
 
 
 class KeyAdministration:
-    """One change at a time. `changed` is called on the loop with the virtual host that is meant.
+    """Administers keys, one change at a time. `changed(vhost)` is called on the loop after each.
 
     `now_ms` gives milliseconds since 1970.
     """
@@ -51,7 +51,7 @@ class KeyAdministration:
         return any(key.state is KeyState.ACTIVE for key in self._keyring.of_vhost(vhost))
 
     async def enable(self, vhost: str) -> bool:
-        """Encrypt what is written from now on; False where that is so already.
+        """Encrypt a virtual host's new batches; return False if it is encrypted already.
 
         Raises StorageError, of which MasterKeyError is one.
         """
@@ -62,7 +62,7 @@ class KeyAdministration:
             return True
 
     async def rotate(self, vhost: str) -> str:
-        """Encrypt what is written from now on with a new key; its id comes back.
+        """Encrypt a virtual host's new batches with a new key; return the key's id.
 
         Raises StorageError.
         """
@@ -76,7 +76,7 @@ class KeyAdministration:
             return key_id
 
     async def disable(self, vhost: str) -> bool:
-        """Encrypt no more; False where that is so already. Raises StorageError."""
+        """Stop encrypting new batches; return False if it is off. Raises StorageError."""
         async with self._changing:
             was_encrypted = self.is_encrypted(vhost)
             if was_encrypted:
@@ -86,7 +86,7 @@ class KeyAdministration:
             return was_encrypted
 
     async def rotate_master(self, new_key_file: Path) -> str:
-        """Wrap all keys with the master key of another file; its fingerprint comes back.
+        """Wrap all keys with the master key of another file; return its fingerprint.
 
         Raises StorageError.
         """
@@ -104,7 +104,7 @@ class KeyAdministration:
                 await self._remove_unneeded(vhost)
 
     async def status(self, vhosts: Sequence[str]) -> list[dict[str, object]]:
-        """A row for each key, and one for what is not encrypted, of each of the virtual hosts.
+        """Return a row for each key of the virtual hosts, and one for what is not encrypted.
 
         Raises StorageError.
         """
@@ -116,7 +116,7 @@ class KeyAdministration:
 
     @property
     def vhosts(self) -> list[str]:
-        """The virtual hosts that have keys."""
+        """Virtual hosts that have keys."""
         return self._keyring.vhosts
 
     def _rows(self, vhost: str, usage: KeyUsage) -> list[dict[str, object]]:
@@ -149,7 +149,7 @@ class KeyAdministration:
         return key_id_text(key.id)
 
     async def _remove_unneeded(self, vhost: str) -> None:
-        """The logs go by the newest key before this looks: no file comes to need an older one."""
+        """Remove retired keys that no file needs; logs must use the newest key before this."""
         retired = [k for k in self._keyring.of_vhost(vhost) if k.state is KeyState.RETIRED]
         if not retired:
             return
@@ -160,7 +160,7 @@ class KeyAdministration:
 
 
 def _row(vhost: str, key: str, state: str, segments: int) -> dict[str, object]:
-    """What is not one of the keyring's keys."""
+    """Return a status row for something else than a key of the keyring."""
     return {
         "vhost": vhost,
         "key": key,

@@ -1,8 +1,8 @@
-"""Which data keys the files of a virtual host still need.
+"""Data keys that the files of a virtual host still need.
 
-A segment is sealed with one key or none, and its first bytes say which. What was set aside as
-damaged, and a segment that begins with damage, may need any key. For worker threads: it waits for
-the device, once per segment.
+A segment is sealed with one key or none, which its first bytes name. Quarantined files, and a
+segment that begins with damage, may need any key. For worker threads: it waits for the device, once
+per segment.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ ROOTS = ("topics", "transient")
 
 @dataclass(slots=True)
 class KeyUsage:
-    """Segments by the id of their key, 0 for none; and how many files may need any key."""
+    """Segment counts by key id, 0 for none; and the number of files that may need any key."""
 
     segments: Counter[int] = field(default_factory=Counter)
     unknown: int = 0
 
     def needs(self, key_id: int) -> bool:
-        """Whether a file may be there that cannot be read without a key."""
+        """Whether a file may exist that cannot be read without a key."""
         return self.unknown > 0 or self.segments[key_id] > 0
 
 
 def key_usage(files: FileSystem, data: Path, vhost: str) -> KeyUsage:
-    """What stands on the disk now. Raises StorageError."""
+    """Return the key usage of a virtual host's files on disk. Raises StorageError."""
     usage = KeyUsage()
     try:
         for path in _files_of(files, data, vhost):

@@ -1,4 +1,4 @@
-"""The keyring: which virtual hosts are encrypted, and the data keys for it, wrapped.
+"""The keyring: which virtual hosts are encrypted, and their data keys, wrapped.
 
     DATA/keyring.json
     {
@@ -55,7 +55,7 @@ KEY_ID = struct.Struct("<Q")
 
 
 class KeyState(StrEnum):
-    """What a data key is for."""
+    """Purpose of a data key."""
 
     ACTIVE = "active"  # seals new batches
     RETIRED = "retired"  # opens old ones
@@ -63,7 +63,7 @@ class KeyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VhostKey:
-    """One data key as the file has it."""
+    """One data key as stored in the file."""
 
     id: int
     vhost: str
@@ -73,12 +73,12 @@ class VhostKey:
 
     @property
     def context(self) -> bytes:
-        """What is authenticated: a wrapped key cannot be passed off as another's."""
+        """Authenticated data of the wrapped key, so that it cannot be passed off as another's."""
         return WRAP_INFO + KEY_ID.pack(self.id) + self.vhost.encode("utf-8", "surrogatepass")
 
 
 class Keyring:
-    """The keys of one node. Changes write the file, waiting for the device: one at a time.
+    """Keys of one node. A change writes the file, waiting for the device: one at a time.
 
     Readers on other threads see either the keys before a change or those after it.
     """
@@ -105,18 +105,18 @@ class Keyring:
     # Asking
 
     def of_vhost(self, vhost: str) -> list[VhostKey]:
-        """A virtual host's keys, oldest first."""
+        """Return a virtual host's keys, oldest first."""
         return [key for key in self.keys if key.vhost == vhost]
 
     @property
     def vhosts(self) -> list[str]:
-        """The virtual hosts that have keys, in order."""
+        """Virtual hosts that have keys, sorted."""
         return sorted({key.vhost for key in self.keys})
 
     def active(self, vhost: str) -> DataKey | None:
-        """The key for a virtual host's new batches; None where they are not encrypted.
+        """Return the key for a virtual host's new batches; None if they are not encrypted.
 
-        Raises MasterKeyError where they would be, and the key is not at hand.
+        Raises MasterKeyError if they are, and the key cannot be unwrapped.
         """
         for key in self.keys:
             if key.vhost == vhost and key.state is KeyState.ACTIVE:
@@ -137,13 +137,13 @@ class Keyring:
         return self._secrets.get(key_id)
 
     def sealer(self, key: DataKey) -> Sealer:
-        """What seals one segment."""
+        """Return a sealer for one segment."""
         return Sealer(key, self._random_bytes)
 
     # Changing
 
     def add(self, vhost: str, now_ms: int) -> VhostKey:
-        """A new active key; what was active retires. Raises StorageError; nothing changed then."""
+        """Add an active key; the previous one retires. On StorageError nothing has changed."""
         if self.master is None:
             raise MasterKeyError(
                 "there is no master key: make one with `leveret encryption generate-key FILE`, "
@@ -160,19 +160,19 @@ class Keyring:
         return key
 
     def retire(self, vhost: str) -> None:
-        """Seal no more batches of a virtual host. Raises StorageError; nothing changed then."""
+        """Retire a virtual host's active key. Raises StorageError; then nothing changed."""
         self._replace(self._retired(vhost), self._secrets)
 
     def remove(self, key_ids: Collection[int]) -> None:
-        """Forget retired keys, for ever. Raises StorageError; nothing changed then."""
+        """Remove retired keys for ever. Raises StorageError; then nothing changed."""
         kept = [key for key in self.keys if key.id not in key_ids or key.state is KeyState.ACTIVE]
         kept_ids = {key.id for key in kept}
         self._replace(kept, {i: secret for i, secret in self._secrets.items() if i in kept_ids})
 
     def rewrap(self, master: MasterKey) -> None:
-        """Wrap every key with another master key, which is the node's from now on.
+        """Wrap every key with another master key, which becomes the node's.
 
-        Raises StorageError; nothing changed then.
+        Raises StorageError; then nothing changed.
         """
         self.require_master()
         before, self.master = self.master, master
@@ -248,7 +248,7 @@ class Keyring:
         self._fingerprint, self.keys = fingerprint, keys
 
     def _write(self, content: bytes) -> None:
-        """Replace the file as a whole, durably. Raises StorageError."""
+        """Replace the file atomically and durably. Raises StorageError."""
         files, draft = self._files, self._path.with_name(FILE_NAME + ".new")
         try:
             if files.exists(draft):
@@ -276,7 +276,7 @@ def _to_json(key: VhostKey) -> dict[str, Any]:
 
 
 def _from_json(entry: dict[str, Any]) -> VhostKey:
-    """Raises KeyError, TypeError, ValueError."""
+    """Return the keyring's keys from JSON. Raises KeyError, TypeError, ValueError."""
     key = VhostKey(
         int(entry["id"], 16),
         entry["vhost"],

@@ -1,4 +1,4 @@
-"""Whether the definitions belong to the logs beside them: nothing is taken for empty.
+"""Checks that definitions belong to the logs beside them; missing ones are not taken for empty.
 
 A node whose definitions are gone, damaged, or older than its logs would let strangers in as guest,
 and declare its queues anew beside the logs that hold their messages. So it does not start, unless
@@ -54,9 +54,9 @@ NOTE = struct.Struct(">16sQ")
 RECORDS_PREFIX = b"records/"
 CHANGES = struct.Struct(">Q")
 FIRST_VHOST = "/"
-# What a node makes beside its definitions, and only once it has them.
+# Files that a node creates beside its definitions, and only once it has them.
 BESIDE = ("state.lmdb", "audit.db", "usage.db", "keyring.json", "leveret.db-wal")
-# What is there only once somebody has used the node: a first start that was killed has none of it.
+# Files that exist only after the node was used: a first start that was killed has none of them.
 USED = ("audit.db", "keyring.json")
 ADVICE = (
     "Restore leveret.db from a backup; `leveret doctor` says more. Where there is no backup, start "
@@ -73,19 +73,19 @@ AS_IT_IS = (
 
 
 class DefinitionsLostError(StorageError):
-    """There are logs, and no definitions that belong to them."""
+    """Logs exist without definitions that belong to them."""
 
 
 def older_data(data: Path) -> list[str]:
-    """Names in a data directory of what earlier runs have left beside their definitions."""
+    """Return the names of files that earlier runs have left beside their definitions."""
     found = [name for name in BESIDE if (data / name).exists()]
     return found + _queue_logs(data)
 
 
 def _queue_logs(data: Path) -> list[str]:
-    """`topics/`, if a log of a queue, or of a virtual host, is there; the node's own do not count.
+    """Return `topics/` if a log of a queue or virtual host exists; the node's own do not count.
 
-    What is on its way out does not, either.
+    Logs that are being deleted do not count, either.
     """
     vhosts = (path for path in (data / "topics").glob("*") if path.name not in {".deleted", "%"})
     return ["topics/"] if any(next(vhost.glob("*/*/*.log"), None) for vhost in vhosts) else []
@@ -94,10 +94,10 @@ def _queue_logs(data: Path) -> list[str]:
 async def open_definitions(
     data: Path, spawn: Spawn, losses: LossLedger, *, accept: bool = False
 ) -> SqliteMetadataStore:
-    """Open the definitions, or make them where nothing is lost by that.
+    """Open the definitions, or create them if nothing is lost by that.
 
-    `accept`: begin anew where they are lost; the ledger remembers, and accepts once only until that
-    was acknowledged. Raises DefinitionsLostError, StorageError; nothing was changed then.
+    `accept`: begin anew where they are lost; the ledger notes it, and until that is acknowledged it
+    is accepted only once. Raises DefinitionsLostError, StorageError; then nothing was changed.
     """
     path = data / "leveret.db"
     size = path.stat().st_size if path.exists() else None
@@ -142,13 +142,13 @@ async def _begin_anew(
 
 
 async def _without_guest(store: SqliteMetadataStore) -> None:
-    """Begin with a virtual host and nobody: guest is made beside no older data."""
+    """Create the first virtual host without users: no guest beside older data."""
     store.put(VhostDefinition(FIRST_VHOST))
     await store.flush()
 
 
 def _accept(what: str, accepted: str, path: Path, losses: LossLedger, *, accept: bool) -> None:
-    """Take a loss of definitions as accepted, and say so. Raises DefinitionsLostError."""
+    """Accept a loss of definitions, log and record it. Raises DefinitionsLostError."""
     if not accept:
         raise DefinitionsLostError(f"{what}. {ADVICE.format(accepted=accepted)}")
     before = losses.has(LossKind.DEFINITIONS)
@@ -171,7 +171,7 @@ def check_lineage(
     accept: bool = False,
     is_accepted: bool = False,
 ) -> None:
-    """Compare definitions with what the state store has noted of them, and note what they are now.
+    """Compare definitions with what the state store has noted of them, and update the note.
 
     `is_accepted`: their loss was, in this start. Raises DefinitionsLostError, StorageError.
     """
@@ -189,7 +189,7 @@ def check_lineage(
 
 
 def older_than_noted(state: StateStore, identity: bytes, changes: int) -> str | None:
-    """What is wrong with definitions that may be older than the logs beside them; None: nothing."""
+    """Return in words how definitions are older than the logs beside them; None if they are not."""
     noted = state.get(KEY)
     if noted is None or len(noted) != NOTE.size:
         return None
@@ -203,16 +203,16 @@ def older_than_noted(state: StateStore, identity: bytes, changes: int) -> str | 
 
 
 def noted_changes(state: StateStore, name: str) -> int:
-    """How many changes a file of records was known to have had."""
+    """Return the number of changes noted of a file of records."""
     noted = state.get(RECORDS_PREFIX + name.encode())
     return 0 if noted is None or len(noted) != CHANGES.size else int(CHANGES.unpack(noted)[0])
 
 
 def records_note(name: str, changes: int) -> tuple[bytes, bytes]:
-    """What the state store is told of a file of records."""
+    """Return key and value that note a file of records in the state store."""
     return RECORDS_PREFIX + name.encode(), CHANGES.pack(changes)
 
 
 def lineage_note(metadata: SqliteMetadataStore) -> tuple[bytes, bytes]:
-    """What the state store is told of the definitions as they are now."""
+    """Return key and value that note the current definitions in the state store."""
     return KEY, NOTE.pack(metadata.identity, metadata.changes)

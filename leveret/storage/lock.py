@@ -1,4 +1,4 @@
-"""One data directory belongs to one process at a time."""
+"""Lock that lets one process at a time use a data directory."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class DirectoryLock:
     def __init__(self, directory: Path, *, looking: bool = False) -> None:
         """Take the lock. Raises NodeRunningError, or StorageError where the file system refuses.
 
-        Whoever is `looking` keeps nodes away, as they keep him, and writes nothing. Without a lock
-        file no node was ever there.
+        With `looking`, no node can start meanwhile, but nothing is written. Without a lock file no
+        node was ever there.
         """
         self._file: int | None = _open(directory / "lock", looking=looking)
         if self._file is None:
@@ -48,7 +48,7 @@ class DirectoryLock:
                 os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Give the directory up. Doing so twice is no error."""
+        """Release the lock. A second call does nothing."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

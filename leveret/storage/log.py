@@ -54,12 +54,12 @@ MERGED_RANGES_MIN = 64  # so many settled at once take one pass over all ranges,
 
 
 class PartitionLog:
-    """See ports.TopicLog.
+    """One log on disk (see ports.TopicLog).
 
     Invariant: first <= committed <= durable <= end, settled below durable. Between committed and
     durable are a transaction's records, until it is resolved, and what was published behind them.
-    `flushed` is how far it was flushed in this run and before; `key` is its name in the state
-    store, `noted` what that was told of it.
+    Offsets below `flushed` were flushed in this run or before; `key` is its name in the state
+    store, `noted` what was noted there last.
     """
 
     # More attributes than Python would find without a dictionary: see core.logs.appender.
@@ -110,7 +110,7 @@ class PartitionLog:
         data_key: DataKey | None,
         key: bytes = b"",
     ) -> None:
-        """`data_key` seals what is written, until `use_key` says otherwise."""
+        """`data_key` seals new batches, until `use_key` sets another."""
         self.builder = BatchBuilder()
         self.directory = directory
         self.end = self.committed = self._durable = recovered.end
@@ -204,7 +204,7 @@ class PartitionLog:
 
     @property
     def first(self) -> int:
-        """See ports.TopicLog."""
+        """Offset of the first record (see ports.TopicLog)."""
         items = self._segments.items
         if self._keeps:
             return items[0].base if items else self.end
@@ -212,17 +212,17 @@ class PartitionLog:
 
     @property
     def segments(self) -> list[Segment]:
-        """Its files, in order."""
+        """Segments of the log, in order."""
         return self._segments.items
 
     @property
     def written(self) -> tuple[Segment, int] | None:
-        """The last segment and how many of its bytes are written; None while there is none."""
+        """Last segment and the number of its bytes that are written; None without segments."""
         segments = self._segments
         return (segments.items[-1], segments.position) if segments.items else None
 
     def list_files(self) -> list[LogFile]:
-        """See ports.TopicLog."""
+        """Return the log's files (see ports.TopicLog)."""
         segments = self._segments.items
         last = segments[-1] if segments else None
         return [
@@ -234,7 +234,7 @@ class PartitionLog:
 
     @property
     def retention(self) -> Retention | None:
-        """See ports.TopicLog."""
+        """Retention limits (see ports.TopicLog)."""
         return None if self._retainer is None else self._retainer.retention
 
     @retention.setter
@@ -250,7 +250,7 @@ class PartitionLog:
 
     @property
     def keep_from(self) -> int | None:
-        """See ports.TopicLog."""
+        """Offset from which on nothing is removed (see ports.TopicLog)."""
         return self._reclaimer.keep_from
 
     @keep_from.setter
@@ -262,30 +262,30 @@ class PartitionLog:
             self._flush_for_reclaim()
 
     def check_retention(self) -> None:
-        """Settle what is to be kept no longer: when a sealed segment was flushed, and at times."""
+        """Settle records beyond the retention limits; called at times and for sealed segments."""
         if not self._closed and self._retainer is not None:
             self._retainer.check()
 
     def _settle_below(self, stop: int) -> None:
-        """Give up old records: those of them that are committed, as others may yet be cut off."""
+        """Settle committed records below `stop`; uncommitted ones may yet be truncated."""
         stop = min(stop, self.committed)
         if stop:
             self.settle([(0, stop)])
 
     def use_key(self, key: DataKey | None) -> None:
-        """Seal what is written from now on with another key; None: seal no more."""
+        """Seal new batches with another key; None: stop sealing."""
         self._segments.use_key(key)
 
     def on_commit(self, callback: Callable[[], None]) -> None:
-        """See ports.TopicLog."""
+        """Call `callback` after commits (see ports.TopicLog)."""
         self._commit_callbacks.append(callback)
 
     def on_failure(self, callback: Callable[[Exception], None]) -> None:
-        """See ports.TopicLog."""
+        """Call `callback` when a write has failed (see ports.TopicLog)."""
         self._failure_callbacks.append(callback)
 
     def append(self) -> int:
-        """See ports.TopicLog."""
+        """Append the builder's records as one batch (see ports.TopicLog)."""
         base = self.end
         transient = self.builder.transient
         batch = self.builder.seal(base)
@@ -313,7 +313,7 @@ class PartitionLog:
         return base
 
     def _spill(self, batch: Batch) -> None:
-        """Write down a batch that memory has no room for. Raises StorageError."""
+        """Write a batch to disk that leaves the memory cache. Raises StorageError."""
         batch.set_checksum(crc32c(batch.checked))
         self._segments.write(batch, batch.base_offset)
 
@@ -326,7 +326,7 @@ class PartitionLog:
         ranges: Sequence[tuple[int, int]],
         prepared: Callable[[Exception | None], None],
     ) -> None:
-        """See ports.TopicLog."""
+        """Write the log's part of a transaction (see ports.TopicLog)."""
         part = self._unresolved[transaction] = Part(self.end, self.end, RangeSet(ranges))
         try:
             # Settlements first: should they find no room, no offset has been used up.
@@ -363,7 +363,7 @@ class PartitionLog:
         self._cache.add(self._tail, batch)
 
     def resolve(self, transaction: int, *, committed: bool) -> None:
-        """See ports.TopicLog."""
+        """Apply a transaction's outcome (see ports.TopicLog)."""
         if transaction not in self._unresolved or self._closed:
             return
         if not committed and not self._parts.undo(transaction):
@@ -382,40 +382,40 @@ class PartitionLog:
         self._touch()
 
     def takes_part(self, transaction: int) -> bool:
-        """Whether recovery would ask for the outcome of a transaction that is prepared now."""
+        """Whether recovery would need the outcome of a transaction that is prepared now."""
         return self._keeps and transaction in self._unresolved
 
     # Reading
 
     def read(self, offset: int, bytes_max: int) -> list[Batch] | None:
-        """See ports.TopicLog."""
+        """Return batches from memory or page cache, else None (see ports.TopicLog)."""
         if offset >= self.committed:
             return []
         found = self._tail.read(offset, self.committed, bytes_max)
         return found or self._reader.read(offset, self.committed, bytes_max)
 
     def peek(self, offset: int) -> Batch | None:
-        """See ports.TopicLog."""
+        """Return the batch of a record if it is in memory (see ports.TopicLog)."""
         return self._tail.holding(offset, self.committed)
 
     @property
     def held_bytes(self) -> int:
-        """See ports.TopicLog."""
+        """Bytes held in memory (see ports.TopicLog)."""
         return self._tail.bytes + self.builder.held_bytes
 
     async def fetch(self, offset: int, bytes_max: int) -> list[Batch]:
-        """See ports.TopicLog."""
+        """Read batches, waiting for the device (see ports.TopicLog)."""
         if offset >= self.committed:
             return []
         found = self._tail.read(offset, self.committed, bytes_max)
         return found or await self._reader.fetch(offset, self.committed, bytes_max)
 
     async def offset_at(self, time_ms: int) -> int:
-        """See ports.TopicLog. Raises StorageError."""
+        """Return the first offset at or after a time (see ports.TopicLog). Raises StorageError."""
         return await self._reader.offset_at(time_ms, self.end)
 
     async def set_aside(self, offset: int) -> Damage:
-        """See ports.TopicLog. One at a time: each reads a whole segment."""
+        """Quarantine damage at `offset`, one call at a time (see ports.TopicLog)."""
         self._setting_aside = self._setting_aside or asyncio.Lock()
         async with self._setting_aside:
             if self._closed:
@@ -458,7 +458,7 @@ class PartitionLog:
         return Damage(lost, files)
 
     def _lost(self, found: Survey) -> RangeSet:
-        """What of the damaged stretches is not settled, nor in memory, nor waits for a flush."""
+        """Return damaged offsets that are neither settled, in memory nor waiting for a flush."""
         lost = RangeSet()
         for stretch in found.damaged:
             for first, stop in self.settled.gaps(stretch.first, min(stretch.stop, self.committed)):
@@ -471,7 +471,7 @@ class PartitionLog:
     # Settling
 
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """See ports.TopicLog."""
+        """Settle ranges of records (see ports.TopicLog)."""
         settled, pending, cache, tail = self.settled, self._pending, self._cache, self._tail
         if len(ranges) >= MERGED_RANGES_MIN:
             settled.add_all(ranges)
@@ -489,7 +489,7 @@ class PartitionLog:
             self._touch()
 
     def note_returns(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """See ports.TopicLog."""
+        """Count the return of ranges of records (see ports.TopicLog)."""
         for first, stop in ranges:
             self._returned.add(first, stop)
         self._touch()
@@ -505,9 +505,9 @@ class PartitionLog:
             self._services.touched(self)
 
     def write_settlements(self) -> None:
-        """Write down what was settled since the last call; remove segments nobody needs.
+        """Write the settlements since the last call; remove segments that are not needed.
 
-        Raises StorageError; what was settled is then kept for the next call.
+        Raises StorageError; the settlements are then kept for the next call.
         """
         self._touched = False
         if self._closed or not (self._segments.items or self._keeps):
@@ -549,7 +549,7 @@ class PartitionLog:
         self._segments.write(batch, self.end)
 
     def _flush_for_reclaim(self) -> None:
-        """Have a flush begin, or find that none is needed, where segments wait for one to go."""
+        """Flush so that condemned segments can be removed, or remove them if no flush is needed."""
         if not self._reclaimer.waits or self._closed:
             return
         if self._flusher.under_way or self._segments.dirty:
@@ -560,12 +560,12 @@ class PartitionLog:
     # Flushing
 
     def flush(self) -> None:
-        """Flush what was written so far, if anything was; after the flush that is under way."""
+        """Flush what was written so far, if anything; after the flush that is running."""
         if self._flushes and self._segments.dirty:
             self._flusher.start_behind()
 
     async def settlements_safe(self) -> None:
-        """See ports.TopicLog. Raises StorageError."""
+        """Wait until all settlements are flushed (see ports.TopicLog). Raises StorageError."""
         if self._closed or not self._keeps:
             return
         self.write_settlements()
@@ -576,7 +576,7 @@ class PartitionLog:
             await flusher.next()
 
     def _flush_ended(self, flush: Flush, error: OSError | None) -> bool:
-        """See Flusher."""
+        """Handle a flush's end; return whether the log goes on (see Flusher)."""
         if self._closed:
             return False
         self._services.open_files.shrink()
@@ -608,7 +608,7 @@ class PartitionLog:
             self._flush_for_reclaim()
 
     def _advance(self) -> None:
-        """Show what is durable, as far as no transaction is in the way."""
+        """Advance the committed offset to the durable one or the first unresolved transaction."""
         committed = self._parts.limit(self._durable) if self._unresolved else self._durable
         if committed == self.committed:
             return
@@ -616,7 +616,7 @@ class PartitionLog:
         call_each(self._commit_callbacks, self._services.report)
 
     def _flush_failed(self, flush: Flush, error: OSError) -> None:
-        """A flush that failed is never repeated on the same file: see decision 0006."""
+        """Rewrite unflushed batches in a new segment; never retry the old file (decision 0006)."""
         failure = storage_error("flush the log in", self.directory, error)
         self._reclaimer.flush_failed()
         for segment in flush.segments:
@@ -650,7 +650,7 @@ class PartitionLog:
         self._flusher.start()
 
     def _lose(self, failure: StorageError) -> None:
-        """Give up the records that were not committed, and say so."""
+        """Drop the uncommitted records and report the failure."""
         for entry in self._flusher.take():
             self._segments.cut(entry.segment, entry.position)
             break
@@ -666,7 +666,7 @@ class PartitionLog:
     # Ending
 
     async def close(self) -> None:
-        """See ports.TopicLog. Raises StorageError; the log then counts as not cleanly closed."""
+        """Close the log (see ports.TopicLog). Raises StorageError; it then counts as not closed."""
         if self._closed:
             return
         mark = None
@@ -690,7 +690,7 @@ class PartitionLog:
             raise StorageError(f"the log in {self.directory} could not be flushed at its close")
 
     def _mark(self) -> LogMark | None:
-        """What the log is like now that it is closed. Raises StorageError."""
+        """Return the mark of the closed log. Raises StorageError."""
         if not self._segments.items:
             return None
         active = self._segments.active
@@ -712,7 +712,7 @@ class PartitionLog:
         )
 
     def growth(self) -> LogMark | None:
-        """What is to be noted of the log while it is open, None where nothing is new."""
+        """Return the mark of the open log, None if nothing is new."""
         items = self._segments.items
         if not items or not self._keeps:
             return None
@@ -740,7 +740,7 @@ class PartitionLog:
         self._failure_callbacks.clear()
 
     async def delete(self) -> None:
-        """See ports.TopicLog. Raises StorageError."""
+        """Delete the log (see ports.TopicLog). Raises StorageError."""
         self._closed = True
         self.builder.clear()
         self._parts.close()

@@ -1,9 +1,9 @@
-"""The ledger of losses, `losses.jsonl`: what was lost and nobody has acknowledged yet.
+"""The ledger of losses, `losses.jsonl`: losses that no operator has acknowledged yet.
 
     a line of JSON for each loss: number, at_ms, kind, subject, what, count
 
-Lines are added at the end; acknowledging writes the file anew without them. A line that makes no
-sense is a loss, too: of what it told.
+Lines are appended; acknowledging rewrites the file without them. A line that cannot be parsed
+counts as a loss, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FILE_NAME = "losses.jsonl"
 
 
 def read_losses(files: FileSystem, data: Path) -> list[Loss]:
-    """The losses that nobody has acknowledged, the oldest first. Raises OSError."""
+    """Return the unacknowledged losses, oldest first. Raises OSError."""
     try:
         content = bytes(read_file(files, data / FILE_NAME))
     except FileNotFoundError:
@@ -45,7 +45,7 @@ def _parsed(line: bytes, path: Path) -> Loss:
 
 
 class LossLedger:
-    """The ledger of one data directory. `wall_ms()` tells the time, `warn(text)` the operator."""
+    """Losses of one data directory. `wall_ms()` is the clock, `warn(text)` logs a warning."""
 
     def __init__(
         self,
@@ -54,29 +54,29 @@ class LossLedger:
         wall_ms: Callable[[], int],
         warn: Callable[[str], None],
     ) -> None:
-        """Raises StorageError where the file cannot be read."""
+        """Read the file. Raises StorageError if it cannot be read."""
         self._files = files
         self._path = data / FILE_NAME
         self._wall_ms = wall_ms
         self._warn = warn
         try:
-            self.unacknowledged = read_losses(files, data)  # what is not acknowledged
+            self.unacknowledged = read_losses(files, data)  # unacknowledged losses
         except OSError as error:
             raise storage_error("read", self._path, error) from error
 
     @property
     def message_count(self) -> int:
-        """How many messages are lost and not acknowledged, as far as it is known."""
+        """Number of messages that are lost and not acknowledged, as far as known."""
         return sum(loss.count for loss in self.unacknowledged)
 
     def has(self, kind: LossKind) -> Loss | None:
-        """The first loss of a kind that nobody has acknowledged."""
+        """Return the first unacknowledged loss of a kind, or None."""
         return next((loss for loss in self.unacknowledged if loss.kind is kind), None)
 
     def note(self, loss: Loss) -> None:
-        """Add a loss, unless the very same stands there; flushed on return.
+        """Add a loss, unless the very same is there; flushed on return.
 
-        It has been said in the log: where the ledger has no room, that must do.
+        If the file cannot be written, only the log tells of it.
         """
         said = (loss.kind, loss.subject, loss.what)
         if any((known.kind, known.subject, known.what) == said for known in self.unacknowledged):
@@ -102,7 +102,7 @@ class LossLedger:
             self._files.sync_directory(self._path.parent)
 
     def acknowledge(self, numbers: Collection[int] | None) -> int:
-        """Take these losses out, None: all. Returns how many. Raises StorageError."""
+        """Remove these losses, None: all. Returns their number. Raises StorageError."""
         kept = (
             []
             if numbers is None

@@ -1,4 +1,4 @@
-"""What a backup consists of: `manifest.json`, written last.
+"""The manifest of a backup: `manifest.json`, written last.
 
     {"format": 1, "release": "0.1.0", "node": "leveret@host", "taken_at": "2026-11-23T01:02:03Z",
      "files": [{"path": "leveret.db", "bytes": 4096, "crc32c": 123, "mtime_ns": 0}, …]}
@@ -27,7 +27,7 @@ MANIFEST_BYTES_MAX = 1 << 30  # some millions of files
 
 @dataclass(frozen=True, slots=True)
 class BackedUpFile:
-    """A file by its path below the backup. `mtime_ns` is the original's."""
+    """A file of a backup, with its relative path. `mtime_ns` is the original's."""
 
     path: str
     bytes: int
@@ -37,7 +37,7 @@ class BackedUpFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The whole of one backup. `taken_at` is ISO 8601 in UTC."""
+    """Manifest of one backup. `taken_at` is ISO 8601 in UTC."""
 
     release: str
     node: str
@@ -50,12 +50,12 @@ class Manifest:
         return sum(file.bytes for file in self.files)
 
     def to_json(self) -> str:
-        """The text of manifest.json."""
+        """Return the text of manifest.json."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
 
 
 def read_manifest(backup: Path) -> Manifest:
-    """Read the manifest of a backup. Raises StorageError where it is none, or cannot be trusted."""
+    """Read the manifest of a backup. Raises StorageError if it is malformed or has unsafe paths."""
     path = backup / MANIFEST
     try:
         if path.stat().st_size > MANIFEST_BYTES_MAX:
@@ -81,7 +81,7 @@ def read_manifest(backup: Path) -> Manifest:
 
 
 def _check(file: BackedUpFile, manifest: Path) -> None:
-    """Raise StorageError unless the path is plain and stays below the backup."""
+    """Raise StorageError unless the path is relative and stays below the backup."""
     path = file.path
     plain = isinstance(path, str) and path and "\0" not in path and "\\" not in path
     if plain:

@@ -1,4 +1,4 @@
-"""What the state store remembers of each log, so that a loss of its files is noticed.
+"""Marks of each log in the state store, so that a loss of its files is noticed.
 
     b"run"
      0  u64       number of the run that wrote last
@@ -66,7 +66,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> bytes:
-    """What tells this boot of the machine from others; zeros where nobody knows."""
+    """Return an id of this boot of the machine; zeros if unknown."""
     try:
         return bytes.fromhex(BOOT_ID.read_text("ascii").strip().replace("-", ""))
     except (OSError, ValueError):
@@ -75,7 +75,7 @@ def boot_id() -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class LogMark:
-    """What a log was like when it was looked at. `checkpoint` is empty unless `closed`."""
+    """State of a log when it was marked. `checkpoint` is empty unless `closed`."""
 
     run: int
     closed: bool
@@ -89,11 +89,11 @@ class LogMark:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """How far its files had come: what is less is older, or was cut."""
+        """End of the log's files; files with a smaller one are older, or were truncated."""
         return self.base, self.revision, self.segment_bytes
 
     def to_bytes(self) -> bytes:
-        """The value in the state store."""
+        """Return the value in the state store."""
         fields = (
             *(self.run, self.closed, self.base, self.revision, self.segment_bytes),
             *(self.committed, self.flushed, self.redelivered_stop),
@@ -103,7 +103,7 @@ class LogMark:
 
     @staticmethod
     def from_bytes(value: bytes) -> LogMark | None:
-        """The mark, or None where it is damaged. Raises NewerFormatError."""
+        """Return the mark, or None if it is damaged. Raises NewerFormatError."""
         if len(value) < CHECK.size:
             return None
         version, checksum = CHECK.unpack_from(value)
@@ -123,7 +123,7 @@ class LogMark:
 
 
 def _earlier_mark(value: bytes, run: int) -> LogMark | None:
-    """A mark of an earlier release as one of `run`, or None where it is none."""
+    """Return a mark of an earlier release as one of `run`, or None if malformed."""
     if len(value) < EARLIER.size or value[0] not in (EARLIER_SETTLED, EARLIER_TOLD):
         return None
     version, base, revision, size, end, redelivered_stop = EARLIER.unpack_from(value)
@@ -135,11 +135,11 @@ def _earlier_mark(value: bytes, run: int) -> LogMark | None:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a log when it is opened, beside its files.
+    """Knowledge about a log when it is opened, beside its files.
 
     `closed_last`: the mark was written by the close that ended the last run, nothing came after it.
-    `same_boot`: the machine has not been started since the last run; what that wrote is there,
-    flushed or not. `same_run`: it was that run that has written the mark.
+    `same_boot`: the machine has not been restarted since the last run; what that wrote is there,
+    flushed or not. `same_run`: that run wrote the mark.
     """
 
     mark: LogMark | None = None
@@ -149,7 +149,7 @@ class Known:
 
     @property
     def certain_end(self) -> int:
-        """Offsets below were there, and nothing but a loss of files takes them away."""
+        """End of the offsets that only a loss of files can take away."""
         if self.mark is None:
             return 0
         if self.closed_last or (self.same_boot and self.same_run):
@@ -158,18 +158,18 @@ class Known:
 
     @property
     def certain_flushed(self) -> int:
-        """Offsets below were flushed."""
+        """End of the offsets that were flushed."""
         return 0 if self.mark is None else self.mark.flushed
 
 
 class LogMarks:
-    """The marks of all logs, by key. Opening it begins a new run.
+    """Marks of all logs, by key. Opening it begins a new run.
 
-    Whoever opens a log has its mark forgotten here, and puts another back when it is closed.
+    The mark of a log is removed when the log is opened, and set again when it is closed.
     """
 
     def __init__(self, state: StateStore, boot: bytes) -> None:
-        """Raises StorageError."""
+        """Read the marks and begin a run. Raises StorageError."""
         noted = state.get(RUN_KEY)
         last_run, last_boot = RUN.unpack(noted) if noted is not None else (0, UNKNOWN_BOOT)
         self.run = last_run + 1
@@ -190,7 +190,7 @@ class LogMarks:
         return None if value is None else LogMark.from_bytes(value)
 
     def known(self, key: bytes) -> Known:
-        """What is known of a log that is being opened. Raises NewerFormatError."""
+        """Return what is known of a log that is being opened. Raises NewerFormatError."""
         mark = self._mark(key)
         if mark is not None and mark.run == self.run:  # it was closed while the node went on
             return Known(mark, mark.closed, same_boot=True, same_run=True)
@@ -199,16 +199,16 @@ class LogMarks:
         return Known(mark, closed_last, self._same_boot, same_run)
 
     def put_back(self, key: bytes, mark: LogMark) -> None:
-        """A log was closed while the node goes on."""
+        """Set the mark of a log that was closed while the node goes on."""
         self._values[key] = mark.to_bytes()
 
     def tells_of(self, key: bytes) -> bool:
-        """Whether a log that nobody has opened must have records, or had some."""
+        """Whether an unopened log has, or had, records according to its mark."""
         mark = self._mark(key)
         return mark is not None and mark.committed > 0
 
     def forget(self, keys: Collection[bytes]) -> list[tuple[bytes, bytes | None]]:
-        """Drop the marks of logs that are deleted; returns what the state store is to be told."""
+        """Drop the marks of deleted logs; return the changes for the state store."""
         for key in keys:
             self._values.pop(key, None)
             self._earlier.pop(key, None)
@@ -216,11 +216,11 @@ class LogMarks:
 
     @property
     def unopened(self) -> list[bytes]:
-        """Of the logs that nobody has opened."""
+        """Keys of the logs that have not been opened."""
         return [*self._values, *self._earlier]
 
     def closing(self) -> list[tuple[bytes, bytes | None]]:
-        """The marks of this run's close: of logs that were closed, and of those never opened."""
+        """Return this run's final marks: of closed logs, and of those never opened."""
         changes: list[tuple[bytes, bytes | None]] = []
         for key in self.unopened:
             mark = self._mark(key)
@@ -230,5 +230,5 @@ class LogMarks:
 
     @staticmethod
     def change(key: bytes, mark: LogMark) -> tuple[bytes, bytes]:
-        """What the state store is to be told."""
+        """Return key and value of a mark in the state store."""
         return PREFIX + key, mark.to_bytes()

@@ -1,4 +1,4 @@
-"""The master key: 32 bytes that the operator keeps, with which the keyring's keys are wrapped.
+"""The master key: 32 bytes kept by the operator, with which the keyring's keys are wrapped.
 
 It comes from a file or from the environment, as text: base64 or hexadecimal. It is never logged,
 never sent, and never stored by a node.
@@ -27,7 +27,7 @@ __all__ = ["MasterKey", "MasterKeyError", "generate_master_key_file", "read_mast
 KEY_BYTES = 32
 HEX_CHARACTERS = 2 * KEY_BYTES
 FILE_BYTES_MAX = 4096  # a longer file holds something else
-FINGERPRINT_BYTES = 8  # tells keys apart and gives nothing of them away
+FINGERPRINT_BYTES = 8  # distinguishes keys without revealing them
 FINGERPRINT_INFO = b"leveret master key fingerprint"
 WRAPPING_INFO = b"leveret master key wrapping"
 FOREIGN_MODE = 0o037  # others may do nothing with the file, its group may read: secrets are
@@ -40,19 +40,19 @@ class MasterKeyError(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class MasterKey:
-    """A master key. `source` says where it came from."""
+    """A master key. `source` says where it was read from."""
 
     secret: bytes = field(repr=False)
     source: str
 
     @property
     def fingerprint(self) -> str:
-        """What a keyring is marked with, so that another key is told from damage."""
+        """Fingerprint stored in the keyring, so that a wrong key is told from damage."""
         return self._derive(FINGERPRINT_INFO, FINGERPRINT_BYTES).hex()
 
     @property
     def cipher(self) -> AESGCM:
-        """What wraps data keys."""
+        """Cipher that wraps data keys."""
         return AESGCM(self._derive(WRAPPING_INFO, KEY_BYTES))
 
     def _derive(self, info: bytes, length: int) -> bytes:
@@ -60,7 +60,7 @@ class MasterKey:
 
 
 def read_master_key(file: Path | None, text: str) -> MasterKey | None:
-    """The master key from its file, else from `text`; None where there is neither.
+    """Return the master key from its file, else from `text`; None without either.
 
     Raises MasterKeyError.
     """

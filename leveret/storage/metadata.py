@@ -50,9 +50,8 @@ class ChangedDefinitionsError(StorageError):
 class SqliteMetadataStore:
     """`MetadataStore` in one SQLite file (WAL, a flush with every commit).
 
-    `identity` tells these definitions from all others, `changes` counts the commits that are
-    durable: whoever has noted both can tell later whether the file is an older one.
-    `on_change` is called after each.
+    `identity` is unique to these definitions, `changes` counts the durable commits: with both
+    noted, an older file can be recognized later. `on_change` is called after each commit.
     """
 
     def __init__(
@@ -80,9 +79,9 @@ class SqliteMetadataStore:
     async def open(cls, path: Path, spawn: Spawn, *, as_it_is: bool = False) -> Self:
         """Open or create the store at `path`; `spawn` starts a task that commits what was put.
 
-        `as_it_is`: even where somebody else, or the disk, has changed it since it was closed.
-        Raises DamagedDefinitionsError, ChangedDefinitionsError, NewerFormatError, and StorageError
-        where the file cannot be opened. It is left as it is then.
+        `as_it_is`: even if another program, or the disk, has changed it since it was closed. Raises
+        DamagedDefinitionsError, ChangedDefinitionsError, NewerFormatError, and StorageError where
+        the file cannot be opened. It is left unchanged then.
         """
         try:
             is_changed = not (as_it_is or await asyncio.to_thread(verify_checksum, path))
@@ -96,14 +95,14 @@ class SqliteMetadataStore:
         return cls(database, path, spawn, identity, changes)
 
     async def is_new(self) -> bool:
-        """Whether nothing was ever kept here. Raises StorageError."""
+        """Return whether nothing was ever stored here. Raises StorageError."""
         if self.changes:
             return False
         definitions = await self.load()
         return not (definitions.vhosts or definitions.users)
 
     async def load(self) -> Definitions:
-        """Everything that was kept, in the order of the keys."""
+        """Return all definitions, ordered by key. Raises StorageError."""
         await self.flush()
         definitions = Definitions()
         for table in TABLES.values():
@@ -120,17 +119,17 @@ class SqliteMetadataStore:
         return definitions
 
     def put(self, definition: Definition) -> None:
-        """Insert or replace by the definition's natural key. Returns at once."""
+        """Queue the insert or replacement of a definition, by its natural key."""
         table = TABLES[type(definition)]
         self._note((table.kind, table.key_of(definition)), table.row_of(definition))
 
     def remove(self, definition: Definition) -> None:
-        """Delete by the definition's natural key; a missing one is no error. Returns at once."""
+        """Queue the deletion of a definition, by its natural key; a missing one is no error."""
         table = TABLES[type(definition)]
         self._note((table.kind, table.key_of(definition)), None)
 
     def remove_vhost(self, name: str) -> None:
-        """Delete a virtual host and all that was put of it, together. Returns at once."""
+        """Queue the deletion of a virtual host with all its definitions."""
         self._unwritten = _without(self._unwritten, {name})
         self._removed.add(name)
         self._schedule_commit()
@@ -145,7 +144,7 @@ class SqliteMetadataStore:
 
         Raises StorageError; what could not be written stays queued for the next attempt.
         """
-        # Waiting for the lock is the group commit: whoever gets it writes for all who wait.
+        # Waiting for the lock is the group commit: the one that gets it writes for all who wait.
         async with self._committing:
             if self._unwritten or self._removed:
                 await self._commit()
@@ -171,7 +170,7 @@ class SqliteMetadataStore:
             self._spawn(self._commit_noted())
 
     async def _commit_noted(self) -> None:
-        """Commit on nobody's behalf: a failure is logged, and raised at whoever flushes next."""
+        """Commit in the background: a failure is logged, and raised by the next `flush`."""
         self._commit_scheduled = False
         try:
             await self.flush()
@@ -179,7 +178,7 @@ class SqliteMetadataStore:
             log.error("definitions are not durable yet: %s", error)  # noqa: TRY400  # the cause is in it
 
     async def _commit(self) -> None:
-        """One transaction with all that is unwritten; on any failure it is unwritten again."""
+        """Commit all queued changes in one transaction; on failure they are queued again."""
         batch, self._unwritten = self._unwritten, {}
         removed, self._removed = self._removed, set()
         try:
@@ -200,7 +199,7 @@ class SqliteMetadataStore:
 
 
 def _without(batch: dict[_Key, Row | None], vhosts: set[str]) -> dict[_Key, Row | None]:
-    """What a batch says of anything else than some virtual hosts and what is in them."""
+    """Return a batch without the changes of some virtual hosts."""
     if not vhosts:
         return batch
     return {
@@ -211,7 +210,7 @@ def _without(batch: dict[_Key, Row | None], vhosts: set[str]) -> dict[_Key, Row 
 
 
 def _removals(vhosts: set[str]) -> list[tuple[str, list[Row]]]:
-    """Statements that delete some virtual hosts and what is in them."""
+    """Return the statements that delete some virtual hosts and their definitions."""
     names: list[Row] = [(name,) for name in sorted(vhosts)]
     tables = [(table.name, table.vhost_column) for table in TABLES.values() if names]
     return [
@@ -222,7 +221,7 @@ def _removals(vhosts: set[str]) -> list[tuple[str, list[Row]]]:
 
 
 def _statements(batch: dict[_Key, Row | None]) -> list[tuple[str, list[Row]]]:
-    """At most two statements for each table, each with all its rows."""
+    """Return the batch as at most two statements for each table, each with all its rows."""
     grouped: dict[str, list[Row]] = {}
     for (kind, key), row in batch.items():
         table = TABLES[kind]
@@ -234,9 +233,9 @@ def _statements(batch: dict[_Key, Row | None]) -> list[tuple[str, list[Row]]]:
 
 
 async def _open_checked(path: Path, *, is_changed: bool) -> tuple[aiosqlite.Connection, bytes, int]:
-    """An open, migrated database, its identity and the count of its changes.
+    """Open and migrate a database; return it with its identity and number of changes.
 
-    One that `is_changed` behind our back is refused if it is sound: ChangedDefinitionsError.
+    A sound one that `is_changed` since it was closed is refused: ChangedDefinitionsError.
     """
     make_private(path)  # it holds password hashes
     version = await _look(path)
@@ -256,7 +255,7 @@ async def _open_checked(path: Path, *, is_changed: bool) -> tuple[aiosqlite.Conn
 
 
 async def _which(database: aiosqlite.Connection, path: Path) -> tuple[bytes, int]:
-    """Its identity, and the count of its changes. Raises DamagedDefinitionsError."""
+    """Return the database's identity and number of changes. Raises DamagedDefinitionsError."""
     async with database.execute("SELECT identity, changes FROM store") as rows:
         row = await rows.fetchone()
     if row is None:
@@ -265,7 +264,7 @@ async def _which(database: aiosqlite.Connection, path: Path) -> tuple[bytes, int
 
 
 async def _look(path: Path) -> int:
-    """The file's schema, once all its pages were checked; nothing is written, not even by closing.
+    """Check all pages and return the schema version; nothing is written, not even by closing.
 
     Raises sqlite3.Error, NewerFormatError.
     """
@@ -279,7 +278,7 @@ async def _look(path: Path) -> int:
 
 
 async def _version(database: aiosqlite.Connection, path: Path) -> int:
-    """The file's schema. Raises NewerFormatError, before anything is changed."""
+    """Return the schema version. Raises NewerFormatError, before anything is changed."""
     async with database.execute("PRAGMA user_version") as rows:
         row = await rows.fetchone()
     version: int = row[0] if row else 0
@@ -299,7 +298,7 @@ async def _migrate(database: aiosqlite.Connection, version: int) -> None:
 
 
 def _storage_error(path: Path, error: sqlite3.Error) -> StorageError:
-    """Our error for SQLite's, with the file it is about."""
+    """Return the StorageError for an error of SQLite, with the file's path."""
     code = getattr(error, "sqlite_errorcode", None)
     kind = DiskFullError if code == sqlite3.SQLITE_FULL else StorageError
     return kind(f"{path}: {error}")

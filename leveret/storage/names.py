@@ -1,4 +1,4 @@
-"""Directory names of virtual hosts, topics and logs: any text, safely and legibly on disk."""
+"""Directory names of virtual hosts, topics and logs: any text, made safe for file systems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INCARNATION_BYTES_MAX = 100
 
 
 def encode_name(name: str, bytes_max: int = NAME_BYTES_MAX) -> str:
-    """A file name for `name`, different for different names; never empty, hidden or with a slash.
+    """Return a file name for `name`, unique to it; never empty, hidden or with a slash.
 
     Bytes outside `SAFE` and a leading dot become %XX. What would be too long keeps a prefix and
     gets a hash behind `~`, a sign that no encoded name holds.
@@ -30,6 +30,6 @@ def encode_name(name: str, bytes_max: int = NAME_BYTES_MAX) -> str:
 
 
 def log_directory(vhost: str, topic: str, incarnation: str, partition: int) -> PurePath:
-    """VHOST/TOPIC~~INCARNATION/PARTITION: a redeclared queue never meets older files."""
+    """Return VHOST/TOPIC~~INCARNATION/PARTITION: a redeclared queue never meets older files."""
     topic_name = f"{encode_name(topic)}~~{encode_name(incarnation, INCARNATION_BYTES_MAX)}"
     return PurePath(encode_name(vhost), topic_name, str(partition))

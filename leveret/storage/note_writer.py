@@ -1,7 +1,7 @@
-"""Telling the state store how far the logs have come, about once a second, for all in one write.
+"""Marks of growing logs in the state store, about once a second, all in one write.
 
-Nothing is done for this when messages are written: the logs are gone through, some at a time, and
-those that have grown since are noted. So after a crash it is known what there was a second before.
+Nothing is done for this when messages are written: the logs are scanned, some at a time, and those
+that have grown since are noted. So after a crash their state of a second before is known.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WORKS_AT_ONCE = 64  # in one thread, before others' flushes have their turn
 class NoteWriter:
     """Writes notes every `interval_ms` while there is anything to write; used on the loop.
 
-    `worked(error)` is told of the work that waited for a write, a portion at a time.
+    `worked(error)` is called after work that waited for a write, a portion at a time.
     """
 
     def __init__(
@@ -61,21 +61,21 @@ class NoteWriter:
         self._refused = False  # the operator knows
 
     def start(self) -> None:
-        """Look every now and then, from now on."""
+        """Scan the logs once after the interval, unless a scan is scheduled."""
         if self._timer is None:
             self._timer = self._loop.call_later(self._interval_seconds, self.look)
 
     def note(self, key: bytes, value: bytes | None) -> None:
-        """Write this with the next marks; None: remove it."""
+        """Queue a change for the next write; None removes the key."""
         self._changes[key] = value
 
     def when_written(self, work: Callable[[], None]) -> None:
-        """Have `work` done in a thread once what was noted so far is durable, or cannot be so."""
+        """Run `work` in a thread once the queued changes are durable, or their write has failed."""
         self._afterwards.append(work)
         self.start()
 
     def look(self) -> None:
-        """Go through all logs, then write."""
+        """Scan all logs, then write."""
         self._look_on(iter(list(self._logs.values())))
 
     def _look_on(self, logs: Iterator[PartitionLog]) -> None:
@@ -91,7 +91,7 @@ class NoteWriter:
         self.write()
 
     def write(self) -> None:
-        """Have a worker thread write what was noted, unless one does."""
+        """Write the queued changes in a worker thread, unless a write is running."""
         if self._is_writing or not (self._changes or self._afterwards):
             return
         self._is_writing = True
@@ -120,12 +120,12 @@ class NoteWriter:
         self._committer.submit(work, done)
 
     def stop(self) -> None:
-        """Look no more: the node stops."""
+        """Stop scanning, because the node stops."""
         if self._timer is not None:
             self._timer.cancel()
 
     def finish(self, changes: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Write what waits, and these last; then do what waited for that. No thread may write.
+        """Write the queued changes and these last; then do the waiting work. No write may run.
 
         Raises StorageError.
         """
@@ -137,7 +137,7 @@ class NoteWriter:
 
 
 def _work_through(works: Sequence[Callable[[], None]]) -> None:
-    """Do all of them. Raises the first OSError, in the end."""
+    """Run all of `works`. Raises the first OSError, after the last."""
     errors = []
     for work in works:
         try:

@@ -1,4 +1,4 @@
-"""Logs whose queue is not defined any more: what they are, from their directories and files.
+"""Logs whose queue is no longer defined, described from their directories and files.
 
 Synchronous, and waits for the device: for a worker thread.
 """
@@ -41,7 +41,7 @@ class Orphan:
     changed_ms: int
 
     def is_of(self, vhost: str, topic: str) -> bool:
-        """Whether it may be the log of a topic: an unreadable name is compared as it is written."""
+        """Whether this may be the log of a topic: an undecodable name is compared as encoded."""
         directory = self.log.split("/")
         names = (encode_name(vhost), encode_name(topic))
         return names == (directory[0], directory[1].rpartition("~~")[0])
@@ -68,7 +68,7 @@ def read_orphan(files: FileSystem, topics: Path, directory: Path) -> Orphan:
 
 
 def _decoded(encoded: str) -> str | None:
-    """The name that `encode_name` wrote so; None if it does not say."""
+    """Return the name that `encode_name` encoded; None if it was shortened."""
     if encoded == "%":
         return ""
     if CUT in encoded:

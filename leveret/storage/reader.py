@@ -1,4 +1,4 @@
-"""Reading one log's batches from its files: at once from the page cache, or waiting in a thread."""
+"""Reading of one log's batches from its files: from the page cache, or waiting in a thread."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CHANCES_MAX = 8  # logs that are written to and looked at in vain before one mor
 
 
 class OpenFiles:
-    """Which files of all logs are open: sealed segments that were read, and those written to.
+    """Open files of all logs: sealed segments that were read, and last segments.
 
     The most recently read `count_max` sealed ones, and the last segments of `written_max` logs; of
     these more for a moment, where all are being flushed.
@@ -68,7 +68,7 @@ class OpenFiles:
         self._written: OrderedDict[Segments, int] = OrderedDict()  # their positions, when looked at
 
     def use(self, segment: Segment) -> None:
-        """A sealed segment was read; the one not read for longest may be closed."""
+        """Note that a sealed segment was read; close the least recently read one if too many."""
         self._segments[segment] = None
         self._segments.move_to_end(segment)
         if len(self._segments) > self._count_max:
@@ -77,17 +77,17 @@ class OpenFiles:
             oldest.index = None
 
     def forget(self, segment: Segment) -> None:
-        """The segment is removed or its log closed."""
+        """Drop a segment that is removed or whose log is closed."""
         self._segments.pop(segment, None)
 
     def opened(self, segments: Segments) -> None:
-        """The last segment of a log was opened; another log's, that rests, may be closed."""
+        """Note that a log's last segment was opened; an idle log's may be closed."""
         self._written[segments] = segments.position
         self._written.move_to_end(segments)
         self.shrink()
 
     def shrink(self) -> None:
-        """Close files that rest if there are too many; called when some may have come to rest.
+        """Close idle last segments if too many are open; call it when some may have become idle.
 
         The one opened last stays: it is about to be used.
         """
@@ -99,13 +99,13 @@ class OpenFiles:
                 self._close_or_keep()
 
     def _close_or_keep(self) -> None:
-        """Close the last segment that was looked at longest ago, if nobody has used it since."""
+        """Close the last segment that was checked longest ago, if it was not written since."""
         segments, position = self._written.popitem(last=False)
         if segments.position != position or not segments.rest():
             self._written[segments] = segments.position
 
     def closed(self, segments: Segments) -> None:
-        """A log is closed or deleted."""
+        """Drop the last segment of a log that is closed or deleted."""
         self._written.pop(segments, None)
 
 
@@ -136,7 +136,7 @@ class LogReader:
     ) -> None:
         """`gapless`: whether each batch of the log begins where the one before it ends.
 
-        `unseal` gives a batch as it was before encryption, whether it was encrypted or not.
+        `unseal` returns a batch decrypted, or as it is if it was not encrypted.
         """
         self._unseal = unseal
         self._gapless = gapless
@@ -148,7 +148,7 @@ class LogReader:
         self._cursors: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
 
     def read(self, offset: int, stop: int, bytes_max: int) -> list[Batch] | None:
-        """What the page cache holds; None where a device would have to be asked.
+        """Return batches from the page cache; None if a device would have to be read.
 
         Raises CorruptBatchError, StorageError.
         """
@@ -167,7 +167,7 @@ class LogReader:
         return batches
 
     async def fetch(self, offset: int, stop: int, bytes_max: int) -> list[Batch]:
-        """The same, waiting for the device. Raises CorruptBatchError, StorageError."""
+        """Return batches, waiting for the device. Raises CorruptBatchError, StorageError."""
         segment = self._segment(offset)
         place = self._place(segment, offset)
         segment.pins += 1
@@ -188,7 +188,7 @@ class LogReader:
         return batches
 
     async def offset_at(self, time_ms: int, end: int) -> int:
-        """See ports.TopicLog. Raises StorageError."""
+        """Return the first offset at or after a time (see ports.TopicLog). Raises StorageError."""
         segments = list(self._segments.items)
         search = TimeSearch(self._files, segments, time_ms, end, self._unseal)
         for segment in segments:
@@ -202,7 +202,7 @@ class LogReader:
                 segment.unpin(self._files)
 
     def forget(self) -> None:
-        """Forget all places: the log was cut, or segments were removed."""
+        """Drop all remembered positions: the log was truncated, or segments were removed."""
         self._cursors.clear()
 
     def _segment(self, offset: int) -> Segment:
@@ -212,7 +212,7 @@ class LogReader:
         return segment
 
     def _place(self, segment: Segment, offset: int) -> tuple[int, int] | None:
-        """Offset and position where to begin; None while the index is not in memory."""
+        """Return offset and position to begin at; None if the index is not in memory."""
         found = self._cursors.get(offset)
         if found is not None and found[0] is segment:
             return offset, found[1]
@@ -235,7 +235,7 @@ class LogReader:
         )
 
     async def _open(self, segment: Segment, offset: int) -> tuple[int, int]:
-        """Open the file and load the index in a thread; the results are put in place here."""
+        """Open the file and load the index in a thread; the results are stored on the loop."""
         handle, index = await self._loop.run_in_executor(self._pool, self._load, segment)
         if segment.handle is None:
             segment.handle = handle
@@ -268,7 +268,7 @@ class LogReader:
 
 
 def _reading_error(segment: Segment, error: OSError) -> StorageError:
-    """A device that cannot give the bytes back has lost them, as one that gives wrong ones."""
+    """Return the error of a failed read; EIO counts as damage, like wrong bytes."""
     told = storage_error("read", segment.path, error)
     return CorruptBatchError(str(told)) if error.errno == errno.EIO else told
 
@@ -276,10 +276,10 @@ def _reading_error(segment: Segment, error: OSError) -> StorageError:
 def walk(
     files: FileSystem, handle: int, request: Request, *, wait: bool
 ) -> tuple[list[Batch], int]:
-    """The batches asked for, checksums checked, and the position behind them.
+    """Return the requested batches, checksums verified, and the position behind them.
 
-    Raises CorruptBatchError where not even the first is sound, BlockingIOError where it would have
-    to wait and may not, OSError, MissingKeyError, NewerFormatError.
+    Raises CorruptBatchError if not even the first is sound, BlockingIOError if it would have to
+    wait and may not, OSError, MissingKeyError, NewerFormatError.
     """
     position, begin = request.position, request.begin
     wanted = max(request.bytes_max, WINDOW_BYTES_MIN)
@@ -320,9 +320,9 @@ def _window(
 def _parse(
     window: bytearray, got: int, request: Request, begin: int | None
 ) -> tuple[list[Batch], int, bool, int | None]:
-    """The wanted batches of a window, the bytes used, and whether there is nothing more to want.
+    """Return the wanted batches of a window, the bytes used, whether to stop, and the next offset.
 
-    `begin` is the offset that must come first, if that can be told; what must follow comes back.
+    `begin` is the offset that must come first, None if unknown.
     """
     taken: list[Batch] = []
     taken_bytes = used = 0

@@ -1,4 +1,4 @@
-"""Removing the segments of one log that nobody needs any more."""
+"""Removal of the segments of one log that are not needed any more."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["Reclaimer"]
 
 IDLE_ROLL_SHARE = 8  # a settled segment of at least an eighth of the maximum is rolled, to go
-READ_SECONDS = 0.1  # until it is looked again whether somebody reads a segment that may go
+READ_SECONDS = 0.1  # until segments that were being read are tried again
 
 
 class Reclaimer:
     """Removes sealed segments that hold nothing unsettled, nor anything from `keep_from` on.
 
-    Where settlements are kept (`keeps`), a segment goes only once all that says so is on the disk:
-    what is settled in it has been written down (`pending` has not), and a flush that began after
-    that has ended. So whatever becomes of process and machine, an offset that no file holds is
-    settled in the files that are there. `covered` is the newest segment
-    whose checkpoint is durable.
+    Where settlements are kept (`keeps`), a segment is removed only once all its settlements are
+    durable: they have been written (`pending` are not), and a flush that began after that has
+    ended. So after any crash, an offset that no file holds is settled in the files that are there.
+    `covered` is the newest segment whose checkpoint is durable.
     """
 
     __slots__ = (
@@ -70,15 +69,15 @@ class Reclaimer:
         self._undone = undone
         self._keeps = keeps
         self._condemned: list[Segment] = []  # settled, and that is written down
-        self._flushing = 0  # so many of them are covered by the flush that is under way
+        self._flushing = 0  # the number of them covered by the running flush
         self._being_read: list[Segment] = []  # that could go otherwise
 
     def reclaim(self, first: int, stop: int) -> None:
-        """Offsets in [first, stop) are needed no longer: look for what can go of their segments."""
+        """Look for removable segments with offsets in [first, stop), which were settled."""
         self._condemn(self._segments.overlapping(first, stop))
 
     def reclaim_sealed(self) -> None:
-        """Look for what can go of all sealed segments."""
+        """Look for removable ones among all sealed segments."""
         self._condemn(self._segments.items[:-1])
 
     def roll_settled(self, end: int) -> None:
@@ -94,24 +93,24 @@ class Reclaimer:
 
     @property
     def waits(self) -> bool:
-        """Whether a flush is all that is missing to remove something."""
+        """Whether segments wait only for a flush to be removed."""
         return bool(self._condemned)
 
     def flush_begins(self) -> None:
-        """All that was written so far is being flushed."""
+        """Note that a flush of all that was written so far begins."""
         self._flushing = len(self._condemned)
 
     def flushed(self) -> None:
-        """It is on the disk."""
+        """Remove the segments that waited for the flush, which has succeeded."""
         self._remove(self._flushing)
         self._flushing = 0
 
     def flush_failed(self) -> None:
-        """It may not be: the next flush decides."""
+        """Leave the waiting segments to the next flush, since this one has failed."""
         self._flushing = 0
 
     def remove_flushed(self) -> None:
-        """Remove all that waits: nothing was written since the last flush."""
+        """Remove all waiting segments: nothing was written since the last flush."""
         self._remove(len(self._condemned))
 
     def _condemn(self, segments: Sequence[Segment]) -> None:
@@ -129,7 +128,7 @@ class Reclaimer:
             self.remove_flushed()
 
     def _remove(self, count: int) -> None:
-        """Remove the first `count` that wait, but those that are wanted again, or being read."""
+        """Remove the first `count` waiting segments, except those needed again or being read."""
         due, self._condemned = self._condemned[:count], self._condemned[count:]
         self._let_go(due)
 
@@ -151,16 +150,16 @@ class Reclaimer:
             self._reader.forget()
 
     def _look_again(self) -> None:
-        """Who was reading may be done by now; a log that rests has no other reason to look."""
+        """Try again to remove segments that were being read."""
         due, self._being_read = self._being_read, []
         self._let_go(due)
 
     def close(self) -> None:
-        """The log is closed, or deleted: it removes nothing by itself any more."""
+        """Stop removing segments, because the log is closed or deleted."""
         self._being_read = []
 
     def removed(self, error: OSError | None) -> None:
-        """Files were removed, or could not be."""
+        """Log an error of removing files."""
         if error is not None:
             self._services.warn(
                 str(storage_error("remove a settled segment in", self._directory, error))
@@ -168,5 +167,5 @@ class Reclaimer:
 
 
 def precedes(segment: Segment, other: Segment) -> bool:
-    """Whether a segment stands before another in its log."""
+    """Whether a segment comes before another in its log."""
     return (segment.base, segment.revision) < (other.base, other.revision)

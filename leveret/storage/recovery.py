@@ -1,17 +1,17 @@
-"""Bringing a log back after its process or its machine has died, and noticing what is missing.
+"""Recovery of a log after a crash of its process or machine, and detection of missing records.
 
 Everything before the last segment was flushed and indexed when it was sealed, so normally only the
 last one is read: its first batch is the checkpoint, the control batches behind it bring that up to
 date, and each batch must have its magic, length, checksum and the offset that follows its
 predecessor's. Segments whose index file is missing are treated like the last one.
 
-What is no sound batch is either the end of what was being written when the process died, and is cut
-off, or it is damage: then the batches behind it are kept, and the file stays as it is. Either is
-copied into a file beside the segment, never deleted.
+Bytes that are no sound batch are either the end of what was being written when the process died,
+which is cut off, or damage: then the batches behind it are kept, and the file stays as it is.
+Either is copied into a file beside the segment, never deleted.
 
 Offsets that no file holds were settled, or they are lost. Both the checkpoint and the mark in the
 state store say what was settled; a segment is removed only when that is on the disk. So whatever
-neither says is lost, and is told: a `LostRange`. It counts as settled then.
+neither says is lost, and is reported: a `LostRange`. It counts as settled then.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ UNSEEN_OFFSETS = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """Offsets [first, stop) of which `count` were not settled and nothing holds. `why` says how."""
+    """Offsets [first, stop) that no file holds, `count` of them unsettled. `why` is the cause."""
 
     first: int
     stop: int
@@ -66,10 +66,10 @@ class LostRange:
 
 @dataclass(slots=True)
 class Recovered:
-    """A log as it was found.
+    """A log as recovered.
 
-    `findings` are sentences for the operator about what is normal after a crash, `losses` what was
-    kept safely and is gone. `begins_anew`: nothing more is written to the last segment.
+    `findings` are sentences for the operator about what is normal after a crash, `losses` durable
+    records that are gone. `begins_anew`: the last segment is not written to any more.
     """
 
     segments: list[Segment] = field(default_factory=list)
@@ -84,22 +84,22 @@ class Recovered:
 
     @property
     def settled(self) -> RangeSet:
-        """What is settled."""
+        """Settled ranges."""
         return self.told.settled
 
     @property
     def returns(self) -> Returns:
-        """What came back."""
+        """Delivery counts of returned records."""
         return self.told.returns
 
     @property
     def unresolved(self) -> dict[int, Part]:
-        """TransactionParticipants of transactions whose outcome the log has not written down."""
+        """TransactionParticipants of transactions whose outcome the log has not written."""
         return self.told.unresolved
 
 
 def recover(files: FileSystem, directory: Path, known: Known | None = None) -> Recovered:
-    """The log in `directory`; an empty one where there is none. Waits for the device.
+    """Recover the log in `directory`; an empty one if there is none. Waits for the device.
 
     `known` is what is known of it beside its files. Raises StorageError, NewerFormatError.
     """
@@ -113,7 +113,7 @@ def recover(files: FileSystem, directory: Path, known: Known | None = None) -> R
 
 
 def _remove_drafts(files: FileSystem, directory: Path, segments: list[Segment]) -> None:
-    """Remove half-written index files, and what stands beside segments that are gone."""
+    """Remove half-written index files, and files beside segments that are gone."""
     known = {
         path.name for segment in segments for path in (segment.index_path, segment.suspect_path)
     }
@@ -125,7 +125,7 @@ def _remove_drafts(files: FileSystem, directory: Path, segments: list[Segment]) 
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """Offsets that no file holds, and what to say if they were not settled.
+    """Offsets that no file holds, and what to report if they were not settled.
 
     `is_promised`: whether they had to survive, as far as can be told.
     """
@@ -137,7 +137,7 @@ class _Gap:
 
 
 class _Recovery:
-    """One log's. `end` of what was found moves on from segment to segment."""
+    """Recovery of one log. The `end` found moves on from segment to segment."""
 
     def __init__(
         self, files: FileSystem, directory: Path, segments: list[Segment], known: Known
@@ -154,7 +154,7 @@ class _Recovery:
         self._scanned = RecoveredState() if self._mark is not None else self._found.told
 
     def run(self) -> Recovered:
-        """Everything there is to know of the log."""
+        """Recover the log."""
         found = self._found
         if not self._is_as_closed:
             found.unclean = bool(self._segments) or self._known.certain_end > 0
@@ -172,9 +172,9 @@ class _Recovery:
     # -- what the mark says
 
     def _believed_mark(self) -> LogMark | None:
-        """The mark of the last run's close, unless the files have gone on since.
+        """Return the mark of the last run's close, unless the files are newer.
 
-        They have where the state store is an older one, and then they know better.
+        They are newer if the state store is an older one; then the files count.
         """
         mark = self._known.mark
         if mark is None or not self._known.closed_last or self._place > mark.place:
@@ -189,7 +189,7 @@ class _Recovery:
 
     @property
     def _place(self) -> tuple[int, int, int]:
-        """How far the files have come: see LogMark."""
+        """End of the log's files (see LogMark.place)."""
         if not self._segments:
             return -1, 0, 0
         last = self._segments[-1]
@@ -197,13 +197,13 @@ class _Recovery:
 
     @property
     def _is_as_closed(self) -> bool:
-        """Whether the last segment is the one that was closed: it need not be read."""
+        """Whether the last segment is as it was closed, so that it need not be read."""
         return self._mark is not None and self._place == self._mark.place
 
     # -- going over the segments
 
     def _newest_checkpoint(self) -> int:
-        """Number of the segment from which on all is read that says what was settled."""
+        """Return the number of the first segment to read for the settled ranges."""
         start = len(self._segments) - 1
         if self._mark is not None:
             return start
@@ -231,7 +231,7 @@ class _Recovery:
         return False
 
     def _walk(self, start: int) -> None:
-        """Note where the files end and where one should follow that does not."""
+        """Find the end of each segment, and the gaps between segments."""
         found = self._found
         before = None
         for at, segment in enumerate(self._segments):
@@ -251,7 +251,7 @@ class _Recovery:
         return f"{missing}, in {self._directory}"
 
     def _reach(self, segment: Segment, *, is_needed: bool) -> int:
-        """One past the last offset that a segment holds, reading it only where that `is_needed`."""
+        """Return the end of a segment's offsets; read it only if `is_needed` or not indexed."""
         is_last = segment is self._segments[-1]
         if is_last and self._is_as_closed and self._mark is not None:
             return self._mark.committed
@@ -262,7 +262,7 @@ class _Recovery:
         return self._scan(segment)
 
     def _scan(self, segment: Segment) -> int:
-        """Check every batch; collect settlements and index entries. Returns where it ends."""
+        """Check every batch; collect settlements and index entries. Returns the end offset."""
         segment.index = SparseIndex()
         handle = self._files.open(segment.path)
         try:
@@ -273,7 +273,7 @@ class _Recovery:
         return end
 
     def _scan_batches(self, segment: Segment, handle: int) -> tuple[int, int]:
-        """The position behind the last sound batch, and the offset that follows it."""
+        """Return the position behind the last sound batch, and the offset that follows it."""
         position, end = 0, segment.base
         while True:
             try:
@@ -310,7 +310,7 @@ class _Recovery:
     def _behind_damage(
         self, segment: Segment, handle: int, position: int, end: int
     ) -> tuple[int, int] | None:
-        """Position and offset of the first sound batch behind; None at the end of what was written.
+        """Return position and offset of the first sound batch behind damage; None at the log's end.
 
         A machine that dies writes pages in any order: sound batches behind a torn one prove nothing
         then. A process that dies leaves its last batch too short for its length, and what looks
@@ -335,7 +335,7 @@ class _Recovery:
     def _pass_over(
         self, segment: Segment, handle: int, damage: tuple[int, int], following: tuple[int, int]
     ) -> None:
-        """Keep a copy of the damage, and go on behind it; the file stays as it is."""
+        """Copy the damage to a file and continue behind it; the segment stays as it is."""
         (begin, first), (limit, stop) = damage, following
         try:
             kept = keep_damaged(self._files, handle, begin, limit, segment.path).name
@@ -351,7 +351,7 @@ class _Recovery:
         self._found.begins_anew = True
 
     def _cut(self, segment: Segment, handle: int, sound: int, reason: str) -> None:
-        """Copy bytes [sound, size) to a file of their own, then cut them off."""
+        """Copy bytes [sound, size) to a file of their own, then truncate the segment."""
         findings = self._found.findings
         text = f"{segment.path} is sound up to byte {sound} of {segment.size} ({reason}); "
         if segment.size == sound:
@@ -375,7 +375,7 @@ class _Recovery:
     # -- what is missing
 
     def _compare_end(self) -> None:
-        """Go on where the log had been, even if its files end before."""
+        """Move the end to where the log is known to have been, if its files end before."""
         found, known = self._found, self._known
         if found.end < known.certain_end:
             why = f"the log in {self._directory} ends before: its last segments are missing or cut"
@@ -396,7 +396,7 @@ class _Recovery:
 
     @property
     def _lacks_newest(self) -> bool:
-        """Whether a segment is gone that was written to when its last mark was made."""
+        """Whether the segment that was written to at the last mark is gone."""
         mark, known = self._known.mark, self._known
         if mark is None or mark.closed or not (known.same_boot and known.same_run):
             return False
@@ -404,7 +404,7 @@ class _Recovery:
         return (base, revision, min(size, 1)) < (mark.base, mark.revision, 1)
 
     def _weigh_gaps(self) -> None:
-        """Nobody shall wait for records that no file holds; say so unless they were settled."""
+        """Settle the offsets of gaps; report those that were not settled as lost."""
         found = self._found
         for gap in self._gaps:
             lost = found.settled.gaps(gap.first, gap.stop)
@@ -421,7 +421,7 @@ class _Recovery:
                 found.findings.append(f"{told}; they were not flushed")
 
     def _trim(self) -> None:
-        """Make what is told fit what is there."""
+        """Trim the recovered state to the offsets that exist."""
         found = self._found
         found.settled.remove(found.end, OFFSET_MAX)
         found.told.undone.remove(found.end, OFFSET_MAX)

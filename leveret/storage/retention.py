@@ -1,8 +1,8 @@
-"""Letting the oldest segments of a log go that no consumer settles: by size, and by age.
+"""Retention of a log's oldest segments, by size and by age, independent of consumers.
 
-Records that are to go are settled like any others; the log then removes segments as it always does,
-and recovery needs to know nothing of retention. A segment is as old as its youngest record, which
-came no later than the first batch of the segment behind it.
+Records beyond the limits are settled like any others; the log then removes segments as always, and
+recovery needs to know nothing of retention. A segment is as old as its youngest record, which came
+no later than the first batch of the segment behind it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ LOOKED_UP_MAX = 64  # times read at once from segments of earlier runs: some mil
 
 
 def segment_bytes(retention: Retention | None, bytes_max: int) -> int:
-    """How large a log's segments may become, on a node that allows `bytes_max`."""
+    """Return the segment size limit of a log in bytes, on a node that allows `bytes_max`."""
     if retention is None or retention.segment_bytes_max is None:
         return bytes_max
     return max(min(retention.segment_bytes_max, bytes_max), min(SEGMENT_BYTES_MIN, bytes_max))
 
 
 class Retainer:
-    """Decides which segments of one log are to go; `settle_below(offset)` gives them up."""
+    """Decides which segments exceed a log's retention; `settle_below(offset)` settles them."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Retainer:
         self._looking_up = False
 
     def check(self) -> None:
-        """Give up what exceeds the limits now. Cheap where nothing does."""
+        """Settle what exceeds the limits now. Cheap if nothing does."""
         if self.retention is None:
             return
         kept = [segment for segment in self._segments.items if not self._is_given_up(segment)]
@@ -69,7 +69,7 @@ class Retainer:
             self._settle_below(kept[count].base)
 
     def _too_many(self, kept: list[Segment]) -> int:
-        """How many of the oldest must go for the rest to fit."""
+        """Number of the oldest segments that must go for the rest to fit."""
         bytes_max = self.retention.bytes_max if self.retention is not None else None
         if bytes_max is None:
             return 0
@@ -81,7 +81,7 @@ class Retainer:
         return max(len(kept) - 1, 0)
 
     def _too_old(self, kept: list[Segment]) -> int:
-        """How many of the oldest are too old, as far as their times are known."""
+        """Number of the oldest segments that are too old, as far as their times are known."""
         age_ms_max = self.retention.age_ms_max if self.retention is not None else None
         if age_ms_max is None:
             return 0

@@ -1,4 +1,4 @@
-"""Walking over the batches in a file, from the device, in order: recovery, index rebuild, dump."""
+"""Iteration over the batches in a file, from the device: for recovery, index rebuild, dump."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ NEWER_VERSIONS = frozenset(b"23456789")
 
 
 def batch_bytes(window: bytearray, at: int) -> int:
-    """Length of the batch at `at` as its header says; 0 where too few bytes stand to tell.
+    """Return the length of the batch at `at`, from its header; 0 if too few bytes are there.
 
-    Raises CorruptBatchError where no batch begins, NewerFormatError where one of another version
+    Raises CorruptBatchError if no batch begins there, NewerFormatError if one of a newer version
     does.
     """
     if len(window) - at < FRONT.size:
@@ -44,9 +44,9 @@ def batch_bytes(window: bytearray, at: int) -> int:
 
 
 def _is_newer(window: bytearray, at: int) -> bool:
-    """Whether a batch of a later version begins here, rather than one whose magic is damaged.
+    """Whether a batch of a newer version begins here, rather than one with a damaged magic.
 
-    The magic is not under the checksum: a batch that is sound but for it is one of ours.
+    The magic is not under the checksum: a batch that is sound but for it is one of this version.
     """
     magic, length = FRONT.unpack_from(window, at)
     if magic & NAME_BITS != MAGIC & NAME_BITS or magic >> VERSION_SHIFT not in NEWER_VERSIONS:
@@ -62,7 +62,7 @@ def _is_newer(window: bytearray, at: int) -> bool:
 
 
 def refuse(reason: str) -> None:
-    """Raise CorruptBatchError, where a batch that is sound in itself is in the wrong place."""
+    """Raise CorruptBatchError for a batch that is sound in itself but in the wrong place."""
     raise CorruptBatchError(reason)
 
 
@@ -81,8 +81,8 @@ def scan(
 ) -> Iterator[tuple[int, Batch]]:
     """Yield (position, batch) for each batch in bytes [position, limit), checksums checked.
 
-    Raises CorruptBatchError at the first place where no whole, sound batch stands; what was
-    yielded before is sound. Each batch keeps its read window alive: let go of it.
+    Raises CorruptBatchError at the first place without a whole, sound batch; those yielded before
+    are sound. Each batch keeps its read window alive, so do not hold on to it.
     """
     wanted = SCAN_BYTES
     while position < limit:

@@ -110,7 +110,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """How one kind of definition is written and read; columns are its fields, in their order."""
+    """Table of one kind of definition; columns are its fields, in their order."""
 
     name: str
     kind: type[Definition]
@@ -118,43 +118,43 @@ class Table:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column, in the order of the definition's fields."""
+        """Columns, in the order of the definition's fields."""
         return tuple(field.name for field in fields(self.kind))
 
     @property
     def select_sql(self) -> str:
-        """Reads every row, in the order of the keys."""
+        """Statement that reads every row, ordered by key."""
         columns, key = ", ".join(self.columns), ", ".join(self.key)
         return f"SELECT {columns} FROM {self.name} ORDER BY {key}"  # noqa: S608  # our own names
 
     @property
     def put_sql(self) -> str:
-        """Takes the values of `row_of`."""
+        """Statement that inserts or replaces a row; takes the values of `row_of`."""
         marks = ", ".join("?" for _ in self.columns)
         columns = ", ".join(self.columns)
         return f"INSERT OR REPLACE INTO {self.name} ({columns}) VALUES ({marks})"  # noqa: S608  # ours
 
     @property
     def remove_sql(self) -> str:
-        """Takes the values of `key_of`."""
+        """Statement that deletes a row; takes the values of `key_of`."""
         condition = " AND ".join(f"{column} = ?" for column in self.key)
         return f"DELETE FROM {self.name} WHERE {condition}"  # noqa: S608  # our own names
 
     @property
     def vhost_column(self) -> str | None:
-        """The first of its key, where that is the name of a virtual host."""
+        """Column with the virtual host's name, the first of the key, or None."""
         return self.key[0] if self.key[0] == "vhost" or self.kind is VhostDefinition else None
 
     def row_of(self, definition: Definition) -> Row:
-        """Column values of a definition."""
+        """Return the column values of a definition."""
         return self._values(definition, self.columns)
 
     def key_of(self, definition: Definition) -> Row:
-        """Column values of a definition's natural key."""
+        """Return the column values of a definition's natural key."""
         return self._values(definition, self.key)
 
     def definition_of(self, row: Sequence[Any]) -> Definition:
-        """The definition a row was made of. Raises ValueError where a value is not of its kind."""
+        """Return the definition of a row. Raises ValueError for a value of the wrong type."""
         values = {
             column: _READERS[column](value) if column in _READERS else value
             for column, value in zip(self.columns, row, strict=True)

@@ -4,7 +4,7 @@
     00000000000000001000-2.log    the third file that begins with offset 1000
     00000000000000001000.index    its sparse index, once it is sealed and flushed
     00000000000000001000.log.damaged-1    a damaged stretch, kept for inspection
-    00000000000000001000.doubtful         empty: a flush of the segment has failed
+    00000000000000001000.suspect         empty: a flush of the segment has failed
 
 A second file with the same first offset comes about when one filled up with control batches alone,
 or when a flush failed and what it should have flushed was written anew.
@@ -35,8 +35,8 @@ NAME = re.compile(r"(\d{20})(?:-([1-9]\d{0,8}))?\.log")
 class Segment:
     """A segment file. It holds the records [base, stop); control batches stand between them.
 
-    `size` is how much of the file counts; `dirty` whether some of it still waits for a flush;
-    `suspect` that a flush failed: nobody knows what of it the disk holds. `handle` is set on the
+    `size` is the number of valid bytes in the file; `dirty` whether some still wait for a flush;
+    `doubtful` that a flush failed, so that its content on disk is unknown. `handle` is set on the
     event loop only; `pins` counts worker threads that read through it. `began_ms` is the time of
     its first batch, None where that was not looked up.
     """
@@ -77,35 +77,36 @@ class Segment:
 
     @property
     def stem(self) -> str:
-        """The file's name without its ending."""
+        """Name of the files without the extension."""
         return f"{self.base:020d}" + (f"-{self.revision}" if self.revision else "")
 
     @property
     def path(self) -> Path:
-        """The log file."""
+        """Path of the log file."""
         return self.directory / f"{self.stem}.log"
 
     @property
     def index_path(self) -> Path:
-        """The index file."""
+        """Path of the index file."""
         return self.directory / f"{self.stem}.index"
 
     @property
     def suspect_path(self) -> Path:
-        """The file whose existence says that the segment is suspect."""
+        """Path of the file whose existence marks the segment as doubtful."""
         return self.directory / f"{self.stem}.doubtful"
 
     def mark_suspect(self, files: FileSystem) -> None:
-        """A flush has failed: never write to the file or flush it again, after a restart neither.
+        """Mark the segment after a failed flush: it is never written to or flushed again.
 
-        The mark need not survive the machine: with it goes the page cache, and the doubt.
+        The mark need not survive the machine: a reboot clears the page cache, too, and so the
+        doubt.
         """
         self.suspect = True
         with suppress(OSError):
             files.close(files.open(self.suspect_path, create=True))
 
     def release(self, files: FileSystem) -> None:
-        """Close the file unless a worker thread still reads it; that one closes it then."""
+        """Close the file unless a worker thread still reads it; that thread then closes it."""
         if self.pins:
             self.retired = True
         elif self.handle is not None:
@@ -114,18 +115,18 @@ class Segment:
             self.retired = False
 
     def unpin(self, files: FileSystem) -> None:
-        """A worker thread is done with the file."""
+        """Release a worker thread's pin; close the file if it was the last and it is retired."""
         self.pins -= 1
         if self.retired:
             self.release(files)
 
     def write_index(self, files: FileSystem, stop: int) -> None:
-        """Keep the index in its file. Raises OSError."""
+        """Write the index file. Raises OSError."""
         index = self.index or SparseIndex()
         write_file(files, self.index_path, index.to_bytes(self.size, stop))
 
     def read_index(self, files: FileSystem) -> tuple[SparseIndex, int] | None:
-        """Index and stop from the index file; None when it is missing, damaged or older.
+        """Return index and stop from the index file; None if missing, damaged or older.
 
         Raises OSError.
         """
@@ -136,7 +137,7 @@ class Segment:
         return (index, stop) if segment_bytes == self.size and stop >= self.base else None
 
     def load_index(self, files: FileSystem, handle: int) -> SparseIndex:
-        """The index from its file or, where that cannot be, from the segment, damage left out.
+        """Return the index from its file or, failing that, from the segment, without damage.
 
         Waits for the device. Raises OSError.
         """
@@ -147,7 +148,7 @@ class Segment:
 
 
 def list_segments(files: FileSystem, directory: Path) -> list[Segment]:
-    """The segments in a directory in their order, each with its size and where it stops."""
+    """Return the segments in a directory in order, each with its size and stop."""
     found = []
     names = files.list_names(directory)
     doubtful = {name for name in names if name.endswith(".doubtful")}

@@ -1,4 +1,4 @@
-"""The files of one log: writing behind the last one, rolling, cutting, removing.
+"""The files of one log: append to the last one, roll, truncate, remove.
 
 Called on the event loop only. Nothing here waits for a device: flushing, and the unlinking of
 files, are handed out as work for other threads.
@@ -37,12 +37,12 @@ OPEN_FIRST = 0  # as `_roll_at`: the next write opens the last segment, if it st
 class Segments:
     """Ordered segments; the last one is written to. Invariant: each stops where the next begins.
 
-    A segment is full at `segment_bytes_max`. `position` is where the next batch goes, `dirty` what
-    has bytes that were not flushed, oldest first. `checkpoint` gives the payload every segment
+    A segment is full at `segment_bytes_max`. `position` is where the next batch goes, `dirty` the
+    segments with unflushed bytes, oldest first. `checkpoint` returns the payload every segment
     begins with, None where nothing is kept; `on_roll` is called when a segment was sealed: it now
-    waits for its last flush; `on_open` when a file was opened to be written to.
-    `rests_unflushed`: no confirm waits for a flush. `new_sealer` makes what seals batches under a
-    key; a segment has one key at most, so that its first bytes tell what it needs.
+    waits for its last flush; `on_open` when a file was opened to be written to. `rests_unflushed`:
+    no confirm waits for a flush. `new_sealer` returns a sealer for a key; a segment has one key at
+    most, so that its first bytes name the key it needs.
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class Segments:
         self._roll_at = OPEN_FIRST  # from this position on a write first prepares a segment
 
     def adopt(self, items: list[Segment], *, begins_anew: bool = False) -> None:
-        """Take over what recovery found. The last one is opened when it is first written to.
+        """Set the recovered segments. The last one is opened when it is first written to.
 
         `begins_anew`: it is not written to any more.
         """
@@ -111,7 +111,7 @@ class Segments:
 
     @property
     def active(self) -> Segment:
-        """The segment that is written to; there must be one."""
+        """Segment that is written to; there must be one."""
         return self.items[-1]
 
     @property
@@ -121,28 +121,28 @@ class Segments:
 
     @property
     def untrusted(self) -> bool:
-        """Whether nothing more goes to the last segment: a flush failed, or the key changed."""
+        """Whether the next write begins a new segment: a flush failed, or the key changed."""
         return self._roll_at == ROLL_FIRST
 
     def use_key(self, key: DataKey | None) -> None:
-        """Seal what comes with another key, or no more; the next write begins a new segment."""
+        """Seal new batches with another key or none; the next write begins a new segment."""
         self._key = key
         if self.items:
             self._roll_at = ROLL_FIRST
 
     def overlapping(self, first: int, stop: int) -> list[Segment]:
-        """The sealed segments with offsets in [first, stop)."""
+        """Return the sealed segments with offsets in [first, stop)."""
         low = max(bisect_right(self.items, first, key=lambda segment: segment.base) - 1, 0)
         high = bisect_left(self.items, stop, key=lambda segment: segment.base)
         return self.items[low : min(high, len(self.items) - 1)]
 
     def find(self, offset: int) -> Segment | None:
-        """The segment whose range holds `offset`."""
+        """Return the segment whose range holds `offset`."""
         at = bisect_right(self.items, offset, key=lambda segment: segment.base)
         return self.items[at - 1] if at else None
 
     def write(self, batch: Batch, end: int) -> tuple[Segment, int]:
-        """Write one sealed batch; `end` is the log's end before it. Returns where it stands.
+        """Write one sealed batch; `end` is the log's end before it. Returns segment and position.
 
         Raises StorageError; the log is then as before.
         """
@@ -167,7 +167,7 @@ class Segments:
         return active, position
 
     def _soil(self, segment: Segment) -> None:
-        """The segment is to be flushed; pinned, so that its file stays open until that is done."""
+        """Mark a segment as dirty and pin it, so that its file stays open until it is flushed."""
         if self._checkpoint is None:
             return  # nothing is kept: nothing is ever flushed
         segment.dirty = True
@@ -186,7 +186,7 @@ class Segments:
                 self._files.truncate(active.handle, position)
 
     def roll(self, end: int) -> None:
-        """Begin a new segment at offset `end`. Raises StorageError; nothing has changed then."""
+        """Begin a new segment at offset `end`. Raises StorageError; then nothing has changed."""
         if self.items and not self.items[-1].suspect:
             self._open(self.items[-1])  # to be flushed
         revision = 0
@@ -214,7 +214,7 @@ class Segments:
             self._on_roll()
 
     def _remove_contradicting(self) -> None:
-        """Unlink the files that were cut off as a whole, before others tell of the same offsets."""
+        """Unlink files that were cut off as a whole, before others hold the same offsets."""
         while self._contradicting:
             path = self._contradicting[-1]
             try:
@@ -226,7 +226,7 @@ class Segments:
             self._contradicting.pop()
 
     def _create(self, segment: Segment) -> None:
-        """Create the file and write its checkpoint."""
+        """Create the segment's file and write its checkpoint."""
         self._files.make_directory(self.directory)
         segment.handle = self._files.open(segment.path, create=True)
         if self._checkpoint is None:
@@ -253,7 +253,7 @@ class Segments:
             self._soil(sealed)  # flushed already, perhaps, but its index is not in its file yet
 
     def _prepare(self, end: int) -> None:
-        """Open the recovered segment, or begin a new one where that cannot be written to."""
+        """Open the recovered segment, or begin a new one if that one cannot be written to."""
         reopen = self.items and self._roll_at == OPEN_FIRST
         if not reopen or self.items[-1].size >= self.segment_bytes_max:
             self.roll(end)
@@ -270,7 +270,7 @@ class Segments:
         self._on_open(self)
 
     def _has_key(self, segment: Segment) -> bool:
-        """Whether a recovered segment is sealed as what comes will be. Raises StorageError."""
+        """Whether a recovered segment has the key for new batches. Raises StorageError."""
         assert segment.handle is not None
         try:
             head = read_exactly(self._files, segment.handle, 0, HEAD_BYTES)
@@ -281,7 +281,7 @@ class Segments:
             raise storage_error("read", segment.path, error) from error
 
     def _open(self, segment: Segment) -> None:
-        """Have a segment's file and index at hand. Raises StorageError."""
+        """Open a segment's file and load its index. Raises StorageError."""
         try:
             if segment.handle is None:
                 segment.handle = self._files.open(segment.path)
@@ -294,8 +294,8 @@ class Segments:
     def rest(self) -> bool:
         """Close the last segment's file until it is written to or read again.
 
-        Returns False where somebody uses it: a confirm waits for its flush, or it is read. A flush
-        that nobody waits for opens it by itself.
+        Returns False if it is in use: a confirm waits for its flush, or it is being read. A flush
+        for which no confirm waits opens it by itself.
         """
         if not self.items:
             return True
@@ -312,10 +312,10 @@ class Segments:
         return True
 
     def cut(self, segment: Segment, position: int) -> None:
-        """Forget what stands at or behind `position` of `segment`, whose flush has failed.
+        """Truncate the log at `position` of `segment`, whose flush has failed.
 
-        The next write begins a new segment: what the page cache says about the old one is not to
-        be trusted any more (decision 0006).
+        The next write begins a new segment: what the page cache says about the old one is not to be
+        trusted any more (decision 0006).
         """
         self.mark_suspect()
         while self.items[-1] is not segment:
@@ -330,21 +330,21 @@ class Segments:
             segment.index.cut(position)
 
     def mark_suspect(self) -> None:
-        """A flush failed: what still waits for one is not flushed, what comes next is elsewhere."""
+        """Mark all dirty segments as doubtful after a failed flush, and begin a new one."""
         for dirty in self.take_dirty():
             dirty.mark_suspect(self._files)
             dirty.unpin(self._files)
         self._roll_at = ROLL_FIRST
 
     def take_dirty(self) -> list[Segment]:
-        """What is to be flushed, oldest first; it counts as clean, the caller unpins it."""
+        """Return the dirty segments, oldest first, now marked clean; the caller unpins them."""
         taken, self.dirty = self.dirty, []
         for segment in taken:
             segment.dirty = False
         return taken
 
     def remove(self, segment: Segment) -> Callable[[], None]:
-        """Take a segment out. Returns the work that removes its files, for a worker thread."""
+        """Remove a segment. Returns the work that removes its files, for a worker thread."""
         at = self.items.index(segment)
         assert segment is not self.items[-1]
         if at:
@@ -365,7 +365,7 @@ class Segments:
         return unlink
 
     def release(self) -> None:
-        """Close every file, and let go of the log, which writes no more."""
+        """Close every file and drop references to the log, which writes no more."""
         self._checkpoint, self._on_roll = None, do_nothing
         for dirty in self.take_dirty():
             dirty.unpin(self._files)

@@ -1,4 +1,4 @@
-"""What all logs of a node share."""
+"""Services that all logs of a node share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["LogServices"]
 
 @dataclass(frozen=True, slots=True)
 class LogServices:
-    """What all logs of a node share. `warn` is the shell's voice."""
+    """Services that all logs of a node share. `warn` logs a warning."""
 
     files: FileSystem
     loop: asyncio.AbstractEventLoop
@@ -48,5 +48,5 @@ class LogServices:
     warn: Callable[[str], None]
 
     def report(self, subject: object, error: Exception) -> None:
-        """Hand what a callback should not have raised to the loop's exception handler."""
+        """Pass an exception that a callback raised to the loop's exception handler."""
         self.loop.call_exception_handler({"message": f"{subject!r} failed", "exception": error})

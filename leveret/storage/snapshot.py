@@ -1,4 +1,4 @@
-"""A snapshot of the logs of a running node: hard links, made while the node goes on.
+"""Snapshot of the logs of a running node: hard links, made while the node goes on.
 
     DATA/snapshot/topics/VHOST/TOPIC/PARTITION/…    links to the segments
     DATA/snapshot/keyring.json                      a link, if there is one
@@ -42,7 +42,7 @@ LENGTHS = "lengths.json"  # in the snapshot
 
 
 def remove_snapshot(data: Path) -> None:
-    """Remove the snapshot that is there, if one is. Raises StorageError."""
+    """Remove an existing snapshot. Raises StorageError."""
     try:
         shutil.rmtree(data / SNAPSHOT)
     except FileNotFoundError:
@@ -52,7 +52,7 @@ def remove_snapshot(data: Path) -> None:
 
 
 class Snapshots:
-    """Takes snapshots of `topics`, whose files are `files`. One is there at a time."""
+    """Takes snapshots of `topics`, whose files are `files`; at most one exists at a time."""
 
     def __init__(self, data: Path, topics: FileTopicStore, files: HeldFiles) -> None:
         self._data = data
@@ -61,7 +61,7 @@ class Snapshots:
         self._alone = asyncio.Lock()
 
     async def take(self) -> Path:
-        """Return the directory of a new snapshot; an older one is gone. Raises StorageError."""
+        """Return the directory of a new snapshot; an older one is removed. Raises StorageError."""
         if self._alone.locked():
             raise StorageError("another snapshot is being taken: try again when it is done")
         async with self._alone:
@@ -97,7 +97,7 @@ class Snapshots:
         (target / LENGTHS).write_text(json.dumps(lengths))
 
     def _link_log(self, directory: Path, last: Segment, size: int, lengths: dict[str, int]) -> None:
-        """Link what of a log was there when it was cut behind `size` bytes of segment `last`."""
+        """Transport the files of a log as of its end at `size` bytes of segment `last`."""
         relative = directory.relative_to(self._data)
         target = self._data / SNAPSHOT / relative
         target.mkdir(mode=0o750, parents=True)
@@ -122,7 +122,7 @@ class Snapshots:
                 os.link(moved, target / name)
 
     def _unopened(self, topics: Path, written: Written) -> list[Path]:
-        """Logs that nobody had opened then, nor has since: orphans."""
+        """Return logs that were not open then and have not been opened since: orphans."""
         if not topics.exists():
             return []
         opened = {*written, *self._topics.directories()}

@@ -1,6 +1,6 @@
 """A SQLite file of records beside the definitions, so that neither waits for the other.
 
-It is opened when it is first used. Used by the stores of usage and of the audit log.
+It is opened on first use. Used by the stores of usage and of the audit log.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ STORE = (
 _T = TypeVar("_T")
 
 BUSY_TIMEOUT_SECONDS = 5.0
-JOURNALS = ("-wal", "-shm")  # what SQLite puts beside a database, by the ends of its names
-OTHERS = 0o077  # the rights of everybody but the owner
+JOURNALS = ("-wal", "-shm")  # suffixes of SQLite's files beside a database
+OTHERS = 0o077  # permissions of all but the owner
 
 
 def make_private(path: Path) -> None:
-    """Create a database for its owner alone, or make it and its journal so. Raises StorageError.
+    """Create a database for its owner alone, or restrict it and its journal. Raises StorageError.
 
-    Files that SQLite makes beside it later have its mode.
+    Files that SQLite creates beside it later have its mode.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         for file in (path, *(path.with_name(path.name + end) for end in JOURNALS)):
-            with suppress(FileNotFoundError, PermissionError):  # of another owner: his to change
+            with suppress(FileNotFoundError, PermissionError):  # of another owner
                 if file.stat().st_mode & OTHERS:
                     file.chmod(0o600)
     except OSError as error:
@@ -70,7 +70,7 @@ def make_private(path: Path) -> None:
 def set_aside_database(path: Path) -> Path | None:
     """Rename a damaged database with its journal, so that SQLite's tools still open the pair.
 
-    Returns the new name, None where there is neither. Raises StorageError.
+    Returns the new path, None if neither exists. Raises StorageError.
     """
     for number in range(1, ASIDE_MAX):
         aside = path.with_name(f"{path.name}.damaged-{number}")
@@ -88,22 +88,22 @@ def set_aside_database(path: Path) -> Path | None:
 
 
 def read_only_uri(path: Path) -> str:
-    """How to open a database without changing it. A journal that is there is read with it."""
+    """Return a URI that opens a database without changing it; an existing journal is read."""
     mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     return f"{path.absolute().as_uri()}?{mode}"
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether the file is what is wrong, rather than what was asked of it."""
+    """Whether an error means that the file is damaged, not that the statement is wrong."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in DAMAGE
 
 
 class SqliteFile:
-    """The tables of `schema` in one file. Raises StorageError where it cannot be used.
+    """Tables of `schema` in one file. Raises StorageError where it cannot be used.
 
-    A damaged file is set aside and a new one begun: what comes is recorded, and `losses` remembers
-    what is gone. `on_change(count)` is told, after each write, how many there were in all.
+    A damaged file is quarantined and a new one begun: new records are kept, and `losses` records
+    the loss. `on_change(count)` is called after each write with the number of all writes.
     """
 
     def __init__(self, path: Path, schema: Sequence[str], losses: LossLedger | None = None) -> None:
@@ -114,10 +114,10 @@ class SqliteFile:
         self._losses = losses
         self._database: aiosqlite.Connection | None = None
         self._alone = asyncio.Lock()  # one transaction at a time
-        self._begun_anew = False  # it was said what is gone
+        self._begun_anew = False  # the loss was reported
 
     async def check(self, changes_noted: int) -> None:
-        """Look at the start whether the file is there and has all that was noted of it."""
+        """Check at the start that the file exists and has all changes that were noted of it."""
         if self._path.exists():
             async with self._alone:
                 try:
@@ -149,12 +149,12 @@ class SqliteFile:
         self.on_change(self.changes)
 
     async def rows(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
-        """What a query finds."""
+        """Return the rows of a query."""
         async with self._alone:
             return await self._patiently(partial(self._rows, statement, values))
 
     async def _patiently(self, act: Callable[[], Awaitable[_T]]) -> _T:
-        """Act on the file, or on a new one where it turns out to be damaged."""
+        """Run `act` on the file, and once more on a new one if it turns out to be damaged."""
         try:
             try:
                 return await act()
@@ -219,7 +219,7 @@ class SqliteFile:
             raise NewerFormatError(f"{self._path} (schema {version})")
 
     async def _begin_anew(self, error: sqlite3.Error) -> None:
-        """Set the damaged file aside; the next use makes another."""
+        """Quarantine the damaged file; the next use creates another."""
         if self._database is not None:
             database, self._database = self._database, None
             await database.close()

@@ -1,4 +1,4 @@
-"""Small ordered key-value state: LMDB on disk, a sorted dictionary for nodes that keep nothing."""
+"""Ordered key-value state: LMDB on disk, a sorted dictionary for nodes that keep nothing."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ WAITING_COUNT_MAX = 10_000  # changes that wait for a durable write; more are wr
 
 
 class MemoryStateStore:
-    """A StateStore that forgets at the end of the process."""
+    """StateStore in memory, lost at the end of the process."""
 
     def __init__(self) -> None:
         self._values: dict[bytes, bytes] = {}
         self._keys: list[bytes] = []
 
     def get(self, key: bytes) -> bytes | None:
-        """See ports.StateStore."""
+        """Return the value of a key, or None (see ports.StateStore)."""
         return self._values.get(key)
 
     def write(self, changes: Sequence[tuple[bytes, bytes | None]], *, durable: bool) -> None:  # noqa: ARG002
-        """See ports.StateStore."""
+        """Apply changes (see ports.StateStore)."""
         for key, value in changes:
             known = key in self._values
             if value is None:
@@ -69,7 +69,7 @@ class MemoryStateStore:
             self._values[key] = value
 
     def scan(self, prefix: bytes) -> Sequence[tuple[bytes, bytes]]:
-        """See ports.StateStore."""
+        """Return the entries with a prefix (see ports.StateStore)."""
         found = []
         for key in self._keys[bisect_left(self._keys, prefix) :]:
             if not key.startswith(prefix):
@@ -78,29 +78,29 @@ class MemoryStateStore:
         return found
 
     def range(self, first: bytes, stop: bytes, count_max: int) -> Sequence[tuple[bytes, bytes]]:
-        """See ports.StateStore."""
+        """Return at most `count_max` entries of a range (see ports.StateStore)."""
         return [(key, self._values[key]) for key in islice(self.keys(first, stop), count_max)]
 
     def keys(self, first: bytes, stop: bytes) -> Sequence[bytes]:
-        """See ports.StateStore."""
+        """Return the keys of a range (see ports.StateStore)."""
         return self._keys[bisect_left(self._keys, first) : bisect_left(self._keys, stop)]
 
     async def fetch(
         self, first: bytes, stop: bytes, count_max: int
     ) -> Sequence[tuple[bytes, bytes]]:
-        """See ports.StateStore."""
+        """Return at most `count_max` entries of a range (see ports.StateStore)."""
         return self.range(first, stop, count_max)
 
     async def write_behind(self, changes: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """See ports.StateStore."""
+        """Apply changes (see ports.StateStore)."""
         self.write(changes, durable=True)
 
     def close(self) -> None:
-        """See ports.StateStore."""
+        """Do nothing (see ports.StateStore)."""
 
 
 def _is_newer(file: Path) -> bool:
-    """Whether both of an environment's meta pages have one later version: no damage does that."""
+    """Whether both meta pages have the same newer version, which damage does not cause."""
     versions = set()
     with suppress(OSError), file.open("rb") as opened:
         for position in META_PAGES:
@@ -112,16 +112,16 @@ def _is_newer(file: Path) -> bool:
 
 
 class LmdbStateStore:
-    """A StateStore in an LMDB environment. May be called from any thread.
+    """StateStore in an LMDB environment. May be called from any thread.
 
     Writes that need not be durable wait in memory for the next one that must, because LMDB is only
     safe against the machine's death when every commit is flushed; reads see them.
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
-        """Open or create. A damaged environment is set aside beside it and a new one begun.
+        """Open or create. A damaged environment is quarantined and a new one begun.
 
-        Damage that shows later raises StorageError where it is met, and is set aside by the next
+        Damage that shows later raises StorageError where it is met, and is quarantined by the next
         start. Raises StorageError, NewerFormatError.
         """
         self._path = path
@@ -154,7 +154,7 @@ class LmdbStateStore:
         return environment
 
     def _check(self, environment: lmdb.Environment) -> None:
-        """Raise one of DAMAGE for what a crash of the machine, or a copy that was cut, leaves."""
+        """Raise one of DAMAGE for what a machine crash, or an incomplete copy, leaves."""
         pages = environment.info()["last_pgno"] + 1
         needed = pages * environment.stat()["psize"]
         # LMDB maps the file: to read behind its end kills the process, while pages of zeros are
@@ -167,13 +167,13 @@ class LmdbStateStore:
         with environment.begin() as transaction:
             for _ in islice(transaction.cursor(), ENTRIES_CHECKED_MAX):
                 pass
-        # What is free is written down in pages, too, which only writing looks at.
+        # The list of free pages is in pages, too, which only a write reads.
         with suppress(lmdb.DiskError), environment.begin(write=True) as transaction:
             transaction.put(TRIAL, b"")
             transaction.delete(TRIAL)
 
     def _survives_use(self) -> bool:
-        """Whether another process that uses all of it lives: LMDB aborts at some damage."""
+        """Whether another process that uses all of it survives: LMDB aborts at some damage."""
         command = [sys.executable, "-m", "leveret.storage.state_check", str(self._path), "use"]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603  # ourselves
 
@@ -203,7 +203,7 @@ class LmdbStateStore:
 
     @contextmanager
     def _reader(self) -> Iterator[Any]:
-        """For reading. Raises StorageError where it meets damage."""
+        """Open a read transaction. Raises StorageError for damage."""
         try:
             with self._environment.begin() as transaction:
                 yield transaction
@@ -219,7 +219,7 @@ class LmdbStateStore:
         )
 
     def get(self, key: bytes) -> bytes | None:
-        """See ports.StateStore."""
+        """Return the value of a key, or None (see ports.StateStore)."""
         with self._reading:
             if key in self._waiting:
                 return self._waiting[key]
@@ -228,7 +228,7 @@ class LmdbStateStore:
                 return value
 
     def scan(self, prefix: bytes) -> Sequence[tuple[bytes, bytes]]:
-        """See ports.StateStore."""
+        """Return the entries with a prefix (see ports.StateStore)."""
         found: dict[bytes, bytes] = {}
         with self._reading:
             with self._reader() as transaction:
@@ -248,14 +248,14 @@ class LmdbStateStore:
         return sorted(found.items())
 
     def range(self, first: bytes, stop: bytes, count_max: int) -> Sequence[tuple[bytes, bytes]]:
-        """See ports.StateStore."""
+        """Return at most `count_max` entries of a range (see ports.StateStore)."""
         with self._reading, self._reader() as transaction:
             cursor = transaction.cursor()
             kept = self._unchanged(cursor.iternext, cursor.set_range(first), stop)
             return list(islice(merge(kept, self._changed(first, stop)), max(count_max, 0)))
 
     def keys(self, first: bytes, stop: bytes) -> Sequence[bytes]:
-        """See ports.StateStore."""
+        """Return the keys of a range (see ports.StateStore)."""
         with self._reading, self._reader() as transaction:
             found = []
             cursor = transaction.cursor()
@@ -274,7 +274,7 @@ class LmdbStateStore:
         found: bool,
         stop: bytes,
     ) -> Iterator[tuple[bytes, bytes]]:
-        """What LMDB holds from a cursor's place on, but for what waits to be changed."""
+        """Yield LMDB's entries from the cursor up to `stop`, except those with a waiting change."""
         if not found:
             return
         for key, value in iterate():
@@ -284,7 +284,7 @@ class LmdbStateStore:
                 yield key, value
 
     def _changed(self, first: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
-        """What waits to be written and has a value, in order."""
+        """Return the waiting changes of a range that have a value, ordered by key."""
         return sorted(
             (key, value)
             for key, value in self._waiting.items()
@@ -294,18 +294,18 @@ class LmdbStateStore:
     async def fetch(
         self, first: bytes, stop: bytes, count_max: int
     ) -> Sequence[tuple[bytes, bytes]]:
-        """See ports.StateStore."""
+        """Return the entries of a range, read in a thread (see ports.StateStore)."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, self.range, first, stop, count_max)
 
     async def write_behind(self, changes: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """See ports.StateStore."""
+        """Apply changes durably in a thread (see ports.StateStore)."""
         ordered = sorted(dict(changes).items())
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._pool, lambda: self.write(ordered, durable=True))
 
     def write(self, changes: Sequence[tuple[bytes, bytes | None]], *, durable: bool) -> None:
-        """See ports.StateStore. Raises StorageError; the changes then wait for the next write."""
+        """Apply changes (see ports.StateStore). Raises StorageError; they then stay waiting."""
         with self._reading:
             self._waiting.update(changes)
             if not durable and len(self._waiting) < WAITING_COUNT_MAX:
@@ -348,7 +348,7 @@ class LmdbStateStore:
                 return
 
     def close(self) -> None:
-        """See ports.StateStore. Raises StorageError when what waits cannot be written."""
+        """Write the waiting changes and close (see ports.StateStore). Raises StorageError."""
         try:
             self._pool.shutdown()
             self._write_waiting()

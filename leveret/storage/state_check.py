@@ -1,11 +1,11 @@
-"""Looks at an LMDB environment, in a process that may die of what it finds.
+"""Check of an LMDB environment, in a process that damage may kill.
 
     python -m leveret.storage.state_check DIRECTORY [deep | use]
 
-Ends with status 0 where it can be read, having printed what it says of logs and definitions, a line
-for each entry: key and value, in hexadecimal. Else with 1 and the reason; LMDB does not check what
-it reads, so that damaged pages may end it by a signal. No node may run. With `use`, for the node
-that has it open, all of it is read and a little written, and nothing is printed.
+Exits with status 0 if it can be read, having printed its entries about logs and definitions, one
+per line: key and value, in hexadecimal. Else with 1 and the reason; LMDB does not check what it
+reads, so that damaged pages may end it by a signal. No node may run. With `use`, for the node that
+has it open, all of it is read and a little written, and nothing is printed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PREFIXES = (b"closed/", b"definitions", b"log/", b"records/", b"run")
 
 
 def main(path: str, *, deep: bool) -> int:
-    """The status of the process; `deep` goes over every entry."""
+    """Return the process's exit status; `deep` reads every entry."""
     try:
         with (
             lmdb.open(path, readonly=True, lock=False, create=False) as environment,
@@ -33,7 +33,7 @@ def main(path: str, *, deep: bool) -> int:
                 for key, value in cursor:
                     if not key.startswith(prefix):
                         break
-                    print(key.hex(), value.hex())  # for whoever has started it
+                    print(key.hex(), value.hex())  # for the parent process
     except lmdb.Error as error:
         print(error)
         return 1
@@ -41,7 +41,7 @@ def main(path: str, *, deep: bool) -> int:
 
 
 def use(path: str) -> int:
-    """The status of the process."""
+    """Read all entries and write a trial one; return the process's exit status."""
     try:
         with lmdb.open(path, create=False) as environment:
             with environment.begin() as transaction:

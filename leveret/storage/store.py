@@ -1,4 +1,4 @@
-"""All logs of a node: opening, closing, deleting them, and the threads and caches they share.
+"""All logs of a node: open, close, delete, and the threads and caches they share.
 
 DATA/lock                         held while the node runs
 DATA/state.lmdb/                  the state store
@@ -60,15 +60,15 @@ DECISION_SEGMENT_BYTES = 1 << 20  # decisions live for a second: files that can 
 
 @dataclass(frozen=True, slots=True)
 class StorageLimits:
-    """The numbers of the storage engine, each with its reason."""
+    """Limits of the storage engine, each with its reason."""
 
-    segment_bytes_max: int = 64 << 20  # what recovery reads of a log, and how finely space returns
+    segment_bytes_max: int = 64 << 20  # what recovery reads of a log; unit of freed space
     tail_cache_bytes_max: int = 64 << 20  # consumers that keep up are served from this much memory
     settle_flush_interval_ms: int = (
         50  # settlements this recent may be delivered again after a crash
     )
     settle_sync_interval_ms: int = 1000  # the same after the machine's death, without new messages
-    retention_interval_ms: int = 60_000  # how much longer than their age records may be kept
+    retention_interval_ms: int = 60_000  # records may be kept for this time beyond their age
     mark_interval_ms: int = 1000  # messages this recent may be missing after a crash unnoticed
     commit_threads: int = (
         4  # flushes that run at once: a disk does several in about the time of one
@@ -79,12 +79,12 @@ class StorageLimits:
 
 
 class FileTopicStore:
-    """See ports.TopicStore. One for a node; used on its event loop.
+    """`ports.TopicStore` in files. One per node; used on its event loop.
 
     Takes the data directory's lock unless the caller, who then holds it, passes `lock`: raises
-    NodeRunningError, StorageError. `state` is closed by whoever opened it, after this. Without a
-    `keyring` the data directory's is used, and no key of it can be unwrapped. `durability` is that
-    of decisions about transactions: the strictest of any log that takes part in them.
+    NodeRunningError, StorageError. `state` is closed by its opener, after this. Without a `keyring`
+    the data directory's is used, and no key of it can be unwrapped. `durability` is that of
+    decisions about transactions: the strictest of any log that takes part in them.
     """
 
     def __init__(
@@ -172,9 +172,9 @@ class FileTopicStore:
         )
 
     def _empty_trash(self) -> None:
-        """Remove what the last run left behind: transient logs, and half-removed deleted ones.
+        """Remove what the last run left: transient logs, and half-removed deleted ones.
 
-        Of the latter the marks go first: their logs are not missing.
+        Marks of deleted logs are removed first, so that their logs are not reported as missing.
         """
         try:
             if self._files.exists(self._transient):
@@ -192,7 +192,7 @@ class FileTopicStore:
             self._committer.submit(self._removal(self._trash / name), self._removed)
 
     def _open_decisions(self, durability: Durability) -> PartitionLog:
-        """Learn which transactions have committed, before any log asks."""
+        """Open the log of transaction decisions, before any log asks for one."""
         retention = Retention(segment_bytes_max=DECISION_SEGMENT_BYTES)
         log = self.open("", DECISIONS_TOPIC, "node", 0, durability, retention=retention)
         found = read_decisions(self._files, log, self._keyring.unsealer.open, logger.warning)
@@ -211,7 +211,7 @@ class FileTopicStore:
         *,
         retention: Retention | None = None,
     ) -> PartitionLog:
-        """See ports.TopicStore. Raises StorageError."""
+        """Open a log (see ports.TopicStore). Raises StorageError."""
         root = self._transient if durability is Durability.NONE else self._topics
         directory = root / log_directory(vhost, topic, incarnation, partition)
         if directory in self._logs:
@@ -242,14 +242,14 @@ class FileTopicStore:
         return log
 
     def exists(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
-        """See ports.TopicStore."""
+        """Whether a log exists, or should (see ports.TopicStore)."""
         directory = self._topics / log_directory(vhost, topic, incarnation, partition)
         if directory in self._logs or self._files.exists(directory):
             return True
         return self._marks.tells_of(self._mark_key(directory))
 
     def note(self, key: bytes, value: bytes) -> None:
-        """Have the state store told of something else, with the next marks."""
+        """Queue an entry for the state store, written with the next marks."""
         self._notes.note(key, value)
 
     # Losses
@@ -259,7 +259,7 @@ class FileTopicStore:
         self.losses.note(Loss(LossKind.MESSAGES, queue, str(loss), loss.count))
 
     def _records_lost(self, log: PartitionLog, lost: RangeSet, kept: Sequence[str]) -> None:
-        """Reading has met damage; the queue says so in the log."""
+        """Record lost records in the ledger; the queue logs them itself."""
         topic, _, _ = log.directory.parent.name.rpartition("~~")
         what = f"{lost.count} messages are lost (at offset {lost.first} and behind): what stood "
         what += f"there is damaged, and was kept as {', '.join(kept) or 'no file'}"
@@ -267,7 +267,7 @@ class FileTopicStore:
         self.losses.note(Loss(LossKind.MESSAGES, subject, what, lost.count))
 
     def use_key_of(self, vhost: str) -> None:
-        """The keyring says something new about a virtual host: its open logs go by that."""
+        """Set the current key of a virtual host on its open logs."""
         key = self._keyring.active(vhost)
         name = encode_name(vhost)
         for directory, log in self._logs.items():
@@ -275,9 +275,9 @@ class FileTopicStore:
                 log.use_key(key)
 
     def orphans(self) -> list[Path]:
-        """Directories of kept logs that nobody has opened, in order. Raises StorageError.
+        """Return the directories of kept logs that were not opened, sorted. Raises StorageError.
 
-        To be asked once every queue is open. They are not removed: the definitions may be what is
+        Call it once every queue is open. They are not removed: the definitions may be what is
         missing.
         """
         try:
@@ -291,7 +291,7 @@ class FileTopicStore:
         return orphans
 
     def _forget_marks(self, keys: Collection[bytes]) -> None:
-        """Of logs that nobody asks for any more."""
+        """Remove the marks of logs that no longer exist."""
         for key, value in self._marks.forget(keys):
             self._notes.note(key, value)
 
@@ -305,7 +305,7 @@ class FileTopicStore:
                     yield self._topics / vhost / topic / partition
 
     def _mark_key(self, directory: Path) -> bytes:
-        """Below 511 bytes, LMDB's limit: names are bounded by `log_directory`."""
+        """Return a log's key: below 511 bytes, LMDB's limit, as `log_directory` bounds names."""
         return str(directory.relative_to(self._topics)).encode()
 
     # Transactions
@@ -315,7 +315,7 @@ class FileTopicStore:
         transactions: Mapping[int, Collection[TopicLog]],
         decided: Callable[[Exception | None], None],
     ) -> None:
-        """See ports.TopicStore."""
+        """Commit transactions (see ports.TopicStore)."""
         participants = {}
         for transaction, logs in transactions.items():
             count = sum(log.takes_part(transaction) for log in logs)
@@ -356,14 +356,14 @@ class FileTopicStore:
         return None
 
     def _flush_settlements(self) -> None:
-        """Flush logs whose settlements no append has taken along to the disk."""
+        """Flush logs whose settlements were not flushed by an append."""
         self._flush_timer = None
         logs, self._to_flush = self._to_flush, set()
         for log in logs:
             log.flush()
 
     def _check_retention(self) -> None:
-        """Let logs look for what is too old by now, and come back later."""
+        """Check the retention of all logs, and schedule the next check."""
         for log in self._logs.values():
             log.check_retention()
         delay = self._limits.retention_interval_ms / 1000
@@ -372,7 +372,7 @@ class FileTopicStore:
     # Ending
 
     def _log_closed(self, log: PartitionLog, mark: LogMark | None) -> None:
-        """The mark is kept in memory, and written down with all others when the node stops."""
+        """Keep the mark of a closed log in memory; it is written when the node stops."""
         self._forget(log)
         if mark is not None:
             self._marks.put_back(log.key, mark)
@@ -383,10 +383,10 @@ class FileTopicStore:
         self._to_flush.discard(log)
 
     def _log_deleted(self, log: PartitionLog) -> None:
-        """Move a log's directory out of the way, at once, and have it removed.
+        """Move a deleted log's directory away, at once, and remove it in a thread.
 
-        Its name there says whose mark is void, should the node end before that is forgotten. The
-        files are removed once it is, so that a log that is gone on purpose is never missed.
+        Its new name tells which mark is void, should the node end before the mark is removed. The
+        files are removed after the mark, so that a deleted log is never reported as missing.
         """
         self._forget(log)
         doomed = self._trash / f"{_digest(log.key)}-{secrets.token_hex(8)}"
@@ -419,7 +419,7 @@ class FileTopicStore:
             logger.warning("%s; the next start tries again", refusal)
 
     async def close(self) -> None:
-        """See ports.TopicStore. What cannot be closed cleanly is reported, and recovers later."""
+        """Close all logs (see ports.TopicStore). Failures are logged and recovered from later."""
         for timer in (self._settle_timer, self._flush_timer, self._retention_timer):
             if timer is not None:
                 timer.cancel()
@@ -443,23 +443,23 @@ class FileTopicStore:
             self._own_lock.release()
 
     def logs(self) -> Iterable[PartitionLog]:
-        """Every open log."""
+        """Return all open logs."""
         return self._logs.values()
 
     def written(self) -> dict[Path, tuple[Segment, int] | None]:
-        """Up to where each open log is written, by directory: last segment and bytes of it."""
+        """Return last segment and written bytes of each open log, by directory."""
         return {directory: log.written for directory, log in self._logs.items()}
 
     @property
     def directory(self) -> Path:
-        """Where the logs are that are kept."""
+        """Directory of the logs that are kept."""
         return self._topics
 
     def directories(self) -> Collection[Path]:
-        """Where the open logs are."""
+        """Return the directories of the open logs."""
         return self._logs.keys()
 
 
 def _digest(key: bytes) -> str:
-    """A log's key as part of a file's name."""
+    """Return a log's key as part of a file name."""
     return blake2b(key, digest_size=DIGEST_BYTES).hexdigest()

@@ -27,17 +27,17 @@ __all__ = ["decode_arguments", "encode_arguments", "encode_json"]
 
 
 def encode_arguments(arguments: Arguments) -> str:
-    """JSON text of a field table. Raises TypeError for a value that no field table can hold."""
+    """Return the JSON text of a field table. Raises TypeError for an unsupported value."""
     return encode_json(_tag(arguments)["table"])
 
 
 def encode_json(value: Json) -> str:
-    """JSON text of a value that is JSON already, the same for equal ones."""
+    """Return canonical JSON text: the same for equal values."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def decode_arguments(text: str) -> Arguments:
-    """The field table that `encode_arguments` was given. Raises ValueError for other text."""
+    """Return the field table that `encode_arguments` was given. Raises ValueError."""
     table = _untag({"table": json.loads(text)})
     assert isinstance(table, dict)
     return table

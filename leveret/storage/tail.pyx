@@ -1,12 +1,13 @@
 """The tail cache: the newest batches of all logs, as objects, within one bound for the node.
 
 Consumers that keep up are served from here without a system call. First in, first out over all
-logs; what is settled entirely is given back at once. A log that keeps its batches in memory alone
-(Durability.NONE) writes one down when it must leave before it is settled. Its first one makes a
-file, so a large batch does not drive out hundreds of small ones at once: those behind it do.
+logs; a batch that is settled entirely is dropped at once. A log that keeps its batches in memory
+alone (Durability.NONE) writes a batch to disk when it must leave before it is settled. The first
+such batch of a log creates a file, so a large batch does not evict hundreds of small ones at once:
+later additions do.
 
-Compiled because each batch is put in, read and given back: with hundreds of queues in a turn that
-is most of what their logs cost.
+Compiled because each batch is added, read and dropped: with hundreds of queues in a turn that is
+most of what their logs cost.
 """
 
 from collections import OrderedDict
@@ -65,12 +66,12 @@ cdef class LogTail:
         return taken
 
     def holding(self, uint64_t offset, uint64_t stop):
-        """The cached batch that holds `offset` and ends by `stop`, if any does."""
+        """Return the cached batch that holds `offset` and ends by `stop`, or None."""
         cdef list found = self.read(offset, stop, 1)
         return found[0] if found else None
 
     cpdef Py_ssize_t place(self, uint64_t offset) except? -1:
-        """Where the last batch beginning at or before `offset` is; below `head` if none is."""
+        """Return the index of the last batch at or before `offset`; below `head` if none is."""
         cdef Py_ssize_t low = self.head, high = len(self.bases), middle
         while low < high:
             middle = low + (high - low) // 2
@@ -81,7 +82,7 @@ cdef class LogTail:
         return low - 1
 
     cdef int leave(self, Py_ssize_t at) except -1:
-        """Empty one place."""
+        """Clear the batch at index `at`, and move `head` on."""
         cdef list batches = self.batches
         cdef Py_ssize_t head = self.head
         assert head <= at < len(batches), "a batch that is cached has a place"
@@ -99,9 +100,10 @@ cdef class LogTail:
 
 
 cdef class TailCache:
-    """Every log's tail within `bytes_max` bytes of batches.
+    """Tails of all logs within `bytes_max` bytes of batches.
 
-    It may hold an eighth more for a while, where what must leave is to be written down first.
+    It may hold an eighth more for a while, if batches that must leave are to be written to disk
+    first.
     """
 
     cdef size_t bytes_max
@@ -118,7 +120,7 @@ cdef class TailCache:
         self.stuck_tails = OrderedDict()
 
     def add(self, LogTail tail not None, Batch batch not None):
-        """Put the newest batch of a log in; old ones of any log may leave."""
+        """Add the newest batch of a log; old ones of any log may be evicted."""
         tail.bases.append(batch.base_offset)
         tail.batches.append(batch)
         self.tails[batch] = tail
@@ -128,7 +130,7 @@ cdef class TailCache:
             self.shrink()
 
     def settle(self, LogTail tail not None, uint64_t first, uint64_t stop, RangeSet settled not None):
-        """Give back the batches touching [first, stop) of which every record is settled."""
+        """Drop the batches touching [first, stop) of which every record is settled."""
         cdef Py_ssize_t at = max(tail.place(first), tail.head), before
         cdef list batches = tail.batches
         cdef Batch batch
@@ -155,7 +157,7 @@ cdef class TailCache:
         tail.head = min(tail.head, len(tail.bases))
 
     def clear(self, LogTail tail not None):
-        """Drop a log that is closed or deleted."""
+        """Drop all batches of a log that is closed or deleted."""
         for batch in tail.batches[tail.head :]:
             if batch is not None:
                 self.drop(tail, batch)
@@ -165,7 +167,7 @@ cdef class TailCache:
         tail.spill = None
 
     def write_down_stuck(self):
-        """Try anew what could not be written down. Raises StorageError while that still fails."""
+        """Retry the writes of `stuck` batches. Raises StorageError if one fails again."""
         cdef LogTail tail
         while self.stuck_tails:
             batch, tail = next(iter(self.stuck_tails.items()))
@@ -187,7 +189,7 @@ cdef class TailCache:
         return 0
 
     cdef int shrink(self) except -1:
-        """Let the oldest go. What cannot be written down stays, over the bound, and is `stuck`."""
+        """Evict the oldest batches. Those that cannot be written stay beyond the bound, `stuck`."""
         cdef size_t bytes_max = self.bytes_max
         cdef int spilled = 0
         cdef LogTail tail
@@ -217,5 +219,5 @@ cdef class TailCache:
 
     @property
     def stuck(self):
-        """Whether batches stay in memory because they could not be written down."""
+        """Whether batches stay in memory because they could not be written to disk."""
         return bool(self.stuck_tails)

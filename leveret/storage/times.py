@@ -1,4 +1,4 @@
-"""When what was written: finding offsets by time, from the timestamps in batch headers.
+"""Search for offsets by time, from the timestamps in batch headers.
 
 For worker threads: everything here waits for the device. A segment's first batch is its checkpoint,
 written after all records of the segment before it, and before all of its own. So segments are
@@ -28,7 +28,7 @@ __all__ = ["TimeSearch", "began_ms"]
 
 
 def began_ms(files: FileSystem, segment: Segment) -> int:
-    """The time of a segment's first batch; 0 where it cannot be told. Raises OSError."""
+    """Return the time of a segment's first batch in ms; 0 if unknown. Raises OSError."""
     if segment.began_ms is not None:
         return segment.began_ms
     handle = files.open(segment.path)
@@ -39,7 +39,7 @@ def began_ms(files: FileSystem, segment: Segment) -> int:
 
 
 def _time_at(files: FileSystem, handle: int, position: int) -> int:
-    """The time of the batch at `position`; 0 where none is to be seen."""
+    """Return the time of the batch at `position`; 0 if none can be read."""
     try:
         return first_time_of(read_exactly(files, handle, position, HEADER_BYTES))
     except CorruptBatchError:
@@ -48,7 +48,7 @@ def _time_at(files: FileSystem, handle: int, position: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TimeSearch:
-    """A search through `segments` for the first record that came at `time_ms` or later.
+    """Search through `segments` for the first record stored at `time_ms` or later.
 
     The segments are pinned by the caller; those that are written to meanwhile are searched up to
     where they ended when the search was made.
@@ -61,14 +61,14 @@ class TimeSearch:
     unseal: Callable[[Batch], Batch]
 
     def run(self) -> int:
-        """The offset. Raises OSError."""
+        """Return the offset, `end` if all records are older. Raises OSError."""
         if not self.segments:
             return self.end
         found = self._in_segment(self.segments[self._last_begun_before()])
         return self.end if found is None else found
 
     def _last_begun_before(self) -> int:
-        """Number of the segment to look into: the records of those before it are all too old."""
+        """Return the index of the segment to search: records of earlier ones are all too old."""
         low, high = 0, len(self.segments)
         while high - low > 1:
             middle = (low + high) // 2
@@ -79,9 +79,9 @@ class TimeSearch:
         return low
 
     def _in_segment(self, segment: Segment) -> int | None:
-        """The offset in this segment or the one behind it, None where all its records are too old.
+        """Return the offset in this segment or the one behind it, None if all records are too old.
 
-        Damage is passed over as if it were old: whoever reads there deals with it.
+        Damage is skipped as if it were old: reading there handles it.
         """
         size, stop = segment.size, segment.stop
         handle = self.files.open(segment.path)
@@ -97,14 +97,14 @@ class TimeSearch:
         return stop if stop <= self.end else None
 
     def _in_batch(self, batch: Batch) -> int:
-        """The offset in a batch that has it; its first where the records cannot be seen."""
+        """Return the offset in the batch; its first if the records cannot be decrypted."""
         try:
             return self.unseal(batch).offset_at(max(self.time_ms, 0))
         except (CorruptBatchError, MissingKeyError):
             return batch.base_offset  # reading it meets the same again, and deals with it
 
     def _position(self, segment: Segment, handle: int) -> int:
-        """Where in the file to begin: at the last indexed batch that begins before the time."""
+        """Return the position to begin at: the last indexed batch that begins before the time."""
         index = segment.index or segment.load_index(self.files, handle)
         positions = index.positions[:]
         low, high = 0, len(positions)

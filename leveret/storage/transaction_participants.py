@@ -1,8 +1,8 @@
-"""One log's parts of transactions, from their preparation until nobody need remember the outcome.
+"""One log's parts of transactions, from prepare until the outcome need not be remembered.
 
 A part is prepared (written, and with durability FSYNC flushed), then resolved by the transaction's
-outcome, then the outcome is written down with the settlements, then that is flushed. Only then may
-the decision about the transaction be forgotten (leveret.storage.decisions). Called by the log.
+outcome, then the outcome is written with the settlements, then that is flushed. Only then may the
+decision about the transaction be dropped (leveret.storage.decisions). Called by the log.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["TransactionParticipants"]
 
 
 class TransactionParticipants:
-    """The parts of one log. `remembered(transaction)` is called when its outcome is safe here.
+    """Parts of one log in transactions. `remembered(id)` is called once its outcome is safe here.
 
-    `report(callback, error)` is told of whoever was told of a part, and raised.
+    `report(callback, error)` is called for callbacks that raise.
     """
 
     __slots__ = (
@@ -52,38 +52,38 @@ class TransactionParticipants:
         self._preparing: dict[int, Prepared] = {}  # they wait for a flush, in the order of writing
         self._undone: frozenset[int] = frozenset()  # aborted before they were flushed
         self._written: list[int] = []  # the outcome is written down, and waits for a flush
-        self._flushing = (0, 0)  # how many of the two the flush under way covers
+        self._flushing = (0, 0)  # numbers of both that the running flush covers
 
     def limit(self, durable: int) -> int:
-        """How far records may be shown of those before `durable`."""
+        """Return the end of the records that may be delivered, at most `durable`."""
         firsts = [part.first for part in self.unresolved.values() if part.first < part.stop]
         return min([durable, *firsts])
 
     @property
     def waits(self) -> bool:
-        """Whether something wants to be flushed, whatever else does."""
+        """Whether a part or an outcome waits for a flush."""
         return bool(self._preparing)
 
     def await_flush(self, transaction: int, prepared: Prepared) -> None:
-        """Call `prepared` once what was written so far is flushed, or lost."""
+        """Call `prepared` once what was written so far is flushed, or has failed."""
         self._preparing[transaction] = prepared
 
     def undo(self, transaction: int) -> bool:
-        """A part is aborted. False while it waits for its flush: it may yet be lost altogether."""
+        """Abort a part; return False while it waits for its flush, since it may yet be lost."""
         if transaction in self._preparing:
             self._undone |= {transaction}
             return False
         return True
 
     def resolve(self, transaction: int) -> None:
-        """The outcome of a part was applied, in memory."""
+        """Note that the outcome of a part was applied, in memory."""
         del self.unresolved[transaction]
         self.resolved.append(transaction)
 
     # -- writing and flushing
 
     def outcomes_written(self, *, flushes: bool) -> None:
-        """What was resolved is written down; that must be flushed, too, where the log `flushes`."""
+        """Note that outcomes are written; they wait for a flush where the log `flushes`."""
         written, self.resolved = self.resolved, []
         if flushes:
             self._written += written
@@ -91,11 +91,11 @@ class TransactionParticipants:
             self._remember(written)
 
     def flush_begins(self) -> None:
-        """All that was written so far is being flushed."""
+        """Note that a flush of all that was written so far begins."""
         self._flushing = (len(self._preparing), len(self._written))
 
     def flushed(self) -> list[int]:
-        """It is on the disk. Returns the transactions that were aborted meanwhile."""
+        """Handle the flush's success. Returns the transactions that were aborted meanwhile."""
         prepared_count, written_count = self._flushing
         self._remember(self._written[:written_count])
         del self._written[:written_count]
@@ -110,7 +110,7 @@ class TransactionParticipants:
         return undone
 
     def lose(self, failure: Exception) -> None:
-        """What waits for a flush is lost."""
+        """Fail the parts that wait for a flush."""
         preparing, self._preparing = self._preparing, {}
         self._undone = frozenset()
         for transaction in preparing:
@@ -118,7 +118,7 @@ class TransactionParticipants:
         self._tell(preparing.values(), failure)
 
     def close(self) -> None:
-        """The log is deleted: its part never matters again, whatever becomes of the others."""
+        """Release all transactions, because the log is deleted and its part does not matter."""
         known = [*self.unresolved, *self.resolved, *self._written]
         self.unresolved.clear()
         self.resolved, self._written = [], []

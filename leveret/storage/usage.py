@@ -1,4 +1,4 @@
-"""Usage by the hour in a SQLite file of its own, so that counting never waits for definitions."""
+"""Store of hourly usage in a SQLite file, so that it does not wait for definitions."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ UNPUBLISHED = """SELECT DISTINCT hour FROM usage
 
 
 class SqliteUsageStore:
-    """`ports.usage.UsageStore`. Everything raises StorageError where the file cannot be used."""
+    """`ports.usage.UsageStore` in SQLite. Raises StorageError where the file cannot be used."""
 
     def __init__(self, path: Path, losses: LossLedger | None = None) -> None:
         self.file = SqliteFile(path, SCHEMA, losses)
 
     async def add(self, hour: int, used: Mapping[Account, Usage]) -> None:
-        """See ports.usage."""
+        """Add the usage of an hour (see ports.usage)."""
         rows = [(hour, *account, *usage) for account, usage in used.items()]
         await self.file.write(ADD, rows)
 
     async def read(self, since: int, until: int) -> Sequence[tuple[int, Account, Usage]]:
-        """See ports.usage."""
+        """Return the usage of a range of hours (see ports.usage)."""
         rows = await self.file.rows(READ, (since, until))
         return [
             (hour, Account(Subject(subject), vhost, name), Usage(*counts))
@@ -55,18 +55,18 @@ class SqliteUsageStore:
         ]
 
     async def unpublished(self, before: int) -> Sequence[int]:
-        """See ports.usage."""
+        """Return hours whose usage was not published yet (see ports.usage)."""
         return [hour for (hour,) in await self.file.rows(UNPUBLISHED, (before,))]
 
     async def mark_published(self, hour: int) -> None:
-        """See ports.usage."""
+        """Mark an hour as published (see ports.usage)."""
         await self.file.write("INSERT OR IGNORE INTO published VALUES (?)", [(hour,)])
 
     async def forget(self, before: int) -> None:
-        """See ports.usage."""
+        """Delete usage before an hour (see ports.usage)."""
         for table in ("usage", "published"):
             await self.file.write(f"DELETE FROM {table} WHERE hour < ?", [(before,)])  # noqa: S608  # ours
 
     async def close(self) -> None:
-        """See ports.usage."""
+        """Close the file (see ports.usage)."""
         await self.file.close()

@@ -1,4 +1,4 @@
-"""basic.qos, consume, cancel, get and recover; publish and the acks are the reader's."""
+"""basic.qos, consume, cancel, get and recover; the reader handles publish and the acks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 GET_PAUSE_MS_MAX = 1000  # a limit that was lifted is noticed this late
 
-OFFSET = AddedField(STREAM_OFFSET)  # consumers of streams are told where each message stands
+OFFSET = AddedField(STREAM_OFFSET)  # stream consumers get each message's offset
 
 
 def qos(channel: Channel, method: commands.Basic.Qos) -> Awaitable[None] | None:
-    """Limit unsettled deliveries: of the channel (`global`), or of consumers started later.
+    """Set a prefetch limit: of the channel (`global`), or of consumers started later.
 
-    As in RabbitMQ, a limit for consumers to come lifts the channel's.
+    As in RabbitMQ, a limit for later consumers lifts the channel's.
     """
     if method.prefetch_size:
         raise ConnectionClosingError(540, f"prefetch_size!=0 ({method.prefetch_size})")
@@ -48,7 +48,7 @@ def qos(channel: Channel, method: commands.Basic.Qos) -> Awaitable[None] | None:
 
 
 def _share(channel: Channel, prefetch: int) -> None:
-    """Let the channel's consumers have so many unsettled deliveries together."""
+    """Set the channel's shared prefetch and answer with qos-ok."""
     grows = not prefetch or 0 < channel.prefetch < prefetch
     held_back = channel.in_flight >= channel.prefetch
     channel.prefetch = prefetch
@@ -58,7 +58,7 @@ def _share(channel: Channel, prefetch: int) -> None:
 
 
 def consume(channel: Channel, method: commands.Basic.Consume) -> Awaitable[None] | None:
-    """Start a consumer."""
+    """Start a consumer (basic.consume)."""
     channel.broker.admission.check_consumer(len(channel.consumers))
     name = channel.queue_named(stripped(method.queue))
     if name == direct_reply.REPLY_NAME:
@@ -99,7 +99,7 @@ def _start_consumer(channel: Channel, name: str, tag: str, method: commands.Basi
 
 
 def _check_credit(channel: Channel, queue: OpenQueue, *, no_ack: bool) -> None:
-    """Refuse limits that the type of queue cannot keep to, and consumers without a needed one."""
+    """Raise an error if the queue's type forbids global prefetch or no-ack, or needs a prefetch."""
     kind, name = type_of(queue.definition.arguments), _described(queue)
     if kind == "stream":
         if not channel.consumer_prefetch:
@@ -117,7 +117,7 @@ def _described(queue: OpenQueue) -> str:
 
 
 def cancel(channel: Channel, method: commands.Basic.Cancel) -> Awaitable[None] | None:
-    """Stop a consumer; an unknown tag is no error."""
+    """Cancel a consumer; an unknown tag is no error."""
     consumer = channel.consumers.get(method.consumer_tag or "")
     queues = [] if consumer is None else [consumer.queue]
     return channel.when_effective(queues, lambda: _end_consumer(channel, method))
@@ -135,11 +135,11 @@ def _end_consumer(channel: Channel, method: commands.Basic.Cancel) -> None:
 
 
 def cancel_ok(_channel: Channel, _method: commands.Basic.CancelOk) -> None:
-    """A client may answer our basic.cancel; nothing follows from it."""
+    """Ignore a client's cancel-ok."""
 
 
 def get(channel: Channel, method: commands.Basic.Get) -> Awaitable[None] | None:
-    """Hand out one message."""
+    """Deliver one message (basic.get)."""
     queue = channel.readable_queue(method.queue)
     if queue.settings.single_active_by_priority:
         name = resource("queue", queue.name, queue.definition.vhost)
@@ -158,9 +158,9 @@ def get(channel: Channel, method: commands.Basic.Get) -> Awaitable[None] | None:
 
 
 async def _get_within_rates(channel: Channel, queue: Queue, *, no_ack: bool) -> None:
-    """Hand out one message when the rates allow it; the connection is not read meanwhile.
+    """Deliver one message when the rates allow it; the connection is not read meanwhile.
 
-    To say that the queue is empty would be wrong, and ends the work of many a client.
+    A get-empty would be wrong, and would make many clients stop.
     """
     connection = channel.connection
     while (meter := connection.limits.meter(queue)) is not None and channel.alive:
@@ -201,7 +201,7 @@ def _get_ready(channel: Channel, queue: Queue, *, no_ack: bool) -> Awaitable[Non
 async def _get_fetched(
     channel: Channel, queue: Queue, leased: tuple[int, bool] | None, *, no_ack: bool
 ) -> None:
-    """Hand out what was leased, or the next after it that is not lost."""
+    """Deliver the leased record, or the next one that is not lost."""
     while leased is not None:
         offset, redelivered = leased
         try:
@@ -228,7 +228,7 @@ def _cannot_get(queue: Queue, offset: int, error: StorageError) -> ConnectionClo
 
 
 def recover(channel: Channel, method: commands.Basic.Recover) -> None:
-    """Return everything outstanding to its queues."""
+    """Return all outstanding deliveries to their queues (basic.recover)."""
     if not method.requeue:
         raise ConnectionClosingError(540, "requeue=false")
     channel.connection.take_time(_recovering(channel, method))

@@ -1,4 +1,4 @@
-"""The methods of class connection: it opens, renews the proof of its user, and ends.
+"""Methods of class connection: open, update-secret, close.
 
 `operation(connection, method)` moves the connection to its next state, or raises
 ConnectionClosingError. An awaitable result must end before the next frame is handled.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def handle_connection_method(connection: Connection, method: base.Frame) -> Awaitable[None] | None:
-    """Handle a method of channel 0, in whatever state the connection is."""
+    """Handle a method of channel 0, in any state of the connection."""
     if isinstance(method, commands.Connection.Close):
         if connection.state is not State.CLOSING:
             reports.closed_by_client(connection, method)
@@ -53,12 +53,12 @@ def handle_connection_method(connection: Connection, method: base.Frame) -> Awai
 
 
 def unexpected(state: State) -> ConnectionClosingError:
-    """What does not belong into a state."""
+    """Build the 504 for a method that the connection's state does not accept."""
     return ConnectionClosingError(504, f"unexpected method in connection state {state.value}")
 
 
 async def start_ok(connection: Connection, method: commands.Connection.StartOk) -> None:
-    """Check who the client claims to be."""
+    """Authenticate the client (connection.start-ok)."""
     connection.mechanism = method.mechanism
     try:
         rights = await _authenticated(connection, method)
@@ -77,7 +77,7 @@ async def start_ok(connection: Connection, method: commands.Connection.StartOk) 
 
 
 async def _authenticated(connection: Connection, method: commands.Connection.StartOk) -> Rights:
-    """What the user may do who is proved. Raises ConnectionClosingError 403 and 503."""
+    """Return the rights of the authenticated user. Raises ConnectionClosingError 403 and 503."""
     transport, configuration = connection.transport, connection.configuration
     if transport.rights is not None:
         return transport.rights
@@ -110,12 +110,12 @@ async def _authenticated(connection: Connection, method: commands.Connection.Sta
 
 
 def _octets(value: bytes | str) -> bytes:
-    """What the specification calls a long string: pamqp makes text of it where it can."""
+    """Return a long string as bytes: pamqp decodes it to text where it can."""
     return value if isinstance(value, bytes) else value.encode()
 
 
 def _read_properties(connection: Connection, method: commands.Connection.StartOk) -> None:
-    """Take in what the client says of itself. Raises ConnectionClosingError 501 and 502."""
+    """Store the client properties. Raises ConnectionClosingError 501 and 502."""
     encoded: Any = method.client_properties  # unopened: see decode_method
     properties_max = connection.configuration.client_properties_max
     connection.client_properties = client_properties(encoded, properties_max)
@@ -123,7 +123,7 @@ def _read_properties(connection: Connection, method: commands.Connection.StartOk
 
 
 async def _refuse_login(connection: Connection, method: commands.Connection.StartOk) -> None:
-    """Slow guessing down; tell only clients that have said they understand (B-008)."""
+    """Delay, then close; only clients that announced the capability get a close method (B-008)."""
     await connection.transport.pause(connection.configuration.login_delay_seconds)
     _read_properties(connection, method)
     if not connection.client_understands("authentication_failure_close"):
@@ -131,7 +131,7 @@ async def _refuse_login(connection: Connection, method: commands.Connection.Star
 
 
 def tune_ok(connection: Connection, method: commands.Connection.TuneOk) -> None:
-    """Take what the client has chosen."""
+    """Apply the limits that the client has chosen (connection.tune-ok)."""
     tuned = connection.tuned = handshake.negotiate(connection.configuration, method)
     connection.reader.set_frame_max(tuned.frame_max)
     connection.outbox.frame_size_max = tuned.frame_max - FRAME_OVERHEAD_BYTES
@@ -140,7 +140,7 @@ def tune_ok(connection: Connection, method: commands.Connection.TuneOk) -> None:
 
 
 def open_vhost(connection: Connection, method: commands.Connection.Open) -> None:
-    """Enter a virtual host."""
+    """Open a virtual host (connection.open)."""
     name = method.virtual_host
     vhost = connection.broker.vhosts.get(name)
     if vhost is None:
@@ -161,7 +161,7 @@ def open_vhost(connection: Connection, method: commands.Connection.Open) -> None
 
 
 async def update_secret(connection: Connection, method: commands.Connection.UpdateSecret) -> None:
-    """Take a new proof of the same user, before the old one expires."""
+    """Replace the user's credential before it expires (connection.update-secret)."""
     try:
         secret = _octets(method.new_secret or "").decode()
         rights = await connection.rights.renewed(secret)

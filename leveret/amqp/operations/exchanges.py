@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def declare(channel: Channel, method: commands.Exchange.Declare) -> Awaitable[None] | None:
-    """Create an exchange, or check that the one of this name is the same."""
+    """Create an exchange, or check that the existing one is equivalent."""
     name = stripped(method.exchange)
     if method.passive:
         channel.require_any("exchange", name)
@@ -44,7 +44,7 @@ def declare(channel: Channel, method: commands.Exchange.Declare) -> Awaitable[No
 
 
 def _require_alternate(channel: Channel, name: str, arguments: Arguments) -> None:
-    """Who makes an exchange that hands on what it cannot route must be allowed to do both."""
+    """Require the permissions for an alternate exchange: read this one, write the alternate."""
     alternate = arguments.get(ALTERNATE_EXCHANGE)
     if isinstance(alternate, str) and name not in channel.vhost.exchanges:
         channel.require("read", "exchange", name)
@@ -60,7 +60,7 @@ def delete(channel: Channel, method: commands.Exchange.Delete) -> Awaitable[None
 
 
 def bind(channel: Channel, method: commands.Exchange.Bind) -> Awaitable[None] | None:
-    """Let messages of `source` flow into `destination`."""
+    """Bind exchange `destination` to exchange `source`."""
     destination, source = stripped(method.destination), stripped(method.source)
     channel.require("write", "exchange", destination)
     channel.require("read", "exchange", source)
@@ -72,7 +72,7 @@ def bind(channel: Channel, method: commands.Exchange.Bind) -> Awaitable[None] | 
 
 
 def unbind(channel: Channel, method: commands.Exchange.Unbind) -> Awaitable[None] | None:
-    """Undo `bind`."""
+    """Remove an exchange-to-exchange binding."""
     destination, source = stripped(method.destination), stripped(method.source)
     channel.require("write", "exchange", destination)
     channel.require("read", "exchange", source)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def confirm_select(channel: Channel, method: commands.Confirm.Select) -> None:
-    """Confirm publishes from now on."""
+    """Put the channel into confirm mode."""
     if channel.transaction is not None:
         raise ChannelError(406, "cannot switch from tx to confirm mode")
     channel.start_confirming()
@@ -28,7 +28,7 @@ def confirm_select(channel: Channel, method: commands.Confirm.Select) -> None:
 
 
 def tx_select(channel: Channel, _method: commands.Tx.Select) -> None:
-    """Make publishes and acknowledgements wait for tx.commit from now on."""
+    """Put the channel into transactional mode."""
     if channel.confirms is not None:
         raise ChannelError(406, "cannot switch from confirm to tx mode")
     if channel.transaction is None:
@@ -44,7 +44,7 @@ def _transaction(channel: Channel) -> Transaction:
 
 
 def tx_commit(channel: Channel, _method: commands.Tx.Commit) -> None:
-    """Let the transaction take effect, all of it or nothing."""
+    """Commit the transaction, all of it or nothing."""
     channel.connection.take_time(_committing(channel, _transaction(channel)))
 
 
@@ -66,7 +66,7 @@ async def _committed(channel: Channel, commit: Commit) -> None:
 
 
 def tx_rollback(channel: Channel, _method: commands.Tx.Rollback) -> None:
-    """Forget the transaction."""
+    """Drop the transaction's publishes and make its settled deliveries outstanding again."""
     channel.connection.take_time(_rolling_back(channel, _transaction(channel)))
 
 
@@ -77,7 +77,7 @@ def _rolling_back(channel: Channel, transaction: Transaction) -> Iterator[None]:
 
 
 def flow(channel: Channel, method: commands.Channel.Flow) -> None:
-    """RabbitMQ can start what it never stops."""
+    """Answer channel.flow; active=false is not supported, as in RabbitMQ."""
     if not method.active:
         raise ConnectionClosingError(540, "active=false")
     channel.send(commands.Channel.FlowOk(active=True))

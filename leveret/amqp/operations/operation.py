@@ -1,4 +1,4 @@
-"""What an operation is, for those who keep tables of them."""
+"""Type of an operation, for tables of operations."""
 
 from __future__ import annotations
 

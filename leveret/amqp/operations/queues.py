@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def declare(channel: Channel, method: commands.Queue.Declare) -> Awaitable[None] | None:
-    """Create a queue, or check that the one of this name is the same, and count what it holds."""
+    """Create a queue, or check that the existing one is equivalent; answer with its counts."""
     name = stripped(method.queue)
     if direct_reply.is_volatile(name):
         return _declare_volatile(channel, name, method)
@@ -55,7 +55,7 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> Awaitable[None]
 
 
 def _require_declare(channel: Channel, name: str, arguments: Arguments) -> None:
-    """Who makes a queue that hands on its dead letters must be allowed to do that, too."""
+    """Require configure; for a dead-letter exchange also read (queue) and write (exchange)."""
     channel.require("configure", "queue", name)
     exchange = arguments.get(DEAD_LETTER_EXCHANGE)
     if isinstance(exchange, str) and channel.vhost.find_queue(name) is None:
@@ -66,7 +66,7 @@ def _require_declare(channel: Channel, name: str, arguments: Arguments) -> None:
 def _declare_volatile(
     channel: Channel, name: str, method: commands.Queue.Declare
 ) -> Awaitable[None] | None:
-    """Tell whether somebody still waits for direct replies there (404): nothing is created."""
+    """Answer whether a direct-reply address still has a consumer (else 404); create nothing."""
     if not direct_reply.is_awaited(channel, name):
         raise not_found("queue", name, channel.vhost.name)
     answer = build(commands.Queue.DeclareOk, queue=name, message_count=0, consumer_count=1)
@@ -89,7 +89,7 @@ def _declared(
 
 
 def bind(channel: Channel, method: commands.Queue.Bind) -> Awaitable[None] | None:
-    """Let messages of an exchange flow into a queue."""
+    """Bind a queue to an exchange."""
     name, key = _queue_and_key(channel, method)
     exchange = stripped(method.exchange)
     channel.require("write", "queue", name)
@@ -100,7 +100,7 @@ def bind(channel: Channel, method: commands.Queue.Bind) -> Awaitable[None] | Non
 
 
 def unbind(channel: Channel, method: commands.Queue.Unbind) -> Awaitable[None] | None:
-    """Undo `bind`."""
+    """Remove a queue binding."""
     name, key = _queue_and_key(channel, method)
     exchange = stripped(method.exchange)
     channel.require("write", "queue", name)
@@ -115,7 +115,7 @@ def unbind(channel: Channel, method: commands.Queue.Unbind) -> Awaitable[None] |
 def _queue_and_key(
     channel: Channel, method: commands.Queue.Bind | commands.Queue.Unbind
 ) -> tuple[str, str]:
-    """Queue name and routing key; both empty mean the queue declared last, by its name."""
+    """Return queue name and routing key; both empty mean the queue declared last and its name."""
     given = stripped(method.queue)
     name = channel.queue_named(given)
     direct_reply.check_bindable(name)
@@ -124,7 +124,7 @@ def _queue_and_key(
 
 
 def purge(channel: Channel, method: commands.Queue.Purge) -> Awaitable[None] | None:
-    """Throw away what is ready."""
+    """Purge the ready messages of a queue."""
     name = channel.queue_named(stripped(method.queue))
     channel.require("read", "queue", name)
     queue = channel.queue(name)
@@ -140,7 +140,7 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> Awaitable[None] | N
 
 
 def delete(channel: Channel, method: commands.Queue.Delete) -> Awaitable[None] | None:
-    """Delete a queue with what it holds; a missing one counts as empty."""
+    """Delete a queue with its messages; a missing one counts as empty."""
     name = channel.queue_named(stripped(method.queue))
     channel.require("configure", "queue", name)
     if name not in channel.vhost.queues:
@@ -172,7 +172,7 @@ async def _send_behind(
 
 
 def _check_condition(queue: OpenQueue, method: commands.Queue.Delete) -> None:
-    """Quorum queues are deleted without a condition only, as in RabbitMQ."""
+    """Raise 540 for if-unused and if-empty on quorum queues, as RabbitMQ does."""
     if type_of(queue.definition.arguments) != "quorum":
         return
     for flag, given in (("if-unused", method.if_unused), ("if-empty", method.if_empty)):

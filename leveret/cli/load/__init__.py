@@ -1,1 +1,1 @@
-"""The load generator behind `leveret perf`: compiled where it works per message."""
+"""The load generator of `leveret perf`: compiled where it works per message."""

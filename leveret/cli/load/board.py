@@ -1,4 +1,4 @@
-"""Memory that conductor and workers share: the phase of the run, and each worker's counters."""
+"""Memory shared by conductor and workers: the phase of the run, and each worker's counters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCKED_AT = 7
 
 
 class Phase(IntEnum):
-    """What the workers are to do."""
+    """Phase of a run."""
 
     SETUP = 0
     RUN = 1  # publish and consume
@@ -46,7 +46,7 @@ class Totals:
 
     @classmethod
     def of(cls, rows: Iterable[list[int]]) -> Totals:
-        """The sum of several workers' rows; of times, the latest."""
+        """Return the sum of several workers' rows; of times, the latest."""
         columns = list(zip(*rows, strict=True))
         names = [field.name for field in fields(cls)]
         return cls(
@@ -58,17 +58,17 @@ class Totals:
 
     @property
     def progress(self) -> tuple[int, ...]:
-        """What grows only while messages move; an empty queue may be asked for ever."""
+        """Counters that grow only while messages move, unlike those of empty gets."""
         return self.published, self.confirmed, self.refused, self.consumed
 
     @property
     def settled(self) -> int:
-        """Messages the broker has answered for, one way or the other."""
+        """Number of messages that the broker has acked or nacked."""
         return self.confirmed + self.refused
 
 
 class Board:
-    """A view of the shared words: phase and measurement number, then a row for each worker."""
+    """Shared words: phase and measurement number, then a row of counters for each worker."""
 
     def __init__(self, shared: Any) -> None:
         """`shared` is a ctypes array of unsigned 64-bit words."""
@@ -77,12 +77,12 @@ class Board:
 
     @staticmethod
     def words(workers: int) -> int:
-        """How many words a board for so many workers has."""
+        """Number of 64-bit words needed for `workers`."""
         return CONTROL_WORDS + workers * ROW_WORDS
 
     @property
     def phase(self) -> Phase:
-        """What is being done."""
+        """Current phase."""
         return Phase(self._words[PHASE_AT])
 
     @phase.setter
@@ -91,7 +91,7 @@ class Board:
 
     @property
     def measure(self) -> int:
-        """Grows when the warm-up is over: latencies of before are forgotten."""
+        """Number that grows when the warm-up is over: earlier latencies are dropped."""
         return self._words[MEASURE_AT]
 
     @measure.setter
@@ -100,7 +100,7 @@ class Board:
 
     @property
     def start_ns(self) -> int:
-        """When publishing began."""
+        """Time at which publishing began."""
         return self._words[START_AT]
 
     @start_ns.setter
@@ -108,14 +108,14 @@ class Board:
         self._words[START_AT] = moment
 
     def row(self, worker: int) -> memoryview:
-        """The bytes of one worker's counters."""
+        """Return the bytes of one worker's counters."""
         at = (CONTROL_WORDS + worker * ROW_WORDS) * WORD_BYTES
         return self._bytes[at : at + ROW_BYTES]
 
     def count_blocked(self, worker: int) -> None:
-        """Note that the broker has told this worker to hold back."""
+        """Count a connection.blocked from the broker for this worker."""
         self._words[CONTROL_WORDS + worker * ROW_WORDS + BLOCKED_AT] += 1
 
     def totals(self, workers: int) -> Totals:
-        """All workers' counters together."""
+        """Return the sums of all workers' counters."""
         return Totals.of(list(self.row(worker).cast("Q")) for worker in range(workers))

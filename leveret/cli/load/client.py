@@ -1,7 +1,7 @@
-"""One worker: its connections, and the loop that keeps them busy.
+"""One worker: its connections, and its event loop.
 
 The loop is epoll and nothing else: a turn costs one system call for waiting and then one compiled
-call for each socket that has something, which a general event loop cannot match.
+call for each ready socket, which a general event loop cannot match.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Worker", "WorkerResult"]
 
-PHASE_POLL_S = 0.02  # how late a worker may notice that the phase has changed
+PHASE_POLL_S = 0.02  # delay with which a worker may notice a new phase
 GET_AGAIN_S = 0.001  # pause after basic.get-empty
 SETUP_TIMEOUT_S = 60
 CLOSE_TIMEOUT_S = 5
@@ -40,7 +40,7 @@ SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True)
 class WorkerResult:
-    """What a worker knows beyond its counters: histograms, and what the verifier saw."""
+    """Results of a worker beside its counters: histograms, and sequences for verification."""
 
     latency: bytes
     confirm_latency: bytes
@@ -51,7 +51,7 @@ class WorkerResult:
 
 
 class Worker:
-    """Carries out one share of a plan."""
+    """Runs one share of a plan."""
 
     def __init__(self, share: Share, board: Board, index: int) -> None:
         self._plan = share.plan
@@ -68,7 +68,7 @@ class Worker:
         self._rate_share = len(share.publishers) / max(1, share.plan.publisher_count)
 
     def subscribe(self) -> None:
-        """Start to consume, and return when the broker has agreed everywhere."""
+        """Start to consume, and return when the broker has confirmed all subscriptions."""
         wanted = self._consume_oks + sum(len(each.consumes) for each in self._stations.values())
         for station in self._stations.values():
             station.subscribe()
@@ -81,7 +81,7 @@ class Worker:
     # Running
 
     def run(self) -> None:
-        """Do what the board's phase says until it says stop."""
+        """Follow the board's phases until STOP."""
         while self._board.phase is Phase.SETUP:
             self._turn()
         if self._plan.mode is Mode.DRAIN:
@@ -91,7 +91,7 @@ class Worker:
             self._turn()
 
     def _turn(self) -> None:
-        """Serve every socket that has something, then publish what may be published."""
+        """Serve every ready socket, then publish what the rate and windows allow."""
         phase = self._board.phase
         for fd, mask in self._wait(phase):
             station = self._stations[fd]
@@ -113,7 +113,7 @@ class Worker:
                 consumer.ask()
 
     def _wait(self, phase: Phase) -> list[tuple[int, int]]:
-        """Events, as soon as there are some or something else falls due."""
+        """Return socket events, waiting until there are some or something else is due."""
         pause_s = self._pause_s() if phase is Phase.RUN else PHASE_POLL_S
         if pause_s > 0 and not self._plan.spin:
             if self._plan.get:
@@ -142,14 +142,14 @@ class Worker:
         self._hungry = {station for station in self._hungry if station.publish(UNLIMITED)}
 
     def _publish_paced(self) -> None:
-        """Publish what has fallen due, spread over the publishers."""
+        """Publish what is due at the given rate, spread over the publishers."""
         published = sum(publisher.published for publisher in self._publishers)
         elapsed_ns = time.monotonic_ns() - self._board.start_ns
         due = int(elapsed_ns * self._rate / SECOND_NS) - published
         if due <= 0:
             return
         count = len(self._publishers)
-        # Who starts moves on with every message, so that all get the same share.
+        # The starting publisher rotates with every message, so that all get the same share.
         for turn in range(min(count, due)):
             publisher = self._publishers[(published + turn) % count]
             publisher.pump(due // count + (turn < due % count))
@@ -172,7 +172,7 @@ class Worker:
     # Ending
 
     def close(self) -> None:
-        """Acknowledge what is left and close every connection in order."""
+        """Acknowledge unsettled deliveries and close every connection in order."""
         for consumer in self._consumers:
             consumer.settle()
         closing = frame.marshal(commands.Connection.Close(200, "done", 0, 0), 0)
@@ -190,7 +190,7 @@ class Worker:
         self._poll.close()
 
     def result(self) -> WorkerResult:
-        """What the conductor cannot read from the board."""
+        """Return the results that are not on the board."""
         verifier = self._verifier
         return WorkerResult(
             latency=_merged(self._consumers),

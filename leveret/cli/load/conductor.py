@@ -1,4 +1,4 @@
-"""Starts the workers, says when to begin and to stop, and reads the figures off the board."""
+"""Starts the workers, sets the phases of the run, and reads the counters off the board."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Conductor", "Moment"]
 
-TICK_S = 0.005  # how late the end of a run may be noticed
-SAMPLE_S = 0.1  # how often memory is looked at and progress shown
+TICK_S = 0.005  # delay with which the end of a run may be noticed
+SAMPLE_S = 0.1  # interval of memory samples and progress lines
 SETUP_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
 SECOND_NS = 1_000_000_000
@@ -37,7 +37,7 @@ SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True)
 class Moment:
-    """Counters, what broker and client use, and the time at which they were read."""
+    """Counters, and resource usage of broker and client, at one time."""
 
     at_ns: int
     totals: Totals
@@ -66,7 +66,7 @@ class Conductor:
         self._backlog = 0
 
     def run(self) -> Result:
-        """Carry the plan out. Raises LeveretError when broker or plan do not allow it."""
+        """Run the plan. Raises LeveretError when broker or plan do not allow it."""
         resident_before = self._usage()
         declare(self._plan)
         if self._plan.mode is Mode.DRAIN:
@@ -113,7 +113,7 @@ class Conductor:
             self._answer(pipe, SETUP_TIMEOUT_S)
 
     def _answer(self, pipe: Connection, timeout_s: float) -> Any:
-        """What a worker says next; its failure is raised here."""
+        """Return a worker's next message; raise its failure."""
         if not pipe.poll(timeout_s):
             raise BrokerError(f"a worker has not answered for {timeout_s} seconds")
         try:
@@ -135,7 +135,7 @@ class Conductor:
     # Waiting
 
     def _wait_until(self, end_ns: int, done: Callable[[Totals], bool]) -> None:
-        """Return at `end_ns`, or when the counters say `done`, or when nothing moves any more."""
+        """Wait until `end_ns`, or until `done` is true of the counters, or nothing moves."""
         sampled_ns = moved_ns = time.monotonic_ns()
         latest = Totals().progress
         timeout_ns = int(self._plan.drain_timeout * SECOND_NS)
@@ -152,7 +152,7 @@ class Conductor:
             time.sleep(min(TICK_S, max(0, (end_ns - now_ns) / SECOND_NS)))
 
     def _wait_while_moving(self) -> bool:
-        """Let everything published be confirmed and consumed; false when it stopped before."""
+        """Wait until all is confirmed and consumed; return False if nothing moves any more."""
         moved_ns, latest = time.monotonic_ns(), Totals().progress
         while not self._settled(totals := self._totals()):
             now_ns = time.monotonic_ns()
@@ -173,7 +173,7 @@ class Conductor:
         return bool(plan.messages) and totals.published >= plan.messages and self._settled(totals)
 
     def _settled(self, totals: Totals) -> bool:
-        """Whether the broker owes neither a confirm nor a delivery."""
+        """Whether no confirm and no delivery is outstanding."""
         plan = self._plan
         if plan.mode is Mode.DRAIN:
             return bool(plan.duration) or self._all_done(totals)
@@ -241,7 +241,7 @@ class Conductor:
 
 
 def _work(share: Share, memory: Any, index: int, pipe: Connection) -> None:
-    """What a worker process does, from beginning to end."""
+    """Run a worker process from beginning to end."""
     try:
         worker = Worker(share, Board(memory), index)
         if share.plan.mode is Mode.FLOW:
@@ -257,7 +257,7 @@ def _work(share: Share, memory: Any, index: int, pipe: Connection) -> None:
 
 
 def _rate(first: Moment, last: Moment, name: str) -> float:
-    """Messages a second until the last of them, which may be before `last` was taken."""
+    """Return messages per second until the last of them, which may be before `last`."""
     count: int = getattr(last.totals, name) - getattr(first.totals, name)
     until_ns: int = min(getattr(last.totals, f"{name}_at_ns"), last.at_ns)
     if count <= 0 or until_ns <= first.at_ns:
@@ -266,7 +266,7 @@ def _rate(first: Moment, last: Moment, name: str) -> float:
 
 
 def _cpu(first: Moment, last: Moment, *, of_consumed: bool) -> float | None:
-    """The broker's microseconds for each message consumed, or published where none consumes."""
+    """Return the broker's microseconds per message consumed, or published if none consumes."""
     name = "consumed" if of_consumed else "published"
     count: int = getattr(last.totals, name) - getattr(first.totals, name)
     if first.usage is None or last.usage is None or count <= 0:
@@ -275,7 +275,7 @@ def _cpu(first: Moment, last: Moment, *, of_consumed: bool) -> float | None:
 
 
 def _cpu_share(first: Usage | None, last: Usage | None, elapsed_ns: int) -> float | None:
-    """How many processors were kept busy in between."""
+    """Return the number of processors kept busy in between."""
     if first is None or last is None:
         return None
     return (last.cpu_us - first.cpu_us) * 1000 / elapsed_ns
@@ -289,7 +289,7 @@ def _latency(histograms: Any) -> Latency:
 
 
 def _verification(plan: Plan, results: list[WorkerResult]) -> Verification:
-    """Compare what every publisher sent with what all consumers together received."""
+    """Compare each publisher's messages with those that all consumers received."""
     duplicates = sum(result.duplicates for result in results)
     received: dict[int, RangeSet] = {}
     for result in results:

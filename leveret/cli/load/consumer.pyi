@@ -9,14 +9,14 @@ ACK_READ: int
 class Consumer(Endpoint):
     """Consumes on one channel: counts, times, verifies and acknowledges.
 
-    With `ack_every` 0 nothing is acknowledged (the broker was told no-ack). Otherwise, once so
-    many are unacknowledged: ACK_EACH writes a frame for each message, ACK_EVERY one `multiple`
-    frame, ACK_READ one `multiple` frame when all that was received with them is handled.
+    With `ack_every` 0 nothing is acknowledged (the consumer is no-ack). Otherwise, once so many are
+    unacknowledged: ACK_EACH writes a frame for each message, ACK_EVERY one `multiple` frame,
+    ACK_READ one `multiple` frame when all that was received with them is handled.
 
-    With `reject` it says basic.nack, without requeue, where it would have acknowledged.
+    With `reject` it sends basic.nack, without requeue, instead of acknowledging.
 
-    `gets`, when given, holds one basic.get frame per queue: the consumer then asks for one
-    message at a time, in turn, until `quota` have come.
+    `gets`, when given, holds one basic.get frame per queue: the consumer then gets one message at a
+    time, from the queues in turn, until `quota` have come.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Consuming: deliveries in, acknowledgements (or the next basic.get) out."""
+"""Consuming: receives deliveries, sends acknowledgements or the next basic.get."""
 
 from libc.string cimport memcpy
 
@@ -62,7 +62,7 @@ cdef class Consumer(Endpoint):
         return 0
 
     cdef int _delivered(self, const uint8_t* at, size_t size) except -1:
-        """basic.deliver: consumer tag, delivery tag, redelivered, exchange, routing key."""
+        """Handle basic.deliver: consumer tag, delivery tag, redelivered, exchange, routing key."""
         cdef size_t tag_bytes, i
         if size < 1 or size < <size_t>at[0] + 12:
             raise WireError("a basic.deliver that is cut short")
@@ -76,7 +76,7 @@ cdef class Consumer(Endpoint):
         return 1
 
     cdef int _got(self, const uint8_t* at, size_t size) except -1:
-        """basic.get-ok: delivery tag, redelivered, exchange, routing key, message count."""
+        """Handle basic.get-ok: delivery tag, redelivered, exchange, routing key, message count."""
         if size < 15:
             raise WireError("a basic.get-ok that is cut short")
         self.slot = self.latest_get if self.slot_from_tag else 0
@@ -107,7 +107,7 @@ cdef class Consumer(Endpoint):
         return 0
 
     cdef int _complete(self) except -1:
-        """A whole message has come."""
+        """Count a whole message, and acknowledge it if it is time to."""
         self.consumed += 1
         self.counters.tallies.consumed += 1
         self.counters.tallies.consumed_at_ns = self.link.now_ns
@@ -161,7 +161,7 @@ cdef class Consumer(Endpoint):
             self.link.flush()
 
     def settle(self):
-        """Acknowledge what is still unacknowledged, as before closing."""
+        """Acknowledge what is still unacknowledged, before closing."""
         if self.unacked:
             self._ack(True)
             self.link.flush()

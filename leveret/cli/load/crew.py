@@ -1,4 +1,4 @@
-"""Who works on one share of a plan: publishers, consumers and rejecters on their connections."""
+"""Publishers, consumers and rejecters of one share of a plan, on their connections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FRAMES = {AckFrames.EACH: ACK_EACH, AckFrames.EVERY: ACK_EVERY, AckFrames.READ: 
 
 
 class Crew:
-    """Opens a share's connections, each registered with `poll`, and puts everyone in place."""
+    """Opens a share's connections, registered with `poll`, and creates its members."""
 
     def __init__(self, share: Share, counters: Counters, poll: select.epoll) -> None:
         plan = self._plan = share.plan
@@ -40,7 +40,7 @@ class Crew:
         self._poll = poll
         self.stations: dict[int, Station] = {}  # by the socket's number
         self.publishers: list[Publisher] = []
-        self.consumers: list[Consumer] = []  # not those who reject
+        self.consumers: list[Consumer] = []  # without the rejecters
         self.verifier = (
             Verifier(plan.publishers, plan.numbers, plan.copies) if plan.verify else None
         )
@@ -54,7 +54,7 @@ class Crew:
                 station.hand_over()
 
     def _connect(self, members: tuple[int, ...]) -> Iterator[tuple[Station, tuple[int, ...]]]:
-        """Connections for `members`, `channels` of them on each, as they open."""
+        """Yield connections for `members`, `channels` of them on each, as they open."""
         width = self._plan.channels
         cuts = iter([members[at : at + width] for at in range(0, len(members), width)])
         count = -(-len(members) // width)
@@ -124,9 +124,10 @@ class Crew:
             self.consumers.append(consumer)
 
     def _add_rejecters(self, station: Station, indices: tuple[int, ...]) -> None:
-        """Those who reject count for nothing: what they take is consumed as a dead letter.
+        """Add rejecters, which are not counted: what they take is consumed as a dead letter.
 
-        They never wait for company: a message that they kept would be missed at the run's end.
+        They do not batch acknowledgements: a message that they kept would be missed at the run's
+        end.
         """
         plan = self._plan
         frames = ACK_EACH if plan.ack_frames is AckFrames.EACH else ACK_READ

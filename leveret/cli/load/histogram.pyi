@@ -1,5 +1,5 @@
 class Histogram:
-    """Counts of nanoseconds in buckets whose width grows with the value; 60 kB whatever happens."""
+    """Counts of nanoseconds in buckets whose width grows with the value; always 60 kB."""
 
     @property
     def count(self) -> int: ...

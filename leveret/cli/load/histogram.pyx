@@ -19,7 +19,7 @@ cdef inline size_t bucket_of(uint64_t value) noexcept:
 
 
 cdef inline uint64_t greatest_in(size_t bucket) noexcept:
-    """The greatest value that falls into `bucket`."""
+    """Return the greatest value that falls into `bucket`."""
     cdef int shift
     if bucket < 2 * SUB_BUCKETS:
         return bucket
@@ -28,7 +28,7 @@ cdef inline uint64_t greatest_in(size_t bucket) noexcept:
 
 
 cdef class Histogram:
-    """Counts of nanoseconds in buckets whose width grows with the value; 60 kB whatever happens."""
+    """Counts of nanoseconds in buckets whose width grows with the value; always 60 kB."""
 
     def __cinit__(self):
         self.clear()
@@ -46,7 +46,7 @@ cdef class Histogram:
         self.put(value)
 
     def clear(self):
-        """Forget everything, as after a warm-up."""
+        """Remove all samples, as after a warm-up."""
         memset(self.counts, 0, sizeof(self.counts))
         self.count = 0
         self.least = <uint64_t>-1
@@ -61,7 +61,7 @@ cdef class Histogram:
         return self.greatest
 
     def percentile(self, double share):
-        """A value that `share` (0 to 1) of the samples do not exceed; 0 when there are none."""
+        """Return a value that `share` (0 to 1) of the samples do not exceed; 0 without samples."""
         cdef uint64_t wanted = <uint64_t>(share * <double>self.count + 0.999999)
         cdef uint64_t seen = 0
         cdef size_t bucket
@@ -74,7 +74,7 @@ cdef class Histogram:
         return self.greatest
 
     def merge(self, Histogram other not None):
-        """Add another's samples to this one's."""
+        """Add the samples of another histogram."""
         cdef size_t bucket
         for bucket in range(BUCKETS):
             self.counts[bucket] += other.counts[bucket]
@@ -83,14 +83,14 @@ cdef class Histogram:
         self.greatest = max(self.greatest, other.greatest)
 
     def to_bytes(self):
-        """What `from_bytes` on the same machine reads: count, least, greatest, buckets."""
+        """Return bytes for `from_bytes` on the same machine: count, least, greatest, buckets."""
         cdef uint64_t head[3]
         head[0], head[1], head[2] = self.count, self.least, self.greatest
         return (<char*>head)[:sizeof(head)] + (<char*>self.counts)[:sizeof(self.counts)]
 
     @staticmethod
     def from_bytes(const unsigned char[::1] data):
-        """The histogram that `to_bytes` wrote."""
+        """Return the histogram that `to_bytes` wrote."""
         cdef Histogram made = Histogram()
         cdef uint64_t head[3]
         if data.shape[0] != sizeof(head) + sizeof(made.counts):

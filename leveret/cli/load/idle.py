@@ -1,4 +1,4 @@
-"""Holding connections that do nothing, to see what each of them costs the broker."""
+"""Idle connections, to measure what each of them costs the broker."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def hold_connections(plan: Plan, pid: int | None) -> Result:
 
 
 def _allow_files(wanted: int) -> None:
-    """Raise this process's limit of open files, as far as the system lets it."""
+    """Raise this process's limit of open files, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted:
         return

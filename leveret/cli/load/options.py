@@ -1,4 +1,4 @@
-"""What may be asked of a run: `leveret perf` has an option for each field."""
+"""Options of a run: `leveret perf` has an option for each field."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _client = partial(typer.Option, rich_help_panel="The client")
 
 
 class Mode(StrEnum):
-    """What the run does with messages."""
+    """Mode of a run: publish, consume, or both, or hold idle connections."""
 
     FLOW = "flow"  # publish and consume at once
     FILL = "fill"  # publish only and leave the queues as they are
@@ -29,7 +29,7 @@ class Mode(StrEnum):
 
 
 class AckFrames(StrEnum):
-    """How acknowledgements are framed."""
+    """Framing of acknowledgements."""
 
     EACH = "each"  # a frame for every message
     EVERY = "every"  # one `multiple` frame for every n messages

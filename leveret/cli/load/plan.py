@@ -1,4 +1,4 @@
-"""What a run is asked to do, and what follows from it: names, keys, who does which part."""
+"""Plan of a run, from its options: names, keys, and the shares of the processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PlanError(LeveretError):
 
 @dataclass(frozen=True)
 class Address:
-    """Where the broker listens and who asks."""
+    """Address, credentials and virtual host of the broker."""
 
     host: str
     port: int
@@ -46,7 +46,7 @@ class Address:
 
     @classmethod
     def parse(cls, uri: str) -> Address:
-        """The address in `amqp://user:password@host:port/vhost`; what is left out has defaults."""
+        """Parse `amqp://user:password@host:port/vhost`, with defaults for missing parts."""
         parts = urlsplit(uri)
         if parts.scheme != "amqp":
             raise PlanError(f"{uri}: only amqp:// is supported")
@@ -73,7 +73,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class PublisherPart:
-    """One publisher: who it is, which numbers its keys carry, how much it sends."""
+    """One publisher: its identity, the numbers in its keys, and its quota."""
 
     identity: int
     first: int
@@ -88,26 +88,26 @@ class Plan(Options):
 
     @property
     def address(self) -> Address:
-        """Where to connect."""
+        """Address of the broker."""
         return Address.parse(self.uri)
 
     @property
     def queue_count(self) -> int:
-        """How many queues there are: a fanout has one for each copy."""
+        """Number of queues: a fanout has one for each copy."""
         return self.fanout or self.queues
 
     @property
     def queue_names(self) -> list[str]:
-        """The queues' names."""
+        """Names of the queues."""
         return [self.queue_name(number) for number in range(self.queue_count)]
 
     @property
     def consumed_names(self) -> list[str]:
-        """The queues that consumers consume from."""
+        """Names of the queues that consumers consume from."""
         return [self.consumed_name(number) for number in range(self.queue_count)]
 
     def queue_arguments(self, number: int) -> dict[str, object]:
-        """What a queue is declared with."""
+        """Return the arguments that a queue is declared with."""
         pairs = (pair.partition("=") for pair in self.queue_argument or ())
         arguments = {key: _value(text) for key, _, text in pairs}
         if self.dead_letters:
@@ -117,36 +117,36 @@ class Plan(Options):
 
     @property
     def type_argument(self) -> dict[str, object]:
-        """What every queue is declared with."""
+        """Argument that every queue is declared with."""
         return {"x-queue-type": self.queue_type} if self.queue_type else {}
 
     @property
     def exchange(self) -> str:
-        """The exchange published to; empty for the default exchange."""
+        """Exchange to publish to; empty for the default exchange."""
         return self.name if self.fanout or self.exchange_type else ""
 
     @property
     def declared_exchange_type(self) -> str:
-        """The type of `exchange`."""
+        """Type of `exchange`."""
         return "fanout" if self.fanout else self.exchange_type
 
     @property
     def queues_durable(self) -> bool:
-        """Durable as asked for, else where messages are persistent or the type demands it."""
+        """Whether queues are durable: as given, else for persistent messages or special types."""
         if self.durable is not None:
             return self.durable
         return self.persistent or self.queue_type != "classic"
 
     @property
     def numbers(self) -> int:
-        """How many different numbers stand in routing keys."""
+        """Number of different numbers in routing keys."""
         if self.fanout:
             return 1
         return (self.bindings or self.queues) if self.exchange_type else self.queues
 
     @property
     def copies(self) -> int:
-        """How many queues each message reaches."""
+        """Number of queues that each message reaches."""
         return self.fanout or 1
 
     @property
@@ -156,38 +156,38 @@ class Plan(Options):
 
     @property
     def publisher_count(self) -> int:
-        """How many publishers the mode has."""
+        """Number of publishers in this mode."""
         return self.publishers if self.mode in (Mode.FLOW, Mode.FILL) else 0
 
     @property
     def consumer_count(self) -> int:
-        """How many consumers the mode has."""
+        """Number of consumers in this mode."""
         return self.consumers if self.mode in (Mode.FLOW, Mode.DRAIN) else 0
 
     @property
     def rejecter_count(self) -> int:
-        """How many consumers reject what was published."""
+        """Number of consumers that reject messages."""
         return self.rejecters if self.mode is Mode.FLOW else 0
 
     @property
     def key_template(self) -> str:
-        """The routing key, with `{}` where a message's number goes."""
+        """Routing key, with `{}` in the place of a message's number."""
         return self.routing_key if self.exchange else f"{self.name}.{{}}"
 
     def queue_name(self, number: int) -> str:
-        """The name of one queue, which is also its key at the default exchange."""
+        """Return the name of a queue, which is also its key at the default exchange."""
         return f"{self.name}." + NUMBER_FORMAT.format(number)
 
     def dead_letter_name(self, number: int) -> str:
-        """The name of the queue for the dead letters of one queue."""
+        """Return the name of the queue for the dead letters of a queue."""
         return f"{self.queue_name(number)}.dead"
 
     def consumed_name(self, number: int) -> str:
-        """The name of the queue that is consumed from for one that is published to."""
+        """Return the name of the queue to consume from, for one that is published to."""
         return self.dead_letter_name(number) if self.dead_letters else self.queue_name(number)
 
     def binding_list(self) -> list[Binding]:
-        """What binds the queues to the exchange; the default exchange needs nothing."""
+        """Return the bindings of the queues to the exchange; none for the default exchange."""
         if not self.exchange:
             return []
         if self.fanout:
@@ -201,7 +201,7 @@ class Plan(Options):
         ]
 
     def publisher_part(self, index: int) -> PublisherPart:
-        """What publisher `index` does; together they send `messages`, to every number."""
+        """Return the part of publisher `index`; together they send `messages`, to every number."""
         count = self.publisher_count
         quota = self.messages // count + (index < self.messages % count)
         first, step = index % self.numbers, count if count < self.numbers else self.numbers
@@ -209,17 +209,17 @@ class Plan(Options):
         return PublisherPart(index, first, step, seed, quota if self.messages else UNLIMITED)
 
     def get_quota(self, index: int) -> int:
-        """How many messages consumer `index` asks for with basic.get."""
+        """Return the number of messages that consumer `index` gets with basic.get."""
         if not (self.messages and self.mode is Mode.DRAIN):
             return UNLIMITED
         return self.messages // self.consumers + (index < self.messages % self.consumers)
 
     def consumer_queues(self, index: int) -> list[int]:
-        """The numbers of the queues that consumer `index` consumes from."""
+        """Return the numbers of the queues that consumer `index` consumes from."""
         return self._spread(index, self.consumers)
 
     def rejecter_queues(self, index: int) -> list[int]:
-        """The numbers of the queues whose messages rejecter `index` rejects."""
+        """Return the numbers of the queues whose messages rejecter `index` rejects."""
         return self._spread(index, self.rejecters)
 
     def _spread(self, index: int, count: int) -> list[int]:
@@ -228,7 +228,7 @@ class Plan(Options):
         return list(range(index, self.queue_count, count))
 
     def shares(self) -> list[Share]:
-        """The plan cut into parts, one for each process that has something to do."""
+        """Return the plan's shares, one for each process that has a part."""
         members = [("p", index) for index in range(self.publisher_count)]
         members += [("c", index) for index in range(self.consumer_count)]
         members += [("r", index) for index in range(self.rejecter_count)]
@@ -244,7 +244,7 @@ class Plan(Options):
         ]
 
     def checked(self) -> Plan:
-        """The plan with its last defaults, or a PlanError: options contradict one another."""
+        """Return the plan with computed defaults. Raises PlanError if options contradict."""
         for wrong, text in self._contradictions():
             if wrong:
                 raise PlanError(text)
@@ -290,7 +290,7 @@ class Plan(Options):
 
 @dataclass(frozen=True)
 class Share:
-    """What one process does of a plan: the indices of those that it is."""
+    """Share of one process in a plan: the indices of its members."""
 
     plan: Plan
     publishers: tuple[int, ...]
@@ -299,7 +299,7 @@ class Share:
 
 
 def _value(text: str) -> object:
-    """An argument's value: what is JSON (numbers, booleans) is what it says, the rest is text."""
+    """Return an argument's value: JSON (numbers, booleans) if it parses, else text."""
     try:
         value: object = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The broker's process, seen through /proc: processor time and memory, with all its children."""
+"""Resource usage of the broker's process and its children, from /proc."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ RESIDENT_AT = 21
 
 
 class ProcessError(LeveretError):
-    """There is no such process, or it cannot be looked at."""
+    """The process does not exist, or may not be inspected."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Processor time since a process began, in microseconds, and resident memory in bytes."""
+    """Processor time since the process began, in microseconds, and resident memory in bytes."""
 
     cpu_us: int
     resident_bytes: int
@@ -33,8 +33,8 @@ class Usage:
 class Family:
     """A process and its descendants.
 
-    Who belongs to it is looked up when it is made and by `refresh`, for that reads all of /proc;
-    `usage` reads only what is known, so it may be asked ten times a second.
+    The members are found when it is made and by `refresh`, as that reads all of /proc; `usage`
+    reads only known ones, so it may be called ten times a second.
     """
 
     def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
@@ -44,7 +44,7 @@ class Family:
         self.refresh()
 
     def refresh(self) -> None:
-        """Find the descendants there are now."""
+        """Find the current descendants."""
         parents = {
             int(path.name): fields[PARENT_AT]
             for path in self._proc.iterdir()
@@ -56,7 +56,7 @@ class Family:
             self._members = self._members | added
 
     def usage(self) -> Usage:
-        """What all of them use, and what their children that have ended have used."""
+        """Return the usage of all members, and of their ended children."""
         if not (head := _fields(self._proc / str(self._pid))):
             raise ProcessError(f"there is no process {self._pid}")
         others = [_fields(self._proc / str(pid)) for pid in self._members - {self._pid}]
@@ -67,12 +67,12 @@ class Family:
 
 
 def usage(pid: int) -> Usage:
-    """What `pid` and its descendants use now."""
+    """Return the current usage of `pid` and its descendants."""
     return Family(pid).usage()
 
 
 def _fields(path: Path) -> list[int]:
-    """The numbers of a stat file (the state's letter as 0); empty when the process has gone."""
+    """Return the numbers of a stat file (the state's letter as 0); empty if the process is gone."""
     try:
         text = (path / "stat").read_text()
     except OSError:
@@ -82,7 +82,7 @@ def _fields(path: Path) -> list[int]:
 
 
 def listener_pid(port: int, proc: Path = Path("/proc")) -> int:
-    """The process that listens on a TCP port of this machine."""
+    """Return the process that listens on a TCP port of this machine."""
     inodes = {f"socket:[{inode}]" for inode in _listening_inodes(port, proc)}
     for path in proc.iterdir():
         if path.name.isdigit() and inodes & _open_files(path / "fd"):
@@ -110,7 +110,7 @@ def _open_files(directory: Path) -> set[str]:
 
 
 def _target(path: Path) -> str:
-    """What a link of /proc says, empty when it has gone, as the one made by looking has."""
+    """Return the target of a link in /proc; empty if it is gone."""
     try:
         return str(path.readlink())
     except OSError:

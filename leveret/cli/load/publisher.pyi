@@ -4,9 +4,9 @@ from leveret.cli.load.wire import Counters, Endpoint, Link
 class Burst:
     """Copies of one publish in one buffer; `fill` changes only what differs between messages.
 
-    `template` is the publish's frames. At `number_at` stand eight digits of its routing key, at
-    `priority_at` its priority, at `stamp_at` the sixteen bytes for time and identity; -1 when
-    there is no such place.
+    `template` is the publish's frames. At `number_at` are eight digits of its routing key, at
+    `priority_at` its priority, at `stamp_at` the sixteen bytes for time and identity; -1 if there
+    is no such place.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class Burst:
     def slots(self) -> int: ...
 
 class Numbers:
-    """The number of each message's routing key, or its priority: in turn, or any at random."""
+    """Number of each message's routing key, or its priority: in turn, or random."""
 
     def __init__(self, first: int, step: int, count: int, seed: int | None) -> None: ...
     @property
@@ -35,7 +35,7 @@ class Numbers:
 class Publisher(Endpoint):
     """Publishes on one channel: at most `quota` messages, `window` unconfirmed (0: no confirms).
 
-    `priorities` fill the burst's place for them, where it has one.
+    `priorities` are written into the burst, where it has a place for them.
     """
 
     def __init__(

@@ -92,7 +92,7 @@ cdef class Numbers:
         return number
 
     def next(self):
-        """The next message's number, below `count`."""
+        """Return the next message's number, below `count`."""
         return self.draw()
 
 
@@ -136,7 +136,7 @@ cdef class Publisher(Endpoint):
         free(self.waiting)
 
     cdef uint64_t _allowed(self) noexcept:
-        """How many messages quota and confirm window still let through."""
+        """Return the number of messages that quota and confirm window allow."""
         cdef uint64_t allowed = self.quota - self.published
         cdef uint64_t ring_room
         if self.window:
@@ -150,7 +150,7 @@ cdef class Publisher(Endpoint):
         return self.mark >> 52
 
     def sent(self):
-        """How many stamped messages went out with each number."""
+        """Return the number of stamped messages sent, by number."""
         cdef uint32_t number
         return {
             number: self.sequences[number]
@@ -164,7 +164,7 @@ cdef class Publisher(Endpoint):
         return not self.link.has_unsent() and self._allowed() > 0
 
     def pump(self, uint64_t allowance):
-        """Send up to `allowance` messages, as far as window and socket allow; returns how many."""
+        """Send up to `allowance` messages, as window and socket allow; return their number."""
         cdef uint64_t done = 0, count
         cdef int turn
         for turn in range(ROUNDS_PER_PUMP):

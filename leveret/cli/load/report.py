@@ -1,4 +1,4 @@
-"""Progress while a run lasts and a table when it is over."""
+"""Report of a run: progress lines and a final table."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MEGABYTE = 1_000_000
 
 
 class Progress:
-    """Turns moments of a run into one line that says how fast it goes just now."""
+    """Formats moments of a run as progress lines with current rates."""
 
     def __init__(self) -> None:
         self._latest: Moment | None = None
 
     def line(self, moment: Moment, phase: Phase) -> str:
-        """The line for `moment`; rates are since the moment before."""
+        """Return the line for `moment`; rates are since the previous moment."""
         latest, self._latest = self._latest, moment
         if latest is None or moment.at_ns == latest.at_ns:
             return phase.name.lower()
@@ -42,7 +42,7 @@ class Progress:
 
 
 def table(result: Result) -> Table:
-    """The result for people; what was not measured is left out."""
+    """Return the result as a table; what was not measured is left out."""
     shown = Table(title=f"{result.seconds:.1f} s", show_header=False, title_justify="left")
     for name, value in rows(result):
         shown.add_row(name, value)
@@ -50,7 +50,7 @@ def table(result: Result) -> Table:
 
 
 def rows(result: Result) -> list[tuple[str, str]]:
-    """What was measured, by name, in words."""
+    """Return the measured values as (name, text)."""
     shown = []
     for name in ("published", "confirmed", "consumed"):
         total = getattr(result, f"{name}_total")

@@ -1,4 +1,4 @@
-"""What a run measured."""
+"""Results of a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Verification:
-    """Messages that did not come, came again, or were never sent by this run."""
+    """Numbers of missing, duplicate and foreign messages."""
 
     missing: int
     duplicates: int
@@ -50,10 +50,10 @@ class Verification:
 
 @dataclass(frozen=True)
 class Result:
-    """Figures of the measured time, and of the whole run where the name says `total`.
+    """Rates and counts of the measured time, and of the whole run where the name says `total`.
 
-    Rates are messages a second, the broker's processor time microseconds for each message. A
-    client whose share of a processor is near 1 for each of its processes was itself the limit.
+    Rates are messages per second, the broker's processor time microseconds per message. A client
+    whose share of a processor is near 1 for each of its processes was itself the limit.
     """
 
     seconds: float = 0
@@ -83,9 +83,9 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether everything published was confirmed and consumed, as far as that was asked."""
+        """Whether everything published was confirmed and consumed, as far as the plan demands."""
         return self.complete and (self.verification is None or self.verification.clean)
 
     def as_json(self) -> dict[str, object]:
-        """The result as plain values."""
+        """Return the result as plain values."""
         return asdict(self) | {"ok": self.ok}

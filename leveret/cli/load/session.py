@@ -1,4 +1,4 @@
-"""The part of a connection that is not hot: handshake, channels, declarations; pamqp does it."""
+"""Setup of a connection: handshake, channels, declarations; by pamqp, as it is not hot."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Handshake: TypeAlias = "Generator[bytes, Frame, int]"
 
 
 class BrokerError(LeveretError):
-    """The broker refused something; the text carries its reply."""
+    """The broker refused something; the text has its reply."""
 
 
 def decode(data: bytes) -> tuple[int, int, Frame | None]:
-    """Bytes used, channel and method at the start of `data`; (0, 0, None) when it is cut short."""
+    """Return bytes used, channel and method at the start of `data`; (0, 0, None) if incomplete."""
     if len(data) < 8 or len(data) < int.from_bytes(data[3:7], "big") + 8:
         return 0, 0, None
     used, channel, value = frame.unmarshal(data)
@@ -46,9 +46,9 @@ def decode(data: bytes) -> tuple[int, int, Frame | None]:
 
 
 def handshake(address: Address) -> Handshake:
-    """What to send next, given what was received last; returns the frame size agreed, in bytes."""
+    """Yield what to send, given the last received method; return the frame size in bytes."""
     yield ProtocolHeader().marshal()
-    # Brokers say why a login failed only to those who say that they understand.
+    # Brokers send the reason of a failed login only to clients with this capability.
     capabilities: dict[str, Any] = {
         "authentication_failure_close": True,
         "publisher_confirms": True,
@@ -83,7 +83,7 @@ class Session:
 
     @classmethod
     def connect(cls, address: Address) -> Session:
-        """A session whose handshake is done."""
+        """Return a session whose handshake is done."""
         session = cls(address)
         try:
             while not session.step():
@@ -103,7 +103,7 @@ class Session:
             self.socket.close()
 
     def step(self) -> bool:
-        """Take the handshake's next step; true when the connection is open."""
+        """Do the handshake's next step; return whether the connection is open."""
         method = self.receive()
         try:
             self.socket.sendall(self._handshake.send(method))
@@ -113,7 +113,7 @@ class Session:
         return False
 
     def receive(self) -> Frame:
-        """The next method."""
+        """Return the next method."""
         while True:
             used, _channel, method = decode(bytes(self.received))
             del self.received[:used]
@@ -127,7 +127,7 @@ class Session:
         return self.calls([method], channel)[0]
 
     def calls(self, methods: Iterable[Frame], channel: int) -> list[Frame]:
-        """Send methods without waiting for each reply; the replies in order."""
+        """Send methods without waiting for each reply; return the replies in order."""
         pending, replies = list(methods), []
         for at in range(0, len(pending), CALLS_UNANSWERED_MAX):
             part = pending[at : at + CALLS_UNANSWERED_MAX]
@@ -140,7 +140,7 @@ class Session:
         try:
             self.call(commands.Connection.Close(200, "done", 0, 0))
         except (OSError, BrokerError):
-            pass  # it is gone, which is what was wanted
+            pass  # the connection is closed already
         finally:
             self.socket.close()
 
@@ -168,7 +168,7 @@ def open_sessions(
 
 
 def _open_group(group: Sequence[Session], channels: int) -> None:
-    """Take all handshakes forward together, so that the broker always has something to do."""
+    """Do the handshakes of a group in parallel, so that the broker is always busy."""
     waiting = list(group)
     while waiting:
         waiting = [session for session in waiting if not session.step()]

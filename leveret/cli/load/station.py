@@ -1,4 +1,4 @@
-"""One connection of a worker: the socket, its link, and who lives on it."""
+"""One connection of a worker: the socket, its link, and its endpoints."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ class Station:
         self._watching_writes = False
 
     def hand_over(self) -> None:
-        """From here on the link alone reads and writes the socket."""
+        """Hand the socket over to the link, which alone reads and writes it from now on."""
         self.session.socket.setblocking(False)
         self._poll.register(self.link.fd, select.EPOLLIN)
         if self.session.received:
             self.link.feed(bytes(self.session.received))
 
     def subscribe(self) -> None:
-        """Ask for all deliveries that were prepared."""
+        """Send the prepared basic.consume methods."""
         if self.consumes:
             self.link.send(b"".join(self.consumes))
             self.consumes.clear()
             self.watch()
 
     def serve(self, mask: int) -> None:
-        """Read what has come, then write what that led to."""
+        """Read what has come, then write the answers."""
         if mask & ~select.EPOLLOUT:
             self.link.receive()
         self.link.flush()
         self.watch()
 
     def publish(self, allowance: int) -> bool:
-        """Publish as far as possible; true when more could be published at once."""
+        """Publish as far as possible; return whether more could be published at once."""
         eager = False
         for publisher in self.publishers:
             publisher.pump(allowance)
@@ -56,13 +56,13 @@ class Station:
         return eager and not self.link.unsent
 
     def watch(self) -> None:
-        """Ask for writability while, and only while, something waits to be written."""
+        """Watch for writability while, and only while, output is waiting."""
         unsent = self.link.unsent
         if unsent != self._watching_writes:
             self._watching_writes = unsent
             self._poll.modify(self.link.fd, select.EPOLLIN | (select.EPOLLOUT if unsent else 0))
 
     def close(self) -> None:
-        """Leave the poll and close the socket."""
+        """Unregister from the poll and close the socket."""
         self._poll.unregister(self.link.fd)
         self.session.socket.close()

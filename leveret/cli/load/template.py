@@ -1,4 +1,4 @@
-"""The frames of one publish, which a burst then repeats."""
+"""Frames of one publish, which a burst then repeats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DELAY = "x-delay"
 
 @dataclass(frozen=True)
 class Template:
-    """A publish's bytes, and where in them stands what differs between messages (-1: nowhere)."""
+    """Bytes of a publish, and positions of what differs between messages (-1: none)."""
 
     data: bytes
     number_at: int
@@ -35,7 +35,7 @@ class Template:
 def publish_template(
     plan: Plan, channel: int, number: int, *, varied: bool, frame_bytes_max: int
 ) -> Template:
-    """One message as the plan wants it; `number` stays in its key unless the key is `varied`."""
+    """Return a message of the plan; `number` stays in its key unless the key is `varied`."""
     key_before, brace, key_after = plan.key_template.partition("{}")
     key = key_before + (NUMBER_FORMAT.format(number) if brace else "") + key_after
     method = frame.marshal(commands.Basic.Publish(exchange=plan.exchange, routing_key=key), channel)
@@ -49,7 +49,7 @@ def publish_template(
         expiration=None if plan.expiration is None else str(plan.expiration),
     )
     content = frame.marshal(header.ContentHeader(0, plan.size, properties), channel)
-    # Of the properties that a plan may set, headers and delivery mode come before the priority.
+    # Among the properties that a plan may set, headers and delivery mode precede the priority.
     before = (len(encode.field_table({DELAY: plan.delay})) if plan.delay else 0) + plan.persistent
     priority_at = len(method) + PROPERTIES_AT + before if plan.priority_max else -1
     stamp_at = len(method) + len(content) + FRAME_HEADER_BYTES if plan.stamped else -1

@@ -16,9 +16,9 @@ __all__ = ["declare", "delete", "messages_ready"]
 
 
 def declare(plan: Plan) -> None:
-    """Make what the plan publishes to; what is left of an earlier run goes first.
+    """Declare what the plan publishes to; delete what an earlier run has left.
 
-    A drain leaves everything as it found it: its queues hold what it wants.
+    A drain changes nothing: its queues hold the messages that it consumes.
     """
     if plan.mode in (Mode.DRAIN, Mode.IDLE):
         return
@@ -39,7 +39,7 @@ def declare(plan: Plan) -> None:
 
 
 def _queue_declarations(plan: Plan) -> list[commands.Queue.Declare]:
-    """Each queue, and before it the one for its dead letters, when there is one."""
+    """Return the declarations of each queue and, before it, its dead-letter queue, if any."""
     declarations = []
     for number, name in enumerate(plan.queue_names):
         if plan.dead_letters:
@@ -55,14 +55,14 @@ def _declaration(plan: Plan, name: str, arguments: dict[str, object]) -> command
 
 
 def delete(plan: Plan) -> None:
-    """Remove what `declare` made, with all messages in it."""
+    """Delete what `declare` made, with all messages in it."""
     with Session.connect(plan.address) as session:
         session.call(commands.Channel.Open(), 1)
         _delete(session, plan)
 
 
 def messages_ready(plan: Plan) -> int:
-    """How many messages the queues that the plan consumes from hold."""
+    """Return the number of messages in the queues that the plan consumes from."""
     with Session.connect(plan.address) as session:
         session.call(commands.Channel.Open(), 1)
         replies = session.calls(
@@ -72,7 +72,7 @@ def messages_ready(plan: Plan) -> int:
 
 
 def _delete(session: Session, plan: Plan) -> None:
-    """Delete exchange and queues; both methods succeed where nothing is to delete."""
+    """Delete exchange and queues; both methods succeed if nothing is there."""
     try:
         if plan.exchange:
             session.call(commands.Exchange.Delete(exchange=plan.exchange), 1)

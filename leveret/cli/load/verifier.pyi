@@ -1,5 +1,5 @@
 class Verifier:
-    """Which messages arrived: sequences of each queue slot, publisher and number, as ranges."""
+    """Received messages: sequences of each queue slot, publisher and number, as ranges."""
 
     def __init__(self, publishers: int, numbers: int, slots: int) -> None: ...
     @property

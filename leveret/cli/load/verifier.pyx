@@ -1,4 +1,4 @@
-"""Which messages arrived, held as ranges so that a hundred million cost as little as ten."""
+"""Received messages, as ranges, so that a hundred million cost as little as ten."""
 
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
@@ -7,7 +7,7 @@ from leveret.ports.ranges import RangeSet
 
 
 cdef class Verifier:
-    """Which messages arrived: sequences of each queue slot, publisher and number, as ranges.
+    """Received messages: sequences of each queue slot, publisher and number, as ranges.
 
     A slot is a queue where each queue gets every message (fanout); otherwise there is one slot,
     and it does not matter which consumer got what.
@@ -24,7 +24,7 @@ cdef class Verifier:
         free(self.runs)
 
     cdef int note(self, size_t slot, uint64_t identity) except -1:
-        """Count a message; its identity is drawn above `publisher.pyx`."""
+        """Count a message; the layout of `identity` is drawn in `publisher.pyx`."""
         cdef size_t publisher = identity >> 52
         cdef size_t number = (identity >> 32) & 0xFFFFF
         cdef uint32_t sequence = <uint32_t>identity
@@ -42,7 +42,7 @@ cdef class Verifier:
         return 0
 
     cdef int _store(self, size_t stream) except -1:
-        """Move the stream's current run into its ranges; what was there already came twice."""
+        """Move the stream's current run into its ranges; overlaps are duplicates."""
         cdef Run* run = &self.runs[stream]
         if run.first < run.stop:
             ranges = self.ranges.get(stream)
@@ -57,7 +57,7 @@ cdef class Verifier:
         self.note(slot, (publisher << 52) | (number << 32) | sequence)
 
     def received(self):
-        """Each stream's sequences so far as half-open ranges, by the stream's index."""
+        """Return each stream's sequences so far as half-open ranges, by the stream's index."""
         cdef size_t stream
         for stream in range(self.publishers * self.numbers * self.slots):
             self._store(stream)

@@ -41,7 +41,7 @@ cdef class Counters:
     cdef object memory
 
 cdef class Endpoint:
-    """What lives on one channel: a publisher or a consumer."""
+    """A publisher or a consumer on one channel of a link."""
     cdef Link link
     cdef readonly uint16_t channel
     cdef uint64_t body_left

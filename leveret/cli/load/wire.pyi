@@ -1,21 +1,21 @@
 from leveret.errors import LeveretError
 
 class WireError(LeveretError):
-    """What the broker sent is not AMQP 0-9-1, or not what was asked for."""
+    """The broker sent something that is not AMQP 0-9-1, or was not asked for."""
 
 class Counters:
-    """One worker's figures, kept in `memory`, which other processes may read at any time."""
+    """Counters of one worker, kept in `memory`, which other processes may read at any time."""
 
     def __init__(self, memory: memoryview) -> None: ...
 
 class Endpoint:
-    """What lives on one channel of a link: a publisher or a consumer."""
+    """A publisher or a consumer on one channel of a link."""
 
     @property
     def channel(self) -> int: ...
 
 class Link:
-    """One connection's bytes. `fd` is a non-blocking socket, or -1 when tests carry the bytes."""
+    """Bytes of one connection. `fd` is a non-blocking socket, or -1 when tests carry the bytes."""
 
     def __init__(self, fd: int, frame_bytes_max: int) -> None: ...
     @property

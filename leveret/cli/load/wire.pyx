@@ -1,4 +1,4 @@
-"""One connection's bytes: frames split out of what was received, bursts and acks sent.
+"""Bytes of one connection: splits received frames, sends bursts and acks.
 
 A frame (specification 4.2.3), integers big-endian:
 
@@ -39,7 +39,7 @@ cdef enum:
 
 
 class WireError(LeveretError):
-    """What the broker sent is not AMQP 0-9-1, or not what was asked for."""
+    """The broker sent something that is not AMQP 0-9-1, or was not asked for."""
 
 
 cdef uint64_t monotonic_ns() noexcept:
@@ -49,7 +49,7 @@ cdef uint64_t monotonic_ns() noexcept:
 
 
 cdef class Counters:
-    """One worker's figures, kept in `memory`, which other processes may read at any time."""
+    """Counters of one worker, kept in `memory`, which other processes may read at any time."""
 
     def __init__(self, memory):
         cdef Py_buffer view
@@ -64,10 +64,10 @@ cdef class Counters:
 
 
 cdef class Endpoint:
-    """What lives on one channel of a link: a publisher or a consumer."""
+    """A publisher or a consumer on one channel of a link."""
 
     cdef int method(self, uint32_t name, const uint8_t* at, size_t size) except -1:
-        """Handle a method's arguments; 0 means that it is none of ours."""
+        """Handle a method's arguments; return 0 for a method that it does not handle."""
         return 0
 
     cdef int body_starts(self, uint64_t size) except -1:
@@ -81,7 +81,7 @@ cdef class Endpoint:
 
 
 cdef class Link:
-    """One connection's bytes. `fd` is a non-blocking socket, or -1 when tests carry the bytes."""
+    """Bytes of one connection. `fd` is a non-blocking socket, or -1 when tests carry the bytes."""
 
     def __cinit__(self, int fd, size_t frame_bytes_max):
         self.fd = fd
@@ -144,7 +144,7 @@ cdef class Link:
         return 0
 
     cdef Py_ssize_t split(self, const uint8_t* data, size_t size) except -1:
-        """Handle the whole frames at the start of `data`; returns how many bytes they were."""
+        """Handle the whole frames at the start of `data`; return their size in bytes."""
         cdef size_t at = 0, payload_bytes
         cdef const uint8_t* payload
         cdef uint16_t channel
@@ -201,7 +201,7 @@ cdef class Link:
         return self.has_unsent()
 
     cdef uint8_t* room(self, size_t size) except NULL:
-        """Space for `size` bytes at the outbox's end, already counted as written."""
+        """Reserve `size` bytes at the outbox's end, counted as written."""
         cdef uint8_t* moved
         cdef size_t wanted = self.outbox_capacity
         if self.outbox_bytes + size > self.outbox_capacity:
@@ -217,12 +217,12 @@ cdef class Link:
         return self.outbox + self.outbox_bytes - size
 
     cdef int start_burst(self, const uint8_t* at, size_t size) except -1:
-        """Send `size` bytes that stay where they are until `has_unsent` is false."""
+        """Send `size` bytes, which must not change until `has_unsent` is false."""
         self.burst, self.burst_bytes = at, size
         return self.flush()
 
     cpdef bint flush(self) except -1:
-        """Write what the socket takes; true when nothing is left."""
+        """Write what the socket takes; return whether nothing is left."""
         cdef ssize_t sent
         if self.fd < 0:
             return not self.has_unsent()
@@ -255,7 +255,7 @@ cdef class Link:
         self.flush()
 
     def take_unsent(self):
-        """What `flush` would write; the link then holds nothing."""
+        """Return what `flush` would write, and remove it from the link."""
         cdef bytes unsent = PyBytes_FromStringAndSize(<char*>self.burst, self.burst_bytes)
         unsent += PyBytes_FromStringAndSize(
             <char*>self.outbox + self.outbox_sent, self.outbox_bytes - self.outbox_sent

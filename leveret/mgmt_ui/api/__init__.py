@@ -1,5 +1,5 @@
-"""The HTTP API: its routes, who may call them, and what is shown under RabbitMQ's names.
+"""The HTTP API: routes, authorization, and rows under RabbitMQ's names.
 
-The routes are `overview`, `resources`, `health` and `pull`; `callers` says who asks, `views` and
-`listing` how things and lists of them are shown, `problems` what is answered when something fails.
+Most routes are in modules named after their resource; `callers` authenticates requests, `views` and
+`listing` make rows and lists of them, `problems` has the error answers.
 """

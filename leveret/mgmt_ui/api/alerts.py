@@ -1,6 +1,6 @@
-"""/api/leveret/alerts and /api/leveret/alert-rules: what fires, and the rules that say when.
+"""/api/leveret/alerts and /api/leveret/alert-rules: firing alerts, and alert rules.
 
-Whoever may see a virtual host sees its alerts; policymakers of it set its rules.
+Users who can see a virtual host see its alerts; its policymakers set the rules.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RULE = {
 
 @router.api_route("/alerts", methods=READ)
 async def list_alerts(caller: CallerHere) -> Response:
-    """What fires, and what has begun or ended lately."""
+    """Alerts that are firing, and those that began or ended lately."""
     visible = {vhost.name for vhost in caller.visible_vhosts()}
     found = await caller.perform("alert.status", vhost=None)
     shown = {part: [row for row in rows if row["vhost"] in visible] for part, rows in found.items()}
@@ -80,7 +80,7 @@ async def put_rule(caller: CallerHere, request: Request, vhost: Segment, name: S
 
 @router.delete(f"{RULES}/{{vhost}}/{{name}}")
 async def delete_rule(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
-    """Delete a rule; what fires by it is over."""
+    """Delete a rule; its alerts end."""
     caller.vhost(vhost)
     caller.require_policymaker()
     _existing(caller, vhost, name)

@@ -1,4 +1,4 @@
-"""What the routes have in common: how lists are asked for and answered.
+"""Common parts of the routes: query parameters of lists, and responses.
 
 Every handler is a coroutine on the broker's own loop: nothing it reads can change while it does not
 wait, and nothing needs a lock.
@@ -60,22 +60,22 @@ Segment = Annotated[str, AfterValidator(_segment)]
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """The response that says `value`."""
+    """Return a JSON response with `value`."""
     return JSONResponse(value, status, PRIVATE)
 
 
 def streamed(value: dict[str, Any]) -> Response:
-    """The response that says `value`, whose lists may be long: it is written down in slices."""
+    """Return a response with `value` as JSON, encoded in slices as its lists may be long."""
     return _sent(in_pieces(value))
 
 
 def done(*, is_new: bool = False) -> Response:
-    """It was made, or it was there and is as it should be."""
+    """Return an empty response: 201 if something was created, else 204."""
     return Response(status_code=201 if is_new else 204)
 
 
 async def listed(items: list[Any], kind: Kind[Any], query: Query) -> Response:
-    """All items or the page that is asked for; whole lists are sent while they are made."""
+    """Respond with all items, encoded while they are sent, or with the requested page."""
     ordered = await in_order(items, kind, query)
     if query.page is None:
         return _sent(all_pages(ordered, kind, query))
@@ -99,7 +99,7 @@ async def _query(
     enable_queue_totals: str | None = None,  # noqa: ARG001
     use_regex: str | None = None,  # noqa: ARG001
 ) -> Query:
-    """A coroutine, since FastAPI would call a function in a thread."""
+    """Parse the query; a coroutine, because FastAPI calls plain functions in a thread."""
     return Query.parse(request.query_params)
 
 
@@ -107,22 +107,22 @@ QueryHere = Annotated[Query, Depends(_query)]
 
 
 def queues_of(hosts: Iterable[Vhost]) -> list[QueueLike]:
-    """All queues of some virtual hosts, a hundred thousand in a millisecond."""
+    """Return all queues of some virtual hosts; fast even for a hundred thousand queues."""
     return list(chain.from_iterable(host.queues.values() for host in hosts))
 
 
 def vhosts_of(caller: Caller, name: str | None) -> list[Vhost]:
-    """The virtual host of the path, or all whose contents the caller may list."""
+    """Return the virtual host of the path, or all whose contents the caller may list."""
     return caller.open_vhosts() if name is None else [caller.vhost(name)]
 
 
 def shown(caller: Caller, query: Query) -> Shown:
-    """The statistics that a query asks for."""
+    """Return the statistics that a query asks for."""
     return Shown(caller.node.broker.statistics, query.ranges)
 
 
 async def message_counts(hosts: Iterable[Vhost]) -> Row:
-    """How full the queues of some virtual hosts are together."""
+    """Return the summed message counts of the queues of some virtual hosts."""
     totals = {"messages": 0, "messages_ready": 0, "messages_unacknowledged": 0}
     async for part in in_yielding_chunks(queues_of(hosts)):
         for queue in part:

@@ -1,7 +1,7 @@
-"""GET /api/leveret/audit: who has changed what, for administrators.
+"""GET /api/leveret/audit: the audit log, for administrators.
 
-Asked for by `limit`, `before` (a record's number: the next page), `since` and `until` (milliseconds
-since 1970), `user`, and `operation` (its beginning: `queue.`).
+Query parameters: `limit`, `before` (a record's number: the next page), `since` and `until`
+(milliseconds since 1970), `user`, and `operation` (a prefix: `queue.`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ router = own_router("/audit")
 
 @router.api_route("", methods=READ, openapi_extra=described(ASKED))
 async def list_audit(caller: CallerHere, request: Request) -> Response:
-    """The latest records first."""
+    """Records of the audit log, the latest first."""
     caller.require_administrator()
     asked = request.query_params
     return answer(

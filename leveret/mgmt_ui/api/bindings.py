@@ -59,7 +59,7 @@ async def list_bindings(
 
 
 class Ends(NamedTuple):
-    """What a path says of the ends of bindings; `kind` is `q` or `e`, as is the destination."""
+    """Ends of bindings as given in a path; `kind` is `q` or `e`, the type of the destination."""
 
     vhost: str
     source: str
@@ -68,13 +68,13 @@ class Ends(NamedTuple):
 
     @property
     def destination_type(self) -> Literal["queue", "exchange"]:
-        """The same in AMQP's words. Raises ApiError 404."""
+        """Destination type in AMQP's words. Raises ApiError 404."""
         if self.kind not in KINDS:
             raise not_found()
         return KINDS[self.kind]
 
     def request(self, routing_key: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The parameters of an operation on a binding between them."""
+        """Return the parameters of an operation on a binding between these ends."""
         return {
             "vhost": self.vhost,
             "source": self.source,
@@ -100,7 +100,7 @@ async def list_between(caller: CallerHere, query: QueryHere, ends: EndsHere) -> 
 
 @router.post(BETWEEN)
 async def bind(caller: CallerHere, request: Request, ends: EndsHere) -> Response:
-    """Bind; the answer says where the binding is to be found."""
+    """Bind; the answer's `location` is the path of the binding."""
     await _between(caller, ends)
     asked = await json_object(request)
     key, arguments = text(asked, "routing_key", ""), table(asked, "arguments")
@@ -118,7 +118,7 @@ async def show_binding(caller: CallerHere, ends: EndsHere, properties: str) -> R
 
 @router.delete(f"{BETWEEN}/{{properties}}")
 async def unbind(caller: CallerHere, ends: EndsHere, properties: str) -> Response:
-    """Undo `bind`."""
+    """Delete a binding."""
     binding = (await _one(caller, ends, properties)).definition
     await require_to_bind(caller, ends, binding.routing_key)
     arguments = views.plain(binding.arguments)
@@ -127,7 +127,7 @@ async def unbind(caller: CallerHere, ends: EndsHere, properties: str) -> Respons
 
 
 async def _between(caller: Caller, ends: Ends) -> list[Binding]:
-    """The bindings of a path, whose ends must exist. Raises ApiError 404."""
+    """Return the bindings between the ends of a path, which must exist. Raises ApiError 404."""
     host = caller.vhost(ends.vhost)
     exchange = host.exchanges.get("" if ends.source == "amq.default" else ends.source)
     type_ = ends.destination_type
@@ -143,9 +143,9 @@ async def _between(caller: Caller, ends: Ends) -> list[Binding]:
 
 
 async def _one(caller: Caller, ends: Ends, properties: str) -> Binding:
-    """The binding of a path. Raises ApiError 404.
+    """Return the binding of a path. Raises ApiError 404.
 
-    Clients quote the key as they like, so that both what came and what it means is compared.
+    Clients encode the key in different ways, so it is compared as sent and decoded.
     """
     wanted = {properties, unquote(properties)}
     for binding in await _between(caller, ends):
@@ -157,7 +157,7 @@ async def _one(caller: Caller, ends: Ends, properties: str) -> Binding:
 
 
 async def require_to_bind(caller: Caller, ends: Ends, key: str) -> None:
-    """What a client needs to bind or unbind. Raises ApiError 401."""
+    """Require the permissions to bind or unbind, as for AMQP clients. Raises ApiError 401."""
     await caller.require(ends.vhost, ends.destination_type, ends.destination, "write")
     await caller.require(ends.vhost, "exchange", ends.source, "read")
     await caller.require_topic(ends.vhost, ends.source, key, "read")

@@ -1,4 +1,4 @@
-"""The body and the query of a request: a JSON object of a bounded size, numbers, headers."""
+"""Parsing of request bodies and queries: size-limited JSON objects, numbers, headers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 # In JSON: half of what stands for one character, which neither disk nor wire can hold.
 HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 TRUTHS = {True: True, False: False, "true": True, "false": False, "": False}
-DEPTH_MAX = 64  # as deep as AMQP's tables; with more, whatever walks through it could not go on
+DEPTH_MAX = 64  # as deep as AMQP's tables; more could exceed the recursion limit
 VALUES_MAX = 20_000  # that are taken apart for one request, in about ten milliseconds
 INLINE_BYTES_MAX = 4096  # taken apart on the event loop; with more, in a thread
 # A text in JSON, which may lack its end, or what separates and opens: as many as there are values.
@@ -50,9 +50,9 @@ BODY_BYTES_MAX = 1 << 20  # of what describes one thing; bodies of messages and 
 
 
 async def json_object(request: Request, bytes_max: int = BODY_BYTES_MAX) -> dict[str, Any]:
-    """The request's JSON object; no body at all is an empty one. Raises ApiError 400.
+    """Return the request's JSON object, an empty one without a body. Raises ApiError 400.
 
-    One of Leveret's own routes must have declared all of its fields.
+    Routes of Leveret's own accept only the fields that they declare.
     """
     body = await read_body(request, bytes_max)
     if len(body) <= INLINE_BYTES_MAX:
@@ -67,7 +67,7 @@ async def json_object(request: Request, bytes_max: int = BODY_BYTES_MAX) -> dict
 
 
 async def read_body(request: Request, bytes_max: int) -> bytes:
-    """All that the request brings. Raises ApiError 400 where that is too much."""
+    """Return the request's body. Raises ApiError 400 if it is too large."""
     body = bytearray()
     try:
         async for piece in request.stream():
@@ -80,7 +80,7 @@ async def read_body(request: Request, bytes_max: int) -> bytes:
 
 
 def understand(body: bytes) -> dict[str, Any]:
-    """The JSON object that a body says; none says an empty one. Raises ApiError 400."""
+    """Return the JSON object of a body, an empty one without. Raises ApiError 400."""
     if _has_more_values(body, VALUES_MAX):
         raise bad_request(f"a request has at most {VALUES_MAX} values")
     try:
@@ -97,7 +97,7 @@ def understand(body: bytes) -> dict[str, Any]:
 
 
 def _has_more_values(body: bytes, most: int) -> bool:
-    """Whether JSON says too much to be taken apart; text may hold whatever it likes."""
+    """Whether JSON has more than `most` values; contents of strings do not count."""
     if sum(map(body.count, (b",", b"[", b"{"))) <= most:
         return False
     count = 0
@@ -120,7 +120,7 @@ def _parse(body: bytes) -> Any:
 
 
 def _whole(digits: str) -> int:
-    """A whole number of 64 bits. Raises ApiError 400."""
+    """Parse a 64-bit integer. Raises ApiError 400."""
     try:
         return parse_integer(digits)
     except ValueError as error:
@@ -128,7 +128,7 @@ def _whole(digits: str) -> int:
 
 
 def _finite(number: str) -> float:
-    """A number that can be said in JSON again. Raises ValueError."""
+    """Parse a finite number. Raises ValueError."""
     value = float(number)
     if not isfinite(value):
         raise ValueError(number)
@@ -151,7 +151,7 @@ def headers(query: QueryParams) -> dict[str, str]:
 
 
 def tags(asked: dict[str, Any], key: str = "tags") -> list[str]:
-    """A list of words, or one text with commas between them. Raises ApiError 400."""
+    """Return a list of words from a JSON list or comma-separated text. Raises ApiError 400."""
     value = asked.get(key, [])
     if isinstance(value, str):
         value = value.split(",")
@@ -161,7 +161,7 @@ def tags(asked: dict[str, Any], key: str = "tags") -> list[str]:
 
 
 def flag(asked: dict[str, Any], key: str) -> bool:
-    """A field that is true or false; tools send it as text as well. Absent is false."""
+    """Return a boolean field, which tools also send as text; False if absent. ApiError 400."""
     value = asked.get(key, False)
     if isinstance(value, bool | str) and value in TRUTHS:
         return TRUTHS[value]
@@ -169,12 +169,12 @@ def flag(asked: dict[str, Any], key: str) -> bool:
 
 
 def condition(request: Request, key: str) -> bool:
-    """The same of a query string: `if-unused=true`."""
+    """Return a boolean of a query string, such as `if-unused=true`. Raises ApiError 400."""
     return flag(dict(request.query_params), key)
 
 
 def text(asked: dict[str, Any], key: str, default: str | None) -> Any:
-    """A field that is text. Raises ApiError 400."""
+    """Return a text field, or the default if absent. Raises ApiError 400."""
     value = asked.get(key, default)
     if value is not None and not isinstance(value, str):
         raise bad_request(f"{key} is text")
@@ -182,7 +182,7 @@ def text(asked: dict[str, Any], key: str, default: str | None) -> Any:
 
 
 def table(asked: dict[str, Any], key: str) -> dict[str, Any]:
-    """A field that is an object; an empty list is an empty one, as some languages write it."""
+    """Return an object field; absent or an empty list means an empty object. ApiError 400."""
     value = asked.get(key) or {}
     if not isinstance(value, dict):
         raise bad_request(f"{key} is an object")
@@ -190,7 +190,7 @@ def table(asked: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def texts(asked: dict[str, Any], key: str) -> list[str]:
-    """A field that is a list of text; absent is empty. Raises ApiError 400."""
+    """Return a field that is a list of text, empty if absent. Raises ApiError 400."""
     value = asked.get(key) or []
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise bad_request(f"{key} is a list of text")
@@ -202,7 +202,7 @@ def whole_number(query: Mapping[str, str], key: str, default: int) -> int: ...
 @overload
 def whole_number(query: Mapping[str, str], key: str, default: None = None) -> int | None: ...
 def whole_number(query: Mapping[str, str], key: str, default: int | None = None) -> int | None:
-    """A number of a query string, or the default where it is absent. Raises ApiError 400."""
+    """Return an integer of a query string, or the default if absent. Raises ApiError 400."""
     value = query.get(key)
     if value is None:
         return default
@@ -212,5 +212,5 @@ def whole_number(query: Mapping[str, str], key: str, default: int | None = None)
 
 
 def whole_numbers(query: QueryParams, key: str) -> list[int]:
-    """All numbers of a name that may come several times. Raises ApiError 400."""
+    """Return all integers of a repeatable query parameter. Raises ApiError 400."""
     return [whole_number({key: value}, key, 0) for value in query.getlist(key)]

@@ -1,8 +1,8 @@
-"""Who asks, and what they may see: by basic authentication, or by the session of a browser.
+"""Authentication and authorization of requests: basic authentication or a browser's session.
 
 The rules are RabbitMQ's: `administrator` may do all, `monitoring` sees all virtual hosts and all
 connections, `management` and `policymaker` see the virtual hosts they may enter and their own
-connections; a user without any of these tags has no business here.
+connections; a user without any of these tags has no access.
 """
 
 from __future__ import annotations
@@ -82,17 +82,17 @@ class Caller:
 
     @property
     def is_administrator(self) -> bool:
-        """May see and change everything."""
+        """Whether the user may see and change everything."""
         return not ADMINISTRATORS.isdisjoint(self.tags)
 
     @property
     def is_monitor(self) -> bool:
-        """May see what is others'."""
+        """Whether the user may see other users' connections and all virtual hosts."""
         return not MONITORS.isdisjoint(self.tags)
 
     @property
     def is_policymaker(self) -> bool:
-        """May set policies, and what is like them."""
+        """Whether the user may set policies and similar settings."""
         return self.is_administrator or "policymaker" in self.tags
 
     def enters(self, vhost: str) -> bool:
@@ -103,13 +103,13 @@ class Caller:
             return False
 
     def visible_vhosts(self) -> list[Vhost]:
-        """Those whose existence and totals the caller may know."""
+        """Return the virtual hosts whose existence and totals the user may see."""
         return [
             v for v in self.node.broker.vhosts.values() if self.is_monitor or self.enters(v.name)
         ]
 
     def open_vhosts(self) -> list[Vhost]:
-        """Those whose contents the caller may list: being a monitor is not enough."""
+        """Return the virtual hosts whose contents the user may list; monitors need permissions."""
         return [
             vhost
             for vhost in self.node.broker.vhosts.values()
@@ -117,26 +117,26 @@ class Caller:
         ]
 
     def visible_clients(self) -> list[Client]:
-        """All connections for a monitor, else the caller's own."""
+        """Return all connections for a monitor, else the user's own."""
         clients: set[Client] = self.node.broker.connections
         return [client for client in clients if self.is_monitor or client.user == self.name]
 
     def may_close(self, client: Client) -> bool:
-        """Whether a connection is the caller's to end: a monitor sees others', and no more."""
+        """Whether the user may close a connection: their own, or any for an administrator."""
         return self.is_administrator or client.user == self.name
 
     def require_to_close(self, client: Client) -> None:
-        """Raise ApiError 401 unless a connection is the caller's to end."""
+        """Raise ApiError 401 unless the user may close a connection."""
         if not self.may_close(client):
             raise self._refused("User not authorised to access object")
 
     def require_administrator(self) -> None:
-        """Raise ApiError 401 unless the caller is one."""
+        """Raise ApiError 401 unless the user is an administrator."""
         if not self.is_administrator:
             raise self._refused("Not administrator user")
 
     def require_monitor(self) -> None:
-        """Raise ApiError 401 unless the caller may see what is others'."""
+        """Raise ApiError 401 unless the user is a monitor."""
         if not self.is_monitor:
             raise self._refused("Not monitor user")
 
@@ -148,7 +148,7 @@ class Caller:
             raise self._refused("User not authorised to access object")
 
     def visible_vhost(self, name: str) -> Vhost:
-        """A virtual host whose existence and totals the caller may know. Raises ApiError."""
+        """Return a virtual host whose totals the user may see. Raises ApiError 401 and 404."""
         vhost = self.node.broker.vhosts.get(name)
         if vhost is None:
             raise ApiError(404, "not_found", "vhost_not_found")
@@ -157,7 +157,7 @@ class Caller:
         return vhost
 
     def vhost(self, name: str) -> Vhost:
-        """A virtual host to list. Raises ApiError 401, or 404 where there is none."""
+        """Return a virtual host whose contents the user may list. Raises ApiError 401 and 404."""
         vhost = self.node.broker.vhosts.get(name)
         if vhost is None:
             raise ApiError(404, "not_found", "vhost_not_found")
@@ -166,7 +166,7 @@ class Caller:
         return vhost
 
     def require_shared(self, vhost: str, queue: str) -> None:
-        """Raise ApiError 401 where a queue belongs to one connection, but for administrators."""
+        """Raise ApiError 401 if a queue is exclusive and the caller is no administrator."""
         found = self.vhost(vhost).queues.get(queue)
         if found is not None and found.owner is not None:
             self.require_administrator()
@@ -178,32 +178,32 @@ class Caller:
         name: str,
         permission: Permission,
     ) -> None:
-        """Raise ApiError 401 unless the caller has a permission, as a client would need it."""
+        """Raise ApiError 401 unless the user has a permission that a client would need."""
         await self._ask(lambda: authorise(self.rights, vhost, kind, name, permission))
 
     async def may(self, vhost: str, kind: Kind, name: str, permission: Permission) -> bool:
-        """Whether the caller has a permission, where nothing is refused that he has not."""
+        """Return whether the user has a permission."""
         return await answered(lambda: self.rights.allows(vhost, kind, name, permission))
 
     async def require_topic(
         self, vhost: str, exchange: str, key: str, permission: Literal["write", "read"]
     ) -> None:
-        """Raise ApiError 401 where a topic exchange closes a routing key to the caller."""
+        """Raise ApiError 401 if topic permissions deny the user a routing key."""
         found = self.vhost(vhost).exchanges.get(exchange)
         if found is not None and found.definition.type == "topic":
             await self._ask(lambda: authorise_topic(self.rights, vhost, exchange, key, permission))
 
     async def _ask(self, check: Callable[[], None]) -> None:
-        """Raise ApiError 401 where a check of rights refuses."""
+        """Raise ApiError 401 if a check of rights fails."""
         try:
             await answered(check)
         except ChannelError as error:
             raise self._refused(error.explanation) from None
 
     async def perform(self, operation: str, /, **parameters: object) -> Any:
-        """The result of an administrative operation, in the caller's name. Raises ApiError.
+        """Perform an administrative operation as the user and return its result. Raises ApiError.
 
-        Whether the caller may is the route's to ask.
+        The route must have checked the user's rights.
         """
         request = {"operation": operation, "parameters": parameters}
         answer = await perform(self.node.context, request, self.actor)
@@ -213,7 +213,7 @@ class Caller:
 
     @property
     def actor(self) -> Actor:
-        """The caller as events and the audit log name him."""
+        """Actor of the user for events and the audit log."""
         return Actor(self.name, self.peer, self.way)
 
     def _refused(self, reason: str) -> ApiError:
@@ -222,7 +222,7 @@ class Caller:
 
 
 async def managed_node(request: Request) -> ManagedNode:
-    """The node that this application manages; no plain function, which would run in a thread."""
+    """Return the node of this application; a coroutine, since plain functions run in a thread."""
     node: ManagedNode = request.app.state.node
     return node
 
@@ -234,11 +234,11 @@ def require_manager(caller: Caller) -> None:
 
 
 async def identified(request: Request) -> Caller:
-    """The caller of a request, whatever his tags: an application, say. Raises ApiError 401.
+    """Return the authenticated user of a request, with any tags. Raises ApiError 401.
 
-    Credentials go before the session of a browser. What changes something must not come from a
-    page of another site, and with a session it must bring its token in a header (ApiError 403):
-    cookies, and passwords that a browser knows, come along whoever made it ask.
+    Credentials take precedence over a session. Changing requests must not come from a page of
+    another site, and with a session they must have its token in a header (ApiError 403): cookies,
+    and passwords that a browser remembers, are sent whichever page makes the request.
     """
     changes = request.method not in SAFE_METHODS
     if changes:
@@ -254,7 +254,7 @@ async def identified(request: Request) -> Caller:
 
 
 async def log_in(request: Request, user: str, password: str) -> Caller:
-    """Who proves a name by a password. Raises ApiError 401, after a while, and 429."""
+    """Authenticate by password. Raises ApiError 401, after a delay, and 429."""
     node = await managed_node(request)
     try:
         rights = await node.broker.authenticate(user, password, _peer_host(request))
@@ -275,18 +275,18 @@ async def log_in(request: Request, user: str, password: str) -> Caller:
 
 
 async def of_session(request: Request, session: Session, way: Way = Way.HTTP) -> Caller:
-    """Who has opened a session, with what he may do now. Raises ApiError 401."""
+    """Return the user of a session, with current rights. Raises ApiError 401."""
     return await _admitted(await managed_node(request), session.rights, _peer_host(request), way)
 
 
 def session_of(request: Request) -> Session | None:
-    """The session that a request's cookie names, while it is good."""
+    """Return the valid session of a request's cookie, or None."""
     session: Session | None = request.app.state.sessions.find(request.cookies.get(COOKIE, ""))
     return session
 
 
 async def authenticated(caller: Annotated[Caller, Depends(identified)]) -> Caller:
-    """The caller of a request, who has a management tag. Raises ApiError 401."""
+    """Return the authenticated user, who must have a management tag. Raises ApiError 401."""
     require_manager(caller)
     return caller
 
@@ -305,13 +305,13 @@ async def _admitted(node: ManagedNode, rights: Rights, peer: str, way: Way) -> C
 
 
 async def _learn_vhosts(rights: Rights, names: Iterable[str]) -> None:
-    """Ask which virtual hosts may be entered, where that must be asked; lists show these."""
+    """Query which virtual hosts the user may enter, if an external source decides; for lists."""
     for name in list(names):
         await answered(partial(rights.may_enter, name))
 
 
 def _credentials(header: str) -> tuple[str, str]:
-    """User and password of a basic authorization. Raises ApiError 401 where there is none."""
+    """Return user and password of a basic authorization header. Raises ApiError 401."""
     scheme, _, encoded = header.partition(" ")
     try:
         text = base64.b64decode(encoded.strip(), validate=True).decode()

@@ -1,4 +1,4 @@
-"""/api/channels and /api/consumers: what clients have open on their connections."""
+"""/api/channels and /api/consumers: channels and consumers of connections."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def list_channels_of_connection(
 
 @router.api_route("/api/connections/{name}/sessions", methods=READ)
 async def list_sessions_of_connection(caller: CallerHere, name: Segment) -> Response:
-    """Sessions of AMQP 1.0, which AMQP 0-9-1 has not."""
+    """Sessions of AMQP 1.0: none, since only AMQP 0-9-1 is served."""
     await existing(caller, name)
     return answer([])
 
@@ -111,7 +111,7 @@ async def _listed(caller: Caller, query: QueryHere, clients: Iterable[Client]) -
 
 
 async def open_channels(clients: Iterable[Client]) -> list[Open]:
-    """All channels of some connections."""
+    """Return all channels of some connections."""
     found: list[Open] = []
     async for part in in_yielding_chunks(clients):
         found += [(client, channel) for client in part for channel in client.channel_facts()]

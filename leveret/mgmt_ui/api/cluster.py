@@ -1,6 +1,6 @@
-"""What the node is: its cluster's name, its figures, its version, and what it could be told.
+"""The node: its cluster's name, its figures, its version, and cluster-only requests.
 
-A node of Leveret is a cluster of its own; what only several nodes can do says so.
+A node of Leveret is a cluster of its own; requests that need several nodes answer accordingly.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ router = APIRouter(tags=["cluster"])
 
 @router.api_route("/api/cluster-name", methods=READ)
 async def show_cluster_name(caller: CallerHere) -> Response:
-    """What the cluster is called."""
+    """The cluster's name."""
     return answer({"name": caller.node.cluster_name})
 
 
 @router.put("/api/cluster-name", openapi_extra=body({"name": "orders"}, "name"))
 async def put_cluster_name(caller: CallerHere, request: Request) -> Response:
-    """Give the cluster a name, which clients that connect are told."""
+    """Set the cluster's name, which clients get when they connect."""
     caller.require_administrator()
     asked = await json_object(request)
     require_fields(asked, "name")
@@ -64,7 +64,7 @@ async def show_node(caller: CallerHere, query: QueryHere, name: Segment) -> Resp
 
 @router.api_route("/api/nodes/{name}/memory", methods=READ)
 async def show_memory(caller: CallerHere, name: Segment) -> Response:
-    """What the node's memory consists of, in bytes."""
+    """The node's memory by kind, in bytes."""
     caller.require_monitor()
     _require_this(caller, name)
     figures = await asyncio.to_thread(read_process, caller.node.configuration.data_dir)
@@ -74,7 +74,7 @@ async def show_memory(caller: CallerHere, name: Segment) -> Response:
 
 @router.api_route("/api/nodes/{name}/memory/relative", methods=READ)
 async def show_relative_memory(caller: CallerHere, name: Segment) -> Response:
-    """The same in percent of the whole, rounded up."""
+    """The node's memory by kind, in percent of the whole, rounded up."""
     caller.require_monitor()
     _require_this(caller, name)
     figures = await asyncio.to_thread(read_process, caller.node.configuration.data_dir)
@@ -85,13 +85,13 @@ async def show_relative_memory(caller: CallerHere, name: Segment) -> Response:
 
 @router.api_route("/api/version", methods=READ)
 async def show_version(caller: CallerHere) -> Response:
-    """The version that clients are told."""
+    """The version that clients see."""
     return answer(caller.node.configuration.version)
 
 
 @router.api_route("/api/extensions", methods=READ)
-async def list_extensions(caller: CallerHere) -> Response:  # noqa: ARG001  # must be somebody
-    """Extensions of the pages: there are none."""
+async def list_extensions(caller: CallerHere) -> Response:  # noqa: ARG001  # authenticates
+    """Extensions of the web UI: there are none."""
     return answer([])
 
 
@@ -104,7 +104,7 @@ async def show_configuration(caller: CallerHere) -> Response:
 
 @router.post("/api/rebalance/queues")
 async def rebalance_queues(caller: CallerHere) -> Response:
-    """Spread the leaders of queues over the nodes: on one node they are."""
+    """Rebalance queue leaders over the nodes: nothing to do on one node."""
     caller.require_administrator()
     return done()
 
@@ -112,7 +112,7 @@ async def rebalance_queues(caller: CallerHere) -> Response:
 @router.api_route("/api/reset", methods=["POST", "DELETE"])
 @router.api_route("/api/reset/{name}", methods=["POST", "DELETE"])
 async def reset_statistics(caller: CallerHere, name: Segment | None = None) -> Response:
-    """Refused: whoever reads counters over time must not see them fall while the node runs."""
+    """Refused: counters must not fall while the node runs."""
     caller.require_administrator()
     if name is not None:
         _require_this(caller, name)
@@ -121,7 +121,7 @@ async def reset_statistics(caller: CallerHere, name: Segment | None = None) -> R
 
 @router.api_route("/api/auth/attempts/{name}", methods=READ)
 async def show_login_attempts(caller: CallerHere, name: Segment) -> Response:
-    """How many logins, by whatever protocol, were tried since the node's start."""
+    """Number of logins, of all protocols, since the node's start."""
     caller.require_monitor()
     _require_this(caller, name)
     feature_counters = caller.node.broker.feature_counters
@@ -139,7 +139,7 @@ async def show_login_attempts(caller: CallerHere, name: Segment) -> Response:
 
 @router.api_route("/api/auth/attempts/{name}/source", methods=READ)
 async def list_login_attempts(caller: CallerHere, name: Segment) -> Response:
-    """The same by address and user, which are not kept: as in RabbitMQ unless it is told to."""
+    """Logins by address and user: not kept, as in RabbitMQ by default."""
     caller.require_monitor()
     _require_this(caller, name)
     return answer([])
@@ -148,7 +148,7 @@ async def list_login_attempts(caller: CallerHere, name: Segment) -> Response:
 @router.delete("/api/auth/attempts/{name}")
 @router.delete("/api/auth/attempts/{name}/source")
 async def reset_login_attempts(caller: CallerHere, name: Segment) -> Response:
-    """Refused, as every other reset."""
+    """Refused, like every other reset."""
     caller.require_administrator()
     _require_this(caller, name)
     raise _not_reset()

@@ -1,4 +1,4 @@
-"""/api/connections: who is connected."""
+"""/api/connections: clients' connections."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def show_connection(caller: CallerHere, query: QueryHere, name: Segment) -
 
 @router.delete("/api/connections/{name}")
 async def close_connection(caller: CallerHere, request: Request, name: Segment) -> Response:
-    """Close a connection; its client is told the reason in the header `X-Reason`."""
+    """Close a connection; its client gets the reason from the header `X-Reason`."""
     caller.require_to_close(await existing(caller, name))
     reason = request.headers.get("x-reason")
     await caller.perform("connection.close", name=name, reason=reason)
@@ -59,7 +59,7 @@ async def list_connections_of_user(caller: CallerHere, query: QueryHere, user: S
 async def close_connections_of_user(
     caller: CallerHere, request: Request, user: Segment
 ) -> Response:
-    """Close all connections of one user that are the caller's to close."""
+    """Close all connections of one user that the caller may close."""
     reason = request.headers.get("x-reason")
     found = [client for client in caller.visible_clients() if client.user == user]
     for client in filter(caller.may_close, found):
@@ -79,7 +79,7 @@ async def list_connections_to_vhost(
 
 
 async def existing(caller: Caller, name: str) -> Client:
-    """A connection that the caller may see. Raises ApiError 404."""
+    """Return a connection that the caller may see, by name. Raises ApiError 404."""
     async for part in in_yielding_chunks(caller.visible_clients()):
         for client in part:
             if str(client.describe().endpoints) == name:

@@ -1,17 +1,17 @@
-"""/api/leveret/dead-letters/VHOST/QUEUE: what others gave up, and the way back.
+"""/api/leveret/dead-letters/VHOST/QUEUE: list, delete and redrive dead letters.
 
     GET    …                    ?limit&after&offset&message_id&reason&source&header&since&until
                                 → {"rows": […], "after": OFFSET | null, "ready", "unacknowledged"}
-    GET    …/messages/OFFSET    one of them, with its payload
+    GET    …/messages/OFFSET    one dead letter, with its payload
     POST   …/redrive            {"offsets", "message_ids", "reason", "source", "headers", "since",
                                 "until"} and {"exchange", "routing_key"} or {"routed": true};
                                 {"rate"}
-    GET    …/redrive            how the redrive stands that runs, or ran last
-    POST   …/redrive/pause      …/redrive/resume, …/redrive/cancel → how it stands
+    GET    …/redrive            status of the redrive that runs, or ran last
+    POST   …/redrive/pause      …/redrive/resume, …/redrive/cancel → its status
     POST   …/delete             {"offsets", "reason", …} → {"count": 3}
 
-Who may consume from the queue may look and delete; who may also publish to where messages go may
-redrive them. Times are milliseconds since 1970.
+Users who may consume from the queue may list and delete; those who may also publish to the
+destinations may redrive. Times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ async def list_letters(
 async def show_letter(
     caller: CallerHere, vhost: Segment, name: Segment, offset: Segment
 ) -> Response:
-    """One of them."""
+    """One dead letter."""
     await require_to_browse(caller, vhost, name)
     at = whole_number({"offset": offset}, "offset")
     return answer(await caller.perform("dlq.show", vhost=vhost, queue=name, offset=at))
@@ -106,7 +106,7 @@ async def show_letter(
 
 @router.post("/redrive", openapi_extra=described(REDRIVE))
 async def redrive(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
-    """Send messages back to where they came from, or elsewhere."""
+    """Redrive dead letters to their original destinations, or elsewhere."""
     await require_to_browse(caller, vhost, name)
     asked = await json_object(request)
     exchange, key = text(asked, "exchange", None), text(asked, "routing_key", None)
@@ -128,10 +128,10 @@ async def redrive(caller: CallerHere, request: Request, vhost: Segment, name: Se
 async def require_to_redrive(
     caller: Caller, vhost: str, exchange: str | None, key: str | None
 ) -> None:
-    """Raise ApiError unless the caller may publish to where messages go.
+    """Raise ApiError unless the caller may publish to the destinations of a redrive.
 
-    Without an exchange that is to every one: messages say themselves where they had been published,
-    and their publisher may have lied.
+    Without an exchange that is every exchange: the messages' headers name the original one, and
+    their publisher may have forged them.
     """
     where = {"exchange": exchange, "routing_key": key, "to_queue": None}
     await require_to_transfer(caller, vhost, where)
@@ -142,7 +142,7 @@ async def require_to_redrive(
 
 @router.api_route("/redrive", methods=READ)
 async def show_redrive(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
-    """How far it is."""
+    """Status of the redrive that runs, or ran last."""
     await require_to_browse(caller, vhost, name)
     return answer(await caller.perform("dlq.status", vhost=vhost, queue=name))
 
@@ -151,7 +151,7 @@ async def show_redrive(caller: CallerHere, vhost: Segment, name: Segment) -> Res
 async def control_redrive(
     caller: CallerHere, vhost: Segment, name: Segment, control: Segment
 ) -> Response:
-    """Pause it, resume it, or cancel it: what has gone has gone."""
+    """Pause, resume or cancel the redrive; messages already sent stay sent."""
     await require_to_browse(caller, vhost, name)
     if control not in CONTROLS:
         raise not_found()
@@ -161,7 +161,7 @@ async def control_redrive(
 
 @router.post("/delete", openapi_extra=described(SELECTION))
 async def delete(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
-    """Throw messages away."""
+    """Delete dead letters."""
     await require_to_browse(caller, vhost, name)
     asked = await json_object(request)
     chosen = _selection(asked)

@@ -1,4 +1,4 @@
-"""Who may declare queues and exchanges, by HTTP and in the browser: as a client may."""
+"""Permissions to declare queues and exchanges by HTTP and web UI: those of AMQP clients."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ async def require_to_declare(
     name: str,
     arguments: Mapping[str, Any],
 ) -> None:
-    """Raise ApiError 401 unless the caller may declare it with these arguments."""
+    """Raise ApiError 401 unless the caller may declare it with these arguments, as in AMQP."""
     await caller.require(host.name, kind, name, "configure")
     exists = name in (host.queues if kind == "queue" else host.exchanges)
     exchange = arguments.get(NEXT_EXCHANGE[kind])
-    # Who lets messages go on must be allowed to do that.
+    # Dead-lettering and alternate exchanges need the permissions to read and to publish.
     if not exists and isinstance(exchange, str):
         await caller.require(host.name, kind, name, "read")
         await caller.require(host.name, "exchange", exchange, "write")

@@ -1,4 +1,4 @@
-"""/api/definitions: all that a broker was told to keep, to be told another."""
+"""/api/definitions: export and import of a broker's definitions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ router = APIRouter(tags=["definitions"])
 async def export_definitions(
     caller: CallerHere, vhost: Segment | None = None, download: str | None = None
 ) -> Response:
-    """Everything, or what one virtual host holds; `download` names the file to keep it in."""
+    """Export all definitions, or those of one virtual host; `download` is a file name."""
     caller.require_administrator()
     if vhost is not None and vhost not in caller.node.broker.vhosts:
         raise bad_request("vhost_not_found")
@@ -56,10 +56,10 @@ async def import_definitions(
     dry_run: str | None = None,
     strict: str | None = None,
 ) -> Response:
-    """Import a document, all of it or nothing: as JSON, or as a file that a form brings.
+    """Import a document of definitions, all of it or nothing: as JSON, or as a form's file.
 
     `report=true` answers what was imported, what of it has no effect here and which queues and
-    exchanges exist otherwise and stay as they are; `dry_run=true` what would be; `strict=true`
+    exchanges exist with other settings and were kept; `dry_run=true` what would be; `strict=true`
     refuses a document with anything of either kind.
     """
     caller.require_administrator()
@@ -81,7 +81,7 @@ async def import_definitions(
 
 
 def _understand(said: bytes, content_type: str) -> Any:
-    """The document of a request; runs in a thread. Raises ApiError 400."""
+    """Return the document of a request; runs in a thread. Raises ApiError 400."""
     if content_type.lower().startswith("multipart/form-data"):
         said = _file(said, content_type)
     try:
@@ -91,7 +91,7 @@ def _understand(said: bytes, content_type: str) -> Any:
 
 
 def _file(said: bytes, content_type: str) -> bytes:
-    """The part `file` of a form (RFC 7578). Raises ApiError 400."""
+    """Return the part `file` of a form (RFC 7578). Raises ApiError 400."""
     head = f"content-type: {content_type}\r\n\r\n".encode("latin-1", "replace")
     form = BytesParser().parsebytes(head + said)
     parts = form.get_payload()

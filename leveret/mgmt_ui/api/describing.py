@@ -1,7 +1,7 @@
-"""What the API's description says of bodies, which handlers read themselves: shown by an example.
+"""Descriptions of bodies and queries in the API's OpenAPI document, made from examples.
 
-Handed to FastAPI's routes as `openapi_extra`; see leveret.mgmt_ui.api.documents. Of Leveret's own
-routes this is also all that they take (leveret.mgmt_ui.api.own).
+Given to FastAPI's routes as `openapi_extra`; see leveret.mgmt_ui.api.documents. For Leveret's own
+routes they also list the only fields accepted (leveret.mgmt_ui.api.own).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ JSON_TYPES: dict[type, str] = {
 
 
 def body(example: dict[str, Any], *required: str) -> dict[str, Any]:
-    """A JSON object with fields like those of the example; the `required` ones must be there."""
+    """Describe a JSON object with fields like the example's; `required` ones must be present."""
     return {"requestBody": _content("application/json", example, required)}
 
 
 def query(example: dict[str, Any]) -> dict[str, Any]:
-    """A query string with parameters like those of the example; a list: it may come repeatedly."""
+    """Describe query parameters like the example's; a list may be repeated."""
     parameters = [
         {"name": name, "in": "query", "required": False, "schema": _schema(value)}
         for name, value in example.items()
@@ -35,7 +35,7 @@ def query(example: dict[str, Any]) -> dict[str, Any]:
 
 
 def form(example: dict[str, Any], *required: str) -> dict[str, Any]:
-    """The same as a form of HTML sends it."""
+    """Describe an HTML form with fields like the example's; `required` ones must be present."""
     return {"requestBody": _content("application/x-www-form-urlencoded", example, required)}
 
 

@@ -1,6 +1,6 @@
-"""/api/openapi.json and /api/docs: what the API can be asked, for programs and for people.
+"""/api/openapi.json and /api/docs: the API's description, for programs and for people.
 
-The page is made of the description, without scripts; neither asks any other host for anything.
+The page is made from the description, without scripts; neither loads anything from another host.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ async def show_description(request: Request) -> Response:
 
 @router.api_route("/api/docs", methods=READ)
 async def show_documents(request: Request) -> Response:
-    """The same to be read."""
+    """The description of the API as a page."""
     described = await _description(request.app)
     headers = {
         "content-security-policy": CONTENT_SECURITY_POLICY,
@@ -87,12 +87,12 @@ async def show_documents(request: Request) -> Response:
 
 @router.api_route("/api/docs/style.css", methods=READ)
 async def show_style() -> Response:
-    """How the page looks."""
+    """The style sheet of the page."""
     return Response(STYLE, media_type="text/css")
 
 
 async def _description(app: FastAPI) -> dict[str, Any]:
-    """Made once, beside the loop: it takes some hundred milliseconds."""
+    """Return the description, made once in a thread: it takes some hundred milliseconds."""
     if getattr(app.state, "description", None) is None:
         app.state.description = await asyncio.to_thread(describe, app)
     described: dict[str, Any] = app.state.description
@@ -100,7 +100,7 @@ async def _description(app: FastAPI) -> dict[str, Any]:
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
-    """The description of an application's routes."""
+    """Return the OpenAPI description of an application's routes."""
     with warnings.catch_warnings():
         # One function answers GET and HEAD; names are given below.
         warnings.filterwarnings("ignore", "Duplicate Operation ID")
@@ -117,7 +117,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
 
 
 def _complete(path: str, method: str, operation: Operation) -> None:
-    """Add what all operations have in common."""
+    """Add the common parts of all operations."""
     words = re.findall(r"\w+", path.removeprefix("/api/"))
     operation["operationId"] = "_".join([method, *words])
     operation.setdefault("tags", [words[0].replace("_", " ")])
@@ -126,7 +126,7 @@ def _complete(path: str, method: str, operation: Operation) -> None:
     if PUBLIC.fullmatch(path):
         operation["security"] = []
     responses = operation["responses"]
-    responses.pop("422", None)  # what is in a path is text, and bodies are read by hand
+    responses.pop("422", None)  # path parameters are text, and handlers parse bodies
     if method in DONE:
         responses["204"] = {"description": "Done; 201 where something new was made"}
         responses["201"] = {"description": "Made"}
@@ -137,7 +137,7 @@ def _complete(path: str, method: str, operation: Operation) -> None:
 
 
 def _page(described: dict[str, Any]) -> Iterator[str]:
-    """The page, piece by piece."""
+    """Yield the page's HTML, piece by piece."""
     yield "<!doctype html><html lang=en><meta charset=utf-8><title>Leveret: HTTP API</title>"
     yield '<meta name=viewport content="width=device-width">'
     yield '<link rel=stylesheet href="/api/docs/style.css">'

@@ -1,10 +1,10 @@
-"""/api/leveret/encryption: which virtual hosts are encrypted on the disk, and with which keys.
+"""/api/leveret/encryption: encryption at rest of virtual hosts, and their keys.
 
-    GET    …                        the keys, and what is plain, of all virtual hosts
+    GET    …                        keys, and unencrypted segments, of all virtual hosts
     GET    …/VHOST                  of one: [{"vhost", "key", "state", "created_ms", "segments",
                                     "removable"}]
-    POST   …/VHOST/enable           encrypt what is stored from now on; …/disable
-    POST   …/VHOST/rotate           with a new key → {"key": "ID"}
+    POST   …/VHOST/enable           encrypt new data; …/disable
+    POST   …/VHOST/rotate           encrypt new data with a new key → {"key": "ID"}
 
 For administrators. No key passes through here, only its id; the master key is a file on the node's
 machine, so `leveret encryption rotate-master` replaces it there.
@@ -31,21 +31,21 @@ router = own_router("/encryption", tags=["encryption"])
 
 @router.api_route("", methods=READ)
 async def list_keys(caller: CallerHere, query: QueryHere) -> Response:
-    """The keys of all virtual hosts, and how many segments each is needed for."""
+    """The keys of all virtual hosts, and the number of segments that need each."""
     caller.require_administrator()
     return await listed(await caller.perform("encryption.status", vhost=None), KEYS, query)
 
 
 @router.api_route("/{vhost}", methods=READ)
 async def list_keys_of_vhost(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
-    """Those of one virtual host, which may be deleted while its keys are there."""
+    """The keys of one virtual host, which may be deleted already."""
     caller.require_administrator()
     return await listed(await caller.perform("encryption.status", vhost=vhost), KEYS, query)
 
 
 @router.post("/{vhost}/{verb}")
 async def change(caller: CallerHere, vhost: Segment, verb: Segment) -> Response:
-    """Begin to encrypt what is stored from now on, end it, or go on with a new key."""
+    """Enable or disable encryption of new data, or rotate the key."""
     caller.require_administrator()
     if verb not in VERBS:
         raise not_found()

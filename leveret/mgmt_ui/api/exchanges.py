@@ -126,7 +126,7 @@ async def list_bindings_to(
 
 
 def _existing(caller: Caller, vhost: str, name: str) -> Exchange:
-    """An exchange of the path; the default one is called `amq.default`. Raises ApiError 404."""
+    """Return the exchange of a path; the default one is `amq.default`. Raises ApiError 404."""
     exchange = caller.vhost(vhost).exchanges.get("" if name == "amq.default" else name)
     if exchange is None:
         raise not_found("exchange_not_found")

@@ -1,6 +1,6 @@
-"""/api/feature-flags, and what else only brokers of several versions and nodes decide about.
+"""/api/feature-flags, and other requests about versions and replicas.
 
-Each answers what is true on one node: tools that ask first and act then find what they need.
+The answers are those of a single node, so that tools which check first can go on.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def list_feature_flags(caller: CallerHere, query: QueryHere) -> Response:
 
 @router.put("/api/feature-flags/{name}/enable")
 async def enable_feature_flag(caller: CallerHere, name: Segment) -> Response:
-    """Enable a feature flag: those that there are, are."""
+    """Enable a feature flag; all that exist are enabled."""
     caller.require_administrator()
     if name not in FLAGS:
         raise bad_request("unsupported")
@@ -72,7 +72,7 @@ async def enable_feature_flag(caller: CallerHere, name: Segment) -> Response:
 @router.api_route("/api/deprecated-features", methods=READ)
 @router.api_route("/api/deprecated-features/used", methods=READ)
 async def list_deprecated_features(caller: CallerHere) -> Response:  # noqa: ARG001
-    """Features that will go: none."""
+    """Deprecated features: none."""
     return answer([])
 
 
@@ -81,14 +81,14 @@ async def list_deprecated_features(caller: CallerHere) -> Response:  # noqa: ARG
 
 @router.api_route("/api/queues/quorum/{vhost}/{name}/status", methods=READ)
 async def show_replicas(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
-    """The replicas of a quorum queue: the one on this node, which leads."""
+    """The replicas of a quorum queue: one, the leader on this node."""
     _quorum_queue(caller, vhost, name)
     return answer([{"Node Name": caller.node.name, "Raft State": "leader", "Membership": "voter"}])
 
 
 @router.post("/api/queues/quorum/{vhost}/{name}/replicas/add", openapi_extra=MEMBER)
 async def add_replica(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
-    """Refused: there is no node without a replica."""
+    """Refused: this node has the replica already."""
     caller.require_administrator()
     _quorum_queue(caller, vhost, name)
     raise bad_request("already_a_member: this node is the only one")
@@ -96,7 +96,7 @@ async def add_replica(caller: CallerHere, vhost: Segment, name: Segment) -> Resp
 
 @router.delete("/api/queues/quorum/{vhost}/{name}/replicas/delete", openapi_extra=MEMBER)
 async def delete_replica(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
-    """Refused: the only replica is the queue."""
+    """Refused: the queue's only replica cannot be deleted."""
     caller.require_administrator()
     _quorum_queue(caller, vhost, name)
     raise bad_request("last_node: this replica is the only one")
@@ -104,13 +104,13 @@ async def delete_replica(caller: CallerHere, vhost: Segment, name: Segment) -> R
 
 @router.post("/api/queues/quorum/replicas/on/{node}/grow")
 async def grow_replicas(caller: CallerHere, node: Segment) -> Response:
-    """Put replicas on a node: on this one are all."""
+    """Add replicas on a node: this node has all of them."""
     return _on_node(caller, node)
 
 
 @router.delete("/api/queues/quorum/replicas/on/{node}/shrink")
 async def shrink_replicas(caller: CallerHere, node: Segment) -> Response:
-    """Refused: the only replicas are the queues."""
+    """Refused: the queues' only replicas cannot be deleted."""
     _on_node(caller, node)
     raise bad_request("last_node: these replicas are the only ones")
 

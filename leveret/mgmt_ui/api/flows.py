@@ -1,8 +1,8 @@
-"""Which channel has published to which exchange, and was handed out what of which queue.
+"""Message statistics by channel and exchange, and by channel and queue.
 
-RabbitMQ's `publishes`, `deliveries` and `incoming`, shown of one channel, queue or exchange. It
-tells of them where `rates_mode` is `detailed`, and then also how many messages went from which
-exchange to which queue. Nobody counts those here, as that would have to be done for each message.
+RabbitMQ's `publishes`, `deliveries` and `incoming`, shown with one channel, queue or exchange. It
+has them where `rates_mode` is `detailed`, and then also the number of messages from each exchange
+to each queue. That is not counted here, as it would have to be done for each message.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ PUBLISHED = ("publish", "return_unroutable", "drop_unroutable")
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Something that is counted."""
+    """Object with counters."""
 
     counters: Counters
 
 
 def flows_of_channel(client: Client, number: int, shown: Shown) -> Row:
-    """Where one channel has published to, and what it was handed out of which queue."""
+    """Return statistics of one channel by exchange published to and by queue delivered from."""
     vhost = client.vhost
     publishes, deliveries = [], []
     for flows in client.channel_flows():
@@ -57,7 +57,7 @@ def flows_of_channel(client: Client, number: int, shown: Shown) -> Row:
 async def flows_of_queue(
     clients: Iterable[Client], vhost: Vhost, name: str, shown: Shown, node_name: str
 ) -> Row:
-    """Which channels were handed out messages of a queue. Goes through all connections."""
+    """Return statistics of a queue by channel delivered to. Scans all connections."""
     found = []
     for client, flows in await _flows(clients, vhost):
         ways = flows.handed_out.get(name, ())
@@ -70,7 +70,7 @@ async def flows_of_queue(
 async def flows_of_exchange(
     clients: Iterable[Client], vhost: Vhost, name: str, shown: Shown, node_name: str
 ) -> Row:
-    """Which channels have published to an exchange. Goes through all connections."""
+    """Return statistics of an exchange by publishing channel. Scans all connections."""
     found = []
     for client, flows in await _flows(clients, vhost):
         counters = flows.published.get(name)

@@ -1,6 +1,6 @@
 """GET /api/health/checks/…: 200 {"status": "ok"}, or 503 with the reason.
 
-As in RabbitMQ, the two that load balancers and orchestrators ask need no password.
+As in RabbitMQ, the two used by load balancers and orchestrators need no password.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def is_in_service(node: NodeHere) -> Response:
 
 @public.api_route("/ready-to-serve-clients", methods=READ)
 async def ready_to_serve_clients(node: NodeHere) -> Response:
-    """Whether one more client may come."""
+    """Whether the node would accept one more client."""
     if not node.is_serving():
         return _failed("this node is not currently available to serve")
     if not any(listener.protocol == "amqp" for listener in node.listeners):
@@ -67,13 +67,13 @@ async def ready_to_serve_clients(node: NodeHere) -> Response:
 
 @guarded.api_route("/alarms", methods=READ)
 async def alarms(node: NodeHere) -> Response:
-    """Whether nothing runs low anywhere in the cluster, which is this node."""
+    """Whether there is no resource alarm in the cluster, which is this node."""
     return _alarms(node, "There are alarms in effect in the cluster")
 
 
 @guarded.api_route("/local-alarms", methods=READ)
 async def local_alarms(node: NodeHere) -> Response:
-    """Whether nothing runs low on this node."""
+    """Whether there is no resource alarm on this node."""
     return _alarms(node, "There are alarms in effect on the node")
 
 
@@ -117,20 +117,20 @@ async def protocol_listener(node: NodeHere, protocol: Segment) -> Response:
 @guarded.api_route("/node-is-quorum-critical", methods=READ)
 @guarded.api_route("/node-is-mirror-sync-critical", methods=READ)
 async def node_is_critical() -> Response:
-    """Whether queues would be lost or stand still without this node: it has no others."""
+    """Whether queues would be lost or stop without this node: a single node passes."""
     return _ok(reason="single node cluster")
 
 
 @guarded.api_route("/metadata-store/initialized", methods=READ)
 @guarded.api_route("/metadata-store/initialized/with-data", methods=READ)
 async def metadata_store_initialized() -> Response:
-    """Whether definitions were read: before, nobody is answered."""
+    """Whether definitions were loaded, which is so once the node answers."""
     return _ok()
 
 
 @guarded.api_route("/below-node-connection-limit", methods=READ)
 async def below_node_connection_limit(node: NodeHere) -> Response:
-    """Whether there is room for connections."""
+    """Whether the limit of connections allows more."""
     count, limit = len(node.broker.connections), node.configuration.connections_max
     if count < limit:
         return _ok(current=count, limit=limit)
@@ -139,7 +139,7 @@ async def below_node_connection_limit(node: NodeHere) -> Response:
 
 @guarded.api_route("/reached-target-cluster-size", methods=READ)
 async def reached_target_cluster_size() -> Response:
-    """Whether all nodes are there: a cluster has one."""
+    """Whether all nodes of the cluster are up: there is one."""
     return _ok(target_size=1, actual_size=1)
 
 
@@ -151,13 +151,13 @@ ELECTED = "/quorum-queues-without-elected-leaders"
 @guarded.api_route(f"{ELECTED}/vhost/{{vhost}}", methods=READ)
 @guarded.api_route(f"{ELECTED}/vhost/{{vhost}}/pattern/{{pattern}}", methods=READ)
 async def quorum_queues_have_leaders() -> Response:
-    """Whether all quorum queues have a leader: their only replica is it."""
+    """Whether all quorum queues have a leader: each has its only replica."""
     return _ok()
 
 
 @guarded.api_route("/certificate-expiration/{within}/{unit}", methods=READ)
 async def certificate_expiration(node: NodeHere, within: Segment, unit: Segment) -> Response:
-    """Whether the certificates that the node shows or trusts are good for so long."""
+    """Whether the node's certificates and CA certificates stay valid for that time."""
     if unit.lower().rstrip("s") not in DAYS:
         supported = "Supported units: days, weeks, months, years."
         raise ApiError(400, "bad_request", f"Time unit not recognised. {supported}")
@@ -169,7 +169,7 @@ async def certificate_expiration(node: NodeHere, within: Segment, unit: Segment)
 
 
 def _expiring(node: ManagedNode, until_ms: int) -> list[dict[str, object]]:
-    """Files with certificates that end before a moment, or that cannot be read."""
+    """Return certificate files that expire before a time, or that cannot be read."""
     configuration = node.configuration
     found: list[dict[str, object]] = []
     for kind, file in (
@@ -197,7 +197,7 @@ deprecated = APIRouter(tags=["health"])
 
 @deprecated.api_route("/api/aliveness-test/{vhost}", methods=READ)
 async def aliveness_test(caller: CallerHere, vhost: Segment) -> Response:
-    """Whether a virtual host that the caller may enter is there."""
+    """Whether a virtual host exists and the caller may enter it."""
     caller.vhost(vhost)
     return _ok()
 

@@ -1,12 +1,12 @@
-"""Where messages went, one by one (leveret.mgmt_ui.operations.message_trace).
+"""Traces of single messages (leveret.mgmt_ui.operations.message_trace).
 
     GET  /api/leveret/queues/VHOST/NAME/messages/OFFSET/trace   of one message
-    GET  /api/leveret/messages/VHOST/trace?message_id=ID        of all that have an id
+    GET  /api/leveret/messages/VHOST/trace?message_id=ID        of all messages with an id
 
-Who may read from the queue may know it of its messages; all queues of a virtual host are searched
-for administrators, and with them what waits: to be tried again, for its ETA or its time, or to be
-decided about. An answer to a search says `after` what the next one goes on, as `after` in its
-address.
+Users who may read from the queue may trace its messages; administrators may search all queues of a
+virtual host, and its waiting messages: those to be retried, delayed ones, Celery tasks with an ETA,
+and prepared messages. `after` in an answer is the query parameter `after` of the request that
+continues the search.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ router = own_router()
 
 @router.api_route("/queues/{vhost}/{name}/messages/{offset}/trace", methods=READ)
 async def trace(caller: CallerHere, vhost: Segment, name: Segment, offset: Segment) -> Response:
-    """The steps of one message, and who has it."""
+    """The trace of one message, and its current holder."""
     await require_to_browse(caller, vhost, name)
     at = whole_number({"offset": offset}, "offset")
     assert at is not None, "it is in the path"
@@ -44,7 +44,7 @@ async def trace(caller: CallerHere, vhost: Segment, name: Segment, offset: Segme
 
 @router.api_route("/messages/{vhost}/trace", methods=READ, openapi_extra=described(SEARCHED))
 async def search(caller: CallerHere, request: Request, vhost: Segment) -> Response:
-    """The steps of all messages of a virtual host that have a message id."""
+    """The traces of all messages of a virtual host with a message id."""
     caller.vhost(vhost)
     caller.require_administrator()
     query = request.query_params
@@ -62,7 +62,7 @@ async def search(caller: CallerHere, request: Request, vhost: Segment) -> Respon
 
 
 def _place(given: str | None) -> list[object] | None:
-    """Where a search goes on, as the answer before has said. Raises ApiError 400."""
+    """Parse the cursor of a search. Raises ApiError 400."""
     if given is None:
         return None
     parts = given.split(".", 3)  # names may have dots
@@ -73,7 +73,7 @@ def _place(given: str | None) -> list[object] | None:
 
 
 def _place_text(place: list[Any] | None) -> str | None:
-    """The same for an answer."""
+    """Return the cursor of a search as text for an answer."""
     if place is None:
         return None
     stage, name, first, second = place
@@ -81,7 +81,7 @@ def _place_text(place: list[Any] | None) -> str | None:
 
 
 async def trace_of(caller: Caller, vhost: str, queue: str, offset: int) -> dict[str, Any]:
-    """One message's, without the connections of others for whoever is no monitor."""
+    """Return one message's trace; only monitors see other users' connections."""
     answer = await caller.perform(
         "message.trace", vhost=vhost, queue=queue, offset=offset, message_id=None, after=None
     )

@@ -1,4 +1,4 @@
-"""/api/user-limits and /api/vhost-limits: how much one user or one virtual host may have."""
+"""/api/user-limits and /api/vhost-limits: limits of users and virtual hosts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def put_user_limit(
 
 @router.delete("/api/user-limits/{user}/{limit}")
 async def delete_user_limit(caller: CallerHere, user: Segment, limit: Segment) -> Response:
-    """Lift a limit of a user."""
+    """Remove a limit of a user."""
     caller.require_administrator()
     if caller.node.broker.access.user(user) is None:
         raise not_found()
@@ -83,7 +83,7 @@ async def delete_user_limit(caller: CallerHere, user: Segment, limit: Segment) -
 async def list_vhost_limits(
     caller: CallerHere, query: QueryHere, vhost: Segment | None = None
 ) -> Response:
-    """Limits of the virtual hosts that the caller may know of and that have any, or of one."""
+    """Limits of virtual hosts that the caller may see and that have any, or of one."""
     hosts = caller.visible_vhosts() if vhost is None else [caller.visible_vhost(vhost)]
     found = [host.definition for host in hosts if host.definition.limits]
     return await listed(found, OF_VHOSTS, query)
@@ -105,7 +105,7 @@ async def put_vhost_limit(
 
 @router.delete("/api/vhost-limits/{vhost}/{limit}")
 async def delete_vhost_limit(caller: CallerHere, vhost: Segment, limit: Segment) -> Response:
-    """Lift a limit of a virtual host."""
+    """Remove a limit of a virtual host."""
     caller.require_administrator()
     caller.vhost(vhost)
     await caller.perform("limits.clear", kind="vhost", name=vhost, limit=limit)

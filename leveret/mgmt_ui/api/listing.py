@@ -1,9 +1,8 @@
-"""Lists as RabbitMQ's HTTP API gives them: sorted, filtered by name, cut to a page and to columns.
+"""Lists as in RabbitMQ's HTTP API: sorted, filtered by name, paginated, reduced to columns.
 
 A node may hold a hundred thousand queues while its one event loop serves clients. So lists are
-worked through in slices, with a pass of the loop between them, and only what is shown is made into
-rows: a page costs a sort of names and at most `PAGE_ROWS_MAX` rows, and a whole list is never in
-memory as text.
+processed in slices, with a pass of the loop between them, and only the rows shown are built: a page
+costs a sort of names and at most `PAGE_ROWS_MAX` rows, and a whole list is never in memory as text.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ PATH_NAMES_MAX = 32
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The part of a query string that shapes a list. Without `page`, the whole list is given.
+    """Query parameters that shape a list. Without `page`, the whole list is returned.
 
-    Of names, `name` is a part, in small letters; `pattern` takes its place.
+    `name` is a part of a name, in lower case; `pattern` replaces it if set.
     """
 
     page: int | None = None
@@ -83,7 +82,7 @@ class Query:
         )
 
     def wants(self, name: str) -> bool:
-        """Whether a name is asked for. Names filter pages only, as in RabbitMQ."""
+        """Whether a name passes the filter; only pages are filtered, as in RabbitMQ."""
         if self.pattern is not None:
             return self.pattern.is_in(name)
         return self.page is None or self.name in name.lower()
@@ -115,7 +114,7 @@ def _page(parameters: Mapping[str, str]) -> tuple[int | None, int]:
 
 
 def _integer(text: str | None) -> int | None:
-    """Raises ValueError; also for what Python would take and no client means (`1_0`, ` 1`)."""
+    """Parse an integer. Raises ValueError, also for forms only Python knows (`1_0`, ` 1`)."""
     if text is None:
         return None
     digits = text.removeprefix("-")
@@ -145,22 +144,22 @@ def _path(parameter: str, column: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """How objects of one kind are listed: by what they are sorted first, and their rows."""
+    """Default order and rows of the lists of one kind of object."""
 
     identity: Callable[[T], tuple[str, ...]]  # values of the columns `default_sort`
     row: Callable[[T], Row]
     default_sort: tuple[str, ...] = ("vhost", "name")
-    # What the rows of one page need that is not in memory.
+    # Loads what the rows of one page need and is not in memory.
     prepare: Callable[[Sequence[T]], Awaitable[None]] | None = None
 
     def name(self, item: T) -> str:
-        """What `name=` is looked for in; empty for kinds without names."""
+        """Return the text that `name=` is matched with; empty for kinds without names."""
         if "name" not in self.default_sort:
             return ""
         return self.identity(item)[self.default_sort.index("name")]
 
     def key(self, item: T, query: Query) -> tuple[Any, ...]:
-        """Sorts `item` among the others. Made without its row where that is possible."""
+        """Return the sort key of an item, without building its row where possible."""
         identity = self.identity(item)
         if not query.sort:
             return identity
@@ -170,7 +169,7 @@ class Kind(Generic[T]):
 
 
 async def in_order(items: Sequence[T], kind: Kind[T], query: Query) -> list[T]:
-    """The items that are asked for, sorted."""
+    """Return the requested items, sorted."""
     found = items
     if query.page is not None and query.name:
         found = await picked(items, lambda item: query.wants(kind.name(item)))
@@ -178,7 +177,7 @@ async def in_order(items: Sequence[T], kind: Kind[T], query: Query) -> list[T]:
 
 
 async def one_page(ordered: Sequence[T], total_count: int, kind: Kind[T], query: Query) -> Row:
-    """A page of rows with RabbitMQ's numbers around it. Raises ApiError 400."""
+    """Return a page of rows with RabbitMQ's counts. Raises ApiError 400."""
     assert query.page is not None, "a page was asked for"
     first = (query.page - 1) * query.page_size
     if first > len(ordered):
@@ -208,7 +207,7 @@ async def one_page(ordered: Sequence[T], total_count: int, kind: Kind[T], query:
 
 
 async def all_pages(ordered: Sequence[T], kind: Kind[T], query: Query) -> AsyncIterator[str]:
-    """All rows as pieces of one JSON array, each made when the last has been sent."""
+    """Yield all rows as pieces of one JSON array, each built when the last was sent."""
     before = "["
     async for part in in_yielding_chunks(ordered, ROWS_AT_ONCE):
         yield before + json.dumps(_rows(part, kind, query))[1:-1]
@@ -217,7 +216,7 @@ async def all_pages(ordered: Sequence[T], kind: Kind[T], query: Query) -> AsyncI
 
 
 async def in_pieces(value: dict[str, Any]) -> AsyncIterator[str]:
-    """An object as pieces of JSON; of the lists in it, some items at a time."""
+    """Yield an object as pieces of JSON; the lists in it some items at a time."""
     before = "{"
     for name, held in value.items():
         yield f"{before}{json.dumps(name)}: "
@@ -238,7 +237,7 @@ def _rows(items: Iterable[T], kind: Kind[T], query: Query) -> list[Any]:
 
 
 async def picked(items: Iterable[T], is_wanted: Callable[[T], bool]) -> list[T]:
-    """Those of many items that are wanted."""
+    """Return the items that satisfy `is_wanted`, tested in slices."""
     return [item async for part in in_yielding_chunks(items) for item in part if is_wanted(item)]
 
 
@@ -259,14 +258,14 @@ async def _sorted(
 
 
 def _drained(run: list[T]) -> Iterator[T]:
-    """What is in a run, forgotten as it goes: to free all runs at once would take its time, too."""
+    """Yield and remove the items of a run, as freeing all runs at once would take long."""
     run.reverse()
     while run:
         yield run.pop()
 
 
 def select_columns(value: Any, columns: Iterable[tuple[str, ...]]) -> Any:
-    """What is left of a row when only some columns are wanted: (`a`,), or (`a`, `b`) for a.b."""
+    """Return a row with only some columns: (`a`,), or (`a`, `b`) for a.b."""
     columns = list(columns)
     if not columns:
         return value
@@ -289,7 +288,7 @@ def _dotted(row: Any, column: str) -> Any:
 
 
 def _rank(value: Any) -> tuple[int, Any]:
-    """Erlang's order between kinds of values: numbers, atoms, tables, lists, texts."""
+    """Return a sort key in Erlang's order of types: numbers, atoms, maps, lists, strings."""
     match value:
         case bool() | None:
             return 1, str(value).lower()

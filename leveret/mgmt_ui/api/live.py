@@ -1,12 +1,12 @@
-"""/api/leveret/queues/VHOST/NAME: changing a queue while it is used.
+"""/api/leveret/queues/VHOST/NAME: altering a queue in use.
 
     PATCH   …                  {"arguments": {"x-max-length": 5, "x-expires": null}, "name": "new"}
-    PUT     …/pause            {"publishing": true} refuses what is published, too
-    DELETE  …/pause            go on
-    DELETE  …/aliases/ALIAS    forget a name that the queue had
+    PUT     …/pause            {"publishing": true} refuses publishes, too
+    DELETE  …/pause            resume
+    DELETE  …/aliases/ALIAS    remove an alias, a former name of the queue
 
-Each needs what declaring the queue would need. Another name needs all permissions for both names,
-as messages and publishers come along to where others may be let in.
+Each needs the permissions to declare the queue. Renaming needs all permissions for both names, as
+others may have permissions for the new one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from leveret.mgmt_ui.api.problems import bad_request, not_found
 
 __all__ = ["require_to_change", "require_to_configure", "require_to_rename", "router"]
 
-DEAD_LETTERS = "x-dead-letter-"  # how the arguments begin that say where dead letters go
+DEAD_LETTERS = "x-dead-letter-"  # prefix of the arguments of dead-lettering
 
 CHANGED = {"arguments": {"x-max-length": 1000}, "name": "orders"}
 
@@ -35,7 +35,7 @@ router = own_router("/queues/{vhost}/{name}")
 
 @router.patch("", openapi_extra=described(CHANGED))
 async def change(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
-    """Other arguments, then another name."""
+    """Change arguments, then the name."""
     asked = await json_object(request)
     arguments, new_name = asked.get("arguments"), asked.get("name")
     if not isinstance(arguments, (dict, type(None))) or not isinstance(new_name, (str, type(None))):
@@ -56,9 +56,9 @@ async def change(caller: CallerHere, request: Request, vhost: Segment, name: Seg
 async def require_to_change(
     caller: Caller, vhost: str, name: str, arguments: dict[str, Any]
 ) -> None:
-    """Raise ApiError unless the caller may do himself what he lets a queue do with dead letters.
+    """Raise ApiError unless the caller has the permissions that dead-lettering needs.
 
-    A key alone is enough to send them elsewhere, where an argument or a policy names the exchange.
+    A dead-letter routing key alone redirects them, where an argument or policy names the exchange.
     """
     if not any(argument.startswith(DEAD_LETTERS) for argument in arguments):
         return
@@ -72,9 +72,9 @@ async def require_to_change(
 
 
 async def require_to_rename(caller: Caller, vhost: str, name: str, new_name: str) -> None:
-    """Raise ApiError unless the caller may do with the queue what the other name lets people do.
+    """Raise ApiError unless the caller has all permissions for the new name.
 
-    Else who may configure a queue could call it something that he may read.
+    Otherwise a user with configure permission could rename a queue to a name that they may read.
     """
     for one in (name, new_name):
         for permission in ("configure", "write", "read"):
@@ -83,7 +83,7 @@ async def require_to_rename(caller: Caller, vhost: str, name: str, new_name: str
 
 @router.put("/pause", openapi_extra=described({"publishing": True}))
 async def pause(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
-    """Hand out nothing until somebody lets the queue go on."""
+    """Pause delivery until the queue is resumed."""
     asked = await json_object(request)
     publishing = asked.get("publishing", False)
     if not isinstance(publishing, bool):
@@ -95,7 +95,7 @@ async def pause(caller: CallerHere, request: Request, vhost: Segment, name: Segm
 
 @router.delete("/pause")
 async def resume(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
-    """Let the queue go on."""
+    """Resume a paused queue."""
     await require_to_configure(caller, vhost, name)
     await caller.perform("queue.resume", vhost=vhost, name=name)
     return Response(status_code=204)
@@ -105,7 +105,7 @@ async def resume(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
 async def remove_alias(
     caller: CallerHere, vhost: Segment, name: Segment, alias: Segment
 ) -> Response:
-    """Forget a name that the queue had; it may be declared anew then."""
+    """Remove an alias of a queue; the name may be declared anew then."""
     await require_to_configure(caller, vhost, name)
     queue = caller.vhost(vhost).queues.get(name)
     if queue is None or alias not in queue.definition.aliases:
@@ -115,7 +115,7 @@ async def remove_alias(
 
 
 async def require_to_configure(caller: Caller, vhost: str, name: str) -> None:
-    """Raise ApiError unless the caller may configure a queue of a virtual host that he may see."""
+    """Raise ApiError unless the caller may see the virtual host and configure the queue."""
     caller.vhost(vhost)
     await caller.require(vhost, "queue", name, "configure")
     caller.require_shared(vhost, name)

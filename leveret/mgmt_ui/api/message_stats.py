@@ -1,4 +1,4 @@
-"""Counters with their rates, and the samples that are asked for, in RabbitMQ's form.
+"""Counters with rates and samples, in RabbitMQ's form.
 
 publish             the counter
 publish_details     {"rate": per second in the last interval of sampling}, and where the query has
@@ -39,7 +39,7 @@ CHURN = (
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Samples from `age_s` ago on, `incr_s` apart."""
+    """Range of samples: from `age_s` seconds ago on, `incr_s` seconds apart."""
 
     age_s: int
     incr_s: int
@@ -47,7 +47,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Which samples a query asks for; None: none."""
+    """Ranges of samples that a query asks for; None: no samples."""
 
     msg_rates: Range | None = None
     lengths: Range | None = None
@@ -56,7 +56,7 @@ class Ranges:
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str]) -> Ranges:
-        """Raises ApiError 400."""
+        """Parse the ranges of a query string. Raises ApiError 400."""
         names = ("msg_rates", "lengths", "data_rates", "node_stats")
         return cls(*(_range(parameters, name) for name in names))
 
@@ -77,17 +77,17 @@ def _range(parameters: Mapping[str, str], name: str) -> Range | None:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What is told of somebody's statistics: with which samples."""
+    """Statistics to show, and with which ranges of samples."""
 
     statistics: Statistics
     ranges: Ranges
 
     def messages(self, subject: Counted | None, names: Sequence[str]) -> dict[str, Any]:
-        """Message counters of a subject, or of the node (None)."""
+        """Return message counters of a subject, or of the node (None)."""
         return self._rated(subject, names, self._counted(subject), self.ranges.msg_rates)
 
     def message_stats(self, subject: Counted, *groups: Sequence[str]) -> dict[str, Any]:
-        """Those groups of message counters of which anything was counted, as RabbitMQ does."""
+        """Return the groups of message counters that are not all zero, as RabbitMQ does."""
         counted = self._counted(subject)
         names = [
             name for group in groups if any(counted.get(name) for name in group) for name in group
@@ -95,21 +95,21 @@ class Shown:
         return self._rated(subject, names, counted, self.ranges.msg_rates)
 
     def octets(self, subject: Counted) -> dict[str, Any]:
-        """Bytes that came and went on sockets."""
+        """Return bytes received and sent on sockets."""
         names = ("recv_oct", "send_oct")
         return self._rated(subject, names, self._counted(subject), self.ranges.data_rates)
 
     def lengths(self, subject: Counted | None, counts: Mapping[str, int]) -> dict[str, Any]:
-        """How full queues are; `counts` say how it is now."""
+        """Return message counts of queues; `counts` are the current ones."""
         return self._rated(subject, LENGTHS, counts, self.ranges.lengths)
 
     def churn(self) -> dict[str, Any]:
-        """What comes and goes."""
+        """Return the churn counters: connections, channels and queues created and closed."""
         churn = self.statistics.churn
         return self._rated(churn, CHURN, churn.totals(), self.ranges.msg_rates)
 
     def node(self, gauges: Mapping[str, int]) -> dict[str, Any]:
-        """What the node takes of its machine, which `gauges` say as it is now; and its churn."""
+        """Return the node's resource usage, with `gauges` as current values, and its churn."""
         statistics, wanted = self.statistics, self.ranges.node_stats
         return {
             **self._rated(statistics.process, list(gauges), gauges, wanted),
@@ -139,7 +139,7 @@ class Shown:
 
 
 def sampled(samples: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """Samples and their averages; nothing where there are none."""
+    """Return samples and their averages; empty without samples."""
     if not samples:
         return {}
     told: dict[str, Any] = {
@@ -153,7 +153,7 @@ def sampled(samples: Sequence[tuple[int, int]]) -> dict[str, Any]:
 
 
 def added(rows: Sequence[Any]) -> Any:
-    """Rows of the same form as one: numbers are added, but for the times that they share."""
+    """Return the sum of rows of one form; shared timestamps are not added."""
     first, *others = rows
     if isinstance(first, dict):
         return {
@@ -166,7 +166,7 @@ def added(rows: Sequence[Any]) -> Any:
 
 
 def retention_policies() -> dict[str, list[int]]:
-    """For how many seconds samples are kept."""
+    """Return the sample retention times, in seconds."""
     policies = {"global": GLOBAL, "basic": BASIC, "detailed": DETAILED}
     return {name: _ages(retentions) for name, retentions in policies.items()}
 

@@ -1,17 +1,17 @@
-"""/api/leveret/queues/VHOST/NAME/messages: the messages of a queue or stream, one by one.
+"""/api/leveret/queues/VHOST/NAME/messages: browse and alter messages of a queue or stream.
 
     GET     …/messages               browse: ?from, after, order, limit, truncate, encoding and the
                                      criteria of leveret.mgmt_ui.operations.selection, `header` as
-                                     name=value; a name may come several times
-    GET     …/messages/OFFSET        one of them
-    GET     …/messages/OFFSET/body   its payload, to be kept in a file
-    PATCH   …/messages/OFFSET        put a changed copy in its place
+                                     name=value; a parameter may be repeated
+    GET     …/messages/OFFSET        one message
+    GET     …/messages/OFFSET/body   its payload, for download
+    PATCH   …/messages/OFFSET        replace it by a changed copy
     DELETE  …/messages/OFFSET        settle it
     POST    …/messages/delete        {"select": {…}, "after", "limit"}
-    POST    …/messages/move, copy    the same with "to_queue", or "exchange" and "routing_key"
+    POST    …/messages/move, copy    also with "to_queue", or "exchange" and "routing_key"
 
-Who may read from the queue may browse and delete, as he may consume; to move and to copy he must be
-allowed to publish where the messages go, and to edit, to write to the queue.
+Users who may read from the queue may browse and delete; to move and to copy they need permission to
+publish to the destination, and to edit, to write to the queue.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ router = own_router("/queues/{vhost}/{name}/messages")
 
 @router.api_route("", methods=READ, openapi_extra=described_query(BROWSED))
 async def browse(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
-    """Messages, whoever has them, without any effect on them."""
+    """Browse messages, also leased ones, without any effect on them."""
     await require_to_browse(caller, vhost, name)
     query = request.query_params
     order = query.get("order", "forwards")
@@ -95,7 +95,7 @@ async def browse(caller: CallerHere, request: Request, vhost: Segment, name: Seg
 
 
 def _selection(request: Request) -> dict[str, Any]:
-    """The criteria of a query string, as operations take them."""
+    """Return the selection of a query string, as operations take it."""
     query = request.query_params
     select: dict[str, Any] = {key: query[key] for key in CRITERIA if key in query}
     select |= {key: whole_number(query, key) for key in TIMES if key in query}
@@ -129,7 +129,7 @@ async def show(
 
 @router.api_route("/{offset}/body", methods=READ)
 async def body(caller: CallerHere, vhost: Segment, name: Segment, offset: Segment) -> Response:
-    """A message's payload; nothing that a publisher says of it makes it anything but bytes."""
+    """A message's payload, always as plain bytes for download."""
     await require_to_browse(caller, vhost, name)
     host = caller.vhost(vhost)
     if name not in host.queues:
@@ -153,7 +153,7 @@ async def body(caller: CallerHere, vhost: Segment, name: Segment, offset: Segmen
 async def edit(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment, offset: Segment
 ) -> Response:
-    """Put a changed copy in a message's place, at the tail of the queue."""
+    """Replace a message by a changed copy at the tail of the queue."""
     await require_to_browse(caller, vhost, name)
     await caller.require(vhost, "queue", name, "write")
     changes = await json_object(request, EDIT_BYTES_MAX)
@@ -168,7 +168,7 @@ async def edit(
 async def delete_one(
     caller: CallerHere, vhost: Segment, name: Segment, offset: Segment
 ) -> Response:
-    """Settle one message, unless a consumer has it."""
+    """Settle one message, unless a consumer holds it."""
     await require_to_browse(caller, vhost, name)
     select = {"offsets": [_offset(offset)]}
     deleted = await caller.perform(
@@ -183,7 +183,7 @@ async def delete_one(
 
 @router.post("/delete", openapi_extra=described(CHOSEN))
 async def delete(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
-    """Settle those that are selected."""
+    """Settle the selected messages."""
     await require_to_browse(caller, vhost, name)
     asked = await json_object(request)
     return answer(await caller.perform("message.delete", vhost=vhost, queue=name, **_chosen(asked)))
@@ -191,13 +191,13 @@ async def delete(caller: CallerHere, request: Request, vhost: Segment, name: Seg
 
 @router.post("/move", openapi_extra=described(SENT))
 async def move(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
-    """Publish those that are selected elsewhere, and settle them here."""
+    """Publish the selected messages elsewhere and settle them here."""
     return await _transfer("message.move", caller, request, vhost, name)
 
 
 @router.post("/copy", openapi_extra=described(SENT))
 async def copy(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
-    """Publish those that are selected elsewhere, too."""
+    """Publish copies of the selected messages elsewhere."""
     return await _transfer("message.copy", caller, request, vhost, name)
 
 
@@ -214,7 +214,7 @@ async def _transfer(
 
 
 async def require_to_transfer(caller: Caller, vhost: str, where: Mapping[str, Any]) -> None:
-    """Raise ApiError unless the caller may publish to where messages shall go."""
+    """Raise ApiError unless the caller may publish to the destination."""
     exchange, key = where["exchange"], where["routing_key"]
     await caller.require(vhost, "exchange", exchange if isinstance(exchange, str) else "", "write")
     if where["to_queue"] is not None:
@@ -224,10 +224,10 @@ async def require_to_transfer(caller: Caller, vhost: str, where: Mapping[str, An
 
 
 async def _require_topic(caller: Caller, vhost: str, exchange: str, key: object) -> None:
-    """Raise ApiError unless the caller may use the keys that messages will have there."""
+    """Raise ApiError unless topic permissions allow the routing keys of the messages."""
     found = caller.vhost(vhost).exchanges.get(exchange)
     if found is not None and found.definition.type == "topic" and not isinstance(key, str):
-        # Whoever published them was allowed to use their keys; nobody knows that of the caller.
+        # The messages' keys were allowed for their publishers, which says nothing about the caller.
         raise bad_request("state a routing key: this is a topic exchange")
     await caller.require_topic(vhost, exchange, str(key), "write")
 
@@ -247,9 +247,9 @@ def _offset(text: str) -> int:
 
 
 async def require_to_browse(caller: Caller, vhost: str, name: str) -> None:
-    """Raise ApiError unless the caller may read from a queue of a virtual host that he may see.
+    """Raise ApiError unless the caller may see the virtual host and read from the queue.
 
-    What belongs to one connection is nobody else's, but for administrators.
+    Exclusive queues are only for administrators.
     """
     caller.vhost(vhost)
     await caller.require(vhost, "queue", name, "read")

@@ -1,16 +1,16 @@
-"""/api/leveret/dedup, producers and prepared, each of one VHOST: what makes messages come once.
+"""/api/leveret/dedup, producers and prepared, each of one VHOST: de-duplication.
 
-    GET    dedup/VHOST                          windows: keys in memory, messages not stored
-    GET    dedup/VHOST/KIND/NAME/ID             when a message with this id was taken
-    DELETE dedup/VHOST/KIND/NAME/ID             a message with this id may come again
-    GET    producers/VHOST                      how far numbering publishers have come
-    DELETE producers/VHOST/ID                   one may begin anew; for administrators
-    GET    prepared/VHOST                       half messages that wait to be decided
+    GET    dedup/VHOST                          windows: keys in memory, duplicates dropped
+    GET    dedup/VHOST/KIND/NAME/ID             when a message with this id was accepted
+    DELETE dedup/VHOST/KIND/NAME/ID             accept a message with this id again
+    GET    producers/VHOST                      idempotent producers and their last numbers
+    DELETE producers/VHOST/ID                   let a producer start anew; for administrators
+    GET    prepared/VHOST                       prepared messages that wait for a decision
     POST   prepared/VHOST/ID/commit             …/rollback
 
-KIND is `queue` or `exchange`. Who may enter the virtual host may look; who may configure what has a
-window may forget; who may write to the exchange of a half message may decide about it. Times are
-milliseconds since 1970.
+KIND is `queue` or `exchange`. Users who may enter the virtual host may list; configure permission
+for the queue or exchange allows to remove ids; write permission for the exchange of a prepared
+message to decide about it. Times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DECISIONS = ("commit", "rollback")
 
 @router.api_route("/dedup/{vhost}", methods=READ)
 async def list_windows(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
-    """The windows of queues and exchanges."""
+    """The de-duplication windows of queues and exchanges."""
     caller.vhost(vhost)
     return await listed(await caller.perform("dedup.list", vhost=vhost), WINDOWS, query)
 
@@ -50,7 +50,7 @@ async def show_seen(
     name: Segment,
     id: Segment,  # noqa: A002
 ) -> Response:
-    """One window, and when it saw a message with this id; null if it did not."""
+    """One window, and when it accepted a message with this id; null if it did not."""
     caller.vhost(vhost)
     window = _window(kind, name)
     return answer(await caller.perform("dedup.show", vhost=vhost, id=id, **window))
@@ -64,7 +64,7 @@ async def forget_seen(
     name: Segment,
     id: Segment,  # noqa: A002
 ) -> Response:
-    """Let a message with this id be stored again."""
+    """Remove an id from a window: a message with it is stored again."""
     caller.vhost(vhost)
     window = _window(kind, name)
     await caller.require(
@@ -76,7 +76,7 @@ async def forget_seen(
 
 @router.api_route("/producers/{vhost}", methods=READ)
 async def list_producers(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
-    """Publishers that number their messages."""
+    """Idempotent producers."""
     caller.vhost(vhost)
     return await listed(await caller.perform("producers.list", vhost=vhost), BY_ID, query)
 
@@ -88,7 +88,7 @@ async def forget_producer(
     vhost: Segment,
     id: Segment,  # noqa: A002
 ) -> Response:
-    """Let a publisher begin anew, with any epoch and number 0: of ?user, or of all users."""
+    """Let a producer start anew, with any epoch and number 0: of ?user, or of all users."""
     caller.require_administrator()
     caller.vhost(vhost)
     user = request.query_params.get("user")
@@ -98,7 +98,7 @@ async def forget_producer(
 
 @router.api_route("/prepared/{vhost}", methods=READ)
 async def list_prepared(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
-    """Half messages that wait, without their bodies."""
+    """Prepared messages that wait, without their bodies."""
     caller.vhost(vhost)
     return await listed(await caller.perform("prepared.list", vhost=vhost), BY_ID, query)
 
@@ -110,7 +110,7 @@ async def decide(
     id: Segment,  # noqa: A002
     decision: Segment,
 ) -> Response:
-    """Put a half message into its queues, or remove it."""
+    """Commit a prepared message to its queues, or roll it back."""
     caller.vhost(vhost)
     if decision not in DECISIONS:
         raise not_found()
@@ -121,7 +121,7 @@ async def decide(
 
 
 def _window(kind: str, name: str) -> dict[str, str | None]:
-    """What has the window, as operations name it. Raises ApiError 404."""
+    """Return queue or exchange of a window, as operations take them. Raises ApiError 404."""
     if kind not in KINDS:
         raise not_found()
     return {each: name if each == kind else None for each in KINDS}

@@ -1,4 +1,4 @@
-"""A session for who has proved a name, and the cookie that stands for it."""
+"""Opening of a session for an authenticated user, with its cookie."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["open_session"]
 
 
 def open_session(request: Request, caller: Caller, answer: Response) -> None:
-    """Open one, in place of one that the browser has; its cookie goes with the answer."""
+    """Open a session in place of the browser's current one; set its cookie in the answer."""
     sessions = request.app.state.sessions
     before = session_of(request)
     if before is not None:

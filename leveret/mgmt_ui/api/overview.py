@@ -1,4 +1,4 @@
-"""GET /api/overview: the node at a glance."""
+"""GET /api/overview: facts and totals of the node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ router = APIRouter()
 
 @router.api_route("/api/overview", methods=READ)
 async def overview(caller: CallerHere, query: QueryHere) -> Response:
-    """What the node is and, unless `disable_stats=true`, what it holds."""
+    """The node's properties and, unless `disable_stats=true`, its totals."""
     shown = _identity(caller.node, query)
     if not query.disable_stats:
         shown |= _message_stats(caller, query)
@@ -41,7 +41,7 @@ async def overview(caller: CallerHere, query: QueryHere) -> Response:
 
 
 def _message_stats(caller: Caller, query: Query) -> Row:
-    """Of the node for monitors; for others, of the virtual hosts that they may know of."""
+    """Return message rates of the node for monitors, else of the visible virtual hosts."""
     wanted = shown_statistics(caller, query)
     if caller.is_monitor:
         rows = [wanted.messages(None, (*PUBLISHED, *HANDED_OUT))]
@@ -86,7 +86,7 @@ def _identity(node: ManagedNode, query: Query) -> dict[str, Any]:
 
 
 async def object_totals(caller: Caller) -> dict[str, int]:
-    """How many things there are that the caller may know of."""
+    """Return the numbers of objects that the caller may see."""
     vhosts, clients = caller.visible_vhosts(), caller.visible_clients()
     channels = consumers = 0
     async for some_clients in in_yielding_chunks(clients):
@@ -117,7 +117,7 @@ def _addresses(node: ManagedNode) -> dict[str, Any]:
 
 
 def contexts(node: ManagedNode) -> list[dict[str, Any]]:
-    """Where the HTTP API is served."""
+    """Return the addresses at which the HTTP API is served."""
     return [
         {
             "node": node.name,
@@ -132,7 +132,7 @@ def contexts(node: ManagedNode) -> list[dict[str, Any]]:
 
 
 def exchange_types() -> list[dict[str, Any]]:
-    """What exchanges can be."""
+    """Return the types of exchanges."""
     return [
         {"name": name, "description": describe_type(name), "enabled": True}
         for name in sorted(EXCHANGE_TYPES)

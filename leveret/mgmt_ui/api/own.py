@@ -1,4 +1,4 @@
-"""Leveret's own routes, below /api/leveret: what a route does not declare is refused.
+"""Leveret's own routes, below /api/leveret: undeclared fields are refused.
 
 A route declares query parameters by FastAPI's annotations or by `describing.query`, and the fields
 of its body by `describing.body`; both stand in the API's description. RabbitMQ's routes ignore what
@@ -28,7 +28,7 @@ JSON = "application/json"
 
 
 class OwnRoute(APIRoute):
-    """A route that takes what it declares and nothing else."""
+    """Route that accepts only declared fields and parameters."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -42,14 +42,14 @@ class OwnRoute(APIRoute):
 
 
 def _annotated(dependant: Dependant) -> Iterator[str]:
-    """The query parameters of a handler's signature, and of what it depends on."""
+    """Yield the query parameters of a handler's signature, and of its dependencies."""
     yield from (field.alias for field in dependant.query_params)
     for deeper in dependant.dependencies:
         yield from _annotated(deeper)
 
 
 async def _take_declared_only(request: Request, _: ClientHere) -> None:
-    """Raise ApiError 400 for what the route does not declare, once it is known who asks.
+    """Raise ApiError 400 for undeclared query parameters or body, after authentication.
 
     The handlers read the bodies that routes declare, and check them by `json_object`.
     """
@@ -64,7 +64,7 @@ async def _take_declared_only(request: Request, _: ClientHere) -> None:
 
 
 def own_router(path: str = "", **options: Any) -> APIRouter:
-    """A router for routes below /api/leveret."""
+    """Return a router for routes below /api/leveret."""
     return APIRouter(
         prefix=f"/api/leveret{path}",
         route_class=OwnRoute,

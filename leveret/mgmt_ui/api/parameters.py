@@ -1,4 +1,4 @@
-"""/api/parameters and /api/global-parameters: values kept for components and for the node."""
+"""/api/parameters and /api/global-parameters: runtime parameters."""
 
 from __future__ import annotations
 

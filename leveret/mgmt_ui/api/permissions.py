@@ -1,4 +1,4 @@
-"""/api/permissions and /api/topic-permissions: what users may do in virtual hosts."""
+"""/api/permissions and /api/topic-permissions: permissions of users in virtual hosts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def list_permissions(caller: CallerHere, query: QueryHere) -> Response:
 
 @router.api_route("/api/permissions/{vhost}/{user}", methods=READ)
 async def show_permission(caller: CallerHere, vhost: Segment, user: Segment) -> Response:
-    """What one user may do in one virtual host."""
+    """The permissions of one user in one virtual host."""
     caller.require_administrator()
     return answer(views.permission_row(_held(caller, vhost, user)[0]))
 
@@ -56,7 +56,7 @@ async def show_permission(caller: CallerHere, vhost: Segment, user: Segment) -> 
 async def put_permission(
     caller: CallerHere, request: Request, vhost: Segment, user: Segment
 ) -> Response:
-    """Let a user into a virtual host; three patterns say for which names he may do what."""
+    """Set a user's permissions in a virtual host: patterns of names for three rights."""
     caller.require_administrator()
     asked = await json_object(request)
     require_fields(asked, *PATTERNS)
@@ -69,7 +69,7 @@ async def put_permission(
 
 @router.delete("/api/permissions/{vhost}/{user}")
 async def delete_permission(caller: CallerHere, vhost: Segment, user: Segment) -> Response:
-    """Keep a user out of a virtual host."""
+    """Remove a user's permissions in a virtual host."""
     caller.require_administrator()
     _held(caller, vhost, user)
     await caller.perform("permission.clear", vhost=vhost, user=user)
@@ -90,7 +90,7 @@ async def list_topic_permissions(caller: CallerHere, query: QueryHere) -> Respon
 async def show_topic_permissions(
     caller: CallerHere, query: QueryHere, vhost: Segment, user: Segment
 ) -> Response:
-    """Which routing keys of topic exchanges one user may use in one virtual host."""
+    """The topic permissions of one user in one virtual host."""
     caller.require_administrator()
     return await listed(_held_topics(caller, vhost, user), TOPIC_PERMISSIONS, query)
 
@@ -118,7 +118,7 @@ async def put_topic_permission(
 async def delete_topic_permissions(
     caller: CallerHere, vhost: Segment, user: Segment, exchange: Segment | None = None
 ) -> Response:
-    """Lift the restrictions on one topic exchange, or on all."""
+    """Remove the restrictions on one topic exchange, or on all."""
     caller.require_administrator()
     held = _held_topics(caller, vhost, user)
     if exchange is not None and exchange not in [one.exchange for one in held]:
@@ -128,7 +128,7 @@ async def delete_topic_permissions(
 
 
 def _held(caller: Caller, vhost: str, user: str) -> list[PermissionDefinition]:
-    """The permission of the path, alone in a list. Raises ApiError 404."""
+    """Return the permission of a path, as a list of one. Raises ApiError 404."""
     held = caller.node.broker.access.permissions(user=user, vhost=vhost)
     if not held:
         raise not_found()
@@ -136,7 +136,7 @@ def _held(caller: Caller, vhost: str, user: str) -> list[PermissionDefinition]:
 
 
 def _held_topics(caller: Caller, vhost: str, user: str) -> list[Any]:
-    """The topic permissions of the path, at least one. Raises ApiError 404."""
+    """Return the topic permissions of a path, at least one. Raises ApiError 404."""
     held = caller.node.broker.access.topic_permissions(user=user, vhost=vhost)
     if not held:
         raise not_found()
@@ -144,6 +144,6 @@ def _held_topics(caller: Caller, vhost: str, user: str) -> list[Any]:
 
 
 def _require_both(caller: Caller, vhost: str, user: str) -> None:
-    """Raise ApiError 400, as RabbitMQ does, where there is no such virtual host or user."""
+    """Raise ApiError 400, as RabbitMQ does, if the virtual host or the user does not exist."""
     if vhost not in caller.node.broker.vhosts or caller.node.broker.access.user(user) is None:
         raise bad_request("vhost_or_user_not_found")

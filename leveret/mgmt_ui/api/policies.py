@@ -1,4 +1,4 @@
-"""/api/policies and /api/operator-policies: settings for queues and exchanges by their names."""
+"""/api/policies and /api/operator-policies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXAMPLE = {
 
 
 def _routes(path: str, *, operator: bool) -> APIRouter:
-    """The routes of one of both kinds, which differ in who may change them."""
+    """Return the routes of policies or operator policies, which need different rights."""
     router = APIRouter(tags=[path])
 
     def find(caller: Caller, vhost: str, name: str) -> PolicyDefinition | None:
@@ -82,7 +82,7 @@ def _routes(path: str, *, operator: bool) -> APIRouter:
 
     @router.delete(f"/api/{path}/{{vhost}}/{{name}}")
     async def delete_policy(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
-        """Delete a policy; what it said ends at once."""
+        """Delete a policy; its settings end at once."""
         _require_maker(caller, vhost, operator=operator)
         _found(find(caller, vhost, name))
         await caller.perform("policy.clear", vhost=vhost, name=name, operator=operator)

@@ -1,7 +1,7 @@
-"""What the HTTP API answers when it cannot do what was asked: RabbitMQ's codes and bodies.
+"""Error answers of the HTTP API, with RabbitMQ's codes and bodies.
 
-    401 {"error": "not_authorized", "reason": "Not_Authorized"}       who are you?
-    401 {"error": "not_authorised", "reason": "Not management user"}  you, but not this
+    401 {"error": "not_authorized", "reason": "Not_Authorized"}       not authenticated
+    401 {"error": "not_authorised", "reason": "Not management user"}  authenticated, not permitted
 
 The two spellings are RabbitMQ's, and tools tell them apart.
 """
@@ -26,7 +26,7 @@ __all__ = [
     "too_many_requests",
 ]
 
-# What an operation's refusal is called in HTTP: the status and RabbitMQ's word for it.
+# HTTP status and RabbitMQ's error name, by the error of an operation.
 REFUSALS = {
     "not_found": (404, "not_found"),
     "forbidden": (403, "forbidden"),
@@ -36,7 +36,7 @@ REFUSALS = {
 
 
 class ApiError(LeveretError):
-    """Ends a request with a status, a body of `error` and `reason`, and perhaps headers."""
+    """Error that ends a request with a status, `error` and `reason`, and maybe headers."""
 
     def __init__(
         self, status: int, error: str, reason: str, headers: dict[str, str] | None = None
@@ -49,40 +49,40 @@ class ApiError(LeveretError):
 
 
 def not_authorized() -> ApiError:
-    """Nobody we know: browsers ask for a password."""
+    """Build the 401 for a request without valid credentials: browsers ask for a password."""
     challenge = {"www-authenticate": 'Basic realm="Leveret Management"'}
     return ApiError(401, "not_authorized", "Not_Authorized", challenge)
 
 
 def not_authorised(reason: str) -> ApiError:
-    """Somebody we know, who may not."""
+    """Build the 401 for an authenticated user without permission."""
     return ApiError(401, "not_authorised", reason)
 
 
 def not_found(reason: str = "Object Not Found") -> ApiError:
-    """No such thing; `reason` is `queue_not_found` and the like where the kind is known."""
+    """Build the 404; `reason` is `queue_not_found` and the like where the kind is known."""
     return ApiError(404, "not_found", reason)
 
 
 def queue_not_found(vhost: Vhost, name: str) -> ApiError:
-    """No queue has this name; if one had it, what it is called now is said."""
+    """Build the 404 for a missing queue; for a renamed one it gives the current name."""
     is_renamed = vhost.find_queue(name) is not None
     return not_found(vhost.no_queue(name) if is_renamed else "queue_not_found")
 
 
 def bad_request(reason: str) -> ApiError:
-    """What was asked makes no sense."""
+    """Build the 400 for an invalid request."""
     return ApiError(400, "bad_request", reason)
 
 
 def too_many_requests(wait_ms: int) -> ApiError:
-    """Somebody has guessed too often."""
+    """Build the 429 for too many failed logins."""
     seconds = -(-wait_ms // 1000)
     reason = f"too many wrong passwords from this address: try again in {seconds} s"
     return ApiError(429, "too_many_requests", reason, {"retry-after": str(seconds)})
 
 
 def refused_operation(code: str, explanation: str) -> ApiError:
-    """An administrative operation said no; see leveret.mgmt_ui.operations."""
+    """Build the answer to a failed administrative operation (leveret.mgmt_ui.operations)."""
     status, error = REFUSALS.get(code, (400, "bad_request"))
     return ApiError(status, error, explanation)

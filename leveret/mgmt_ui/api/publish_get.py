@@ -1,6 +1,6 @@
-"""POST /api/exchanges/VHOST/NAME/publish and /api/queues/VHOST/NAME/get: a message by HTTP.
+"""POST /api/exchanges/VHOST/NAME/publish and /api/queues/VHOST/NAME/get, for people and tests.
 
-For people and tests. Applications pull with receipts (leveret.mgmt_ui.api.pull), or use AMQP.
+Applications pull with receipts (leveret.mgmt_ui.api.pull), or use AMQP.
 
     publish   {"properties": {…}, "routing_key", "payload", "payload_encoding": "string" | "base64"}
               → {"routed": true}
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 __all__ = ["publish_content", "publish_message", "router"]
 
-PUBLISH_BYTES_MAX = 32 << 20  # of a request; who sends larger messages uses AMQP
+PUBLISH_BYTES_MAX = 32 << 20  # of a request; larger messages need AMQP
 GOT_BYTES_MAX = 64 << 20  # of bodies in one answer; fewer messages than asked for is no error
 GOT_COUNT_MAX = 10_000
-WAITED_SECONDS_MAX = 1  # for a rate; who would have to wait for longer is told when to come again
+WAITED_SECONDS_MAX = 1  # for a rate; longer waits are answered 429
 NO_ACK = {"ack_requeue_false"}
 REJECTING = {"reject_requeue_true": True, "reject_requeue_false": False}
 ACK_MODES = {"ack_requeue_true", *NO_ACK, *REJECTING}
@@ -60,9 +60,9 @@ router = APIRouter()
 async def _session(
     caller: Caller, vhost: str, wait_seconds: Callable[[], int]
 ) -> AsyncIterator[Session]:
-    """A client of the caller's; what AMQP refuses, HTTP refuses with RabbitMQ's words.
+    """Open an AMQP session for the caller; AMQP errors become HTTP errors, as in RabbitMQ.
 
-    `wait_seconds()` says when he may come again whom a rate holds back; 0 where none does.
+    `wait_seconds()` is how long a rate limit would delay the request; 0 if none does.
     """
     _require_short(wait_seconds())
     try:
@@ -75,7 +75,7 @@ async def _session(
     except ValueError as error:  # a name or a key that no frame can carry
         raise bad_request(str(error)) from None
     except RejectedError as error:
-        if caller.node.broker.alarms.reason:  # it was the disk that refused
+        if caller.node.broker.alarms.reason:  # the disk has refused
             raise _held_back() from None
         raise bad_request(f"rejected {error.explanation}") from None
     except AmqpError as error:
@@ -92,7 +92,7 @@ def _held_back() -> ApiError:
 
 
 def _require_short(seconds: int) -> None:
-    """Raise ApiError 429 where a rate would hold somebody back for longer than that."""
+    """Raise ApiError 429 if a rate limit would delay a request for longer than allowed."""
     if seconds > WAITED_SECONDS_MAX:
         raise _over_rate(seconds)
 
@@ -110,7 +110,7 @@ def _over_rate(seconds: int) -> ApiError:
     openapi_extra=body(MESSAGE, "routing_key", "payload", "payload_encoding"),
 )
 async def publish(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
-    """Publish one message, and tell whether a queue has taken it."""
+    """Publish one message; answer whether it was routed."""
     caller.vhost(vhost)
     await caller.require(vhost, "exchange", _exchange(name), "write")  # before all that is read
     asked = await json_object(request, PUBLISH_BYTES_MAX)
@@ -118,7 +118,7 @@ async def publish(caller: CallerHere, request: Request, vhost: Segment, name: Se
 
 
 async def publish_message(caller: Caller, vhost: str, name: str, asked: dict[str, Any]) -> bool:
-    """Publish what somebody asks for as JSON; whether a queue has taken it. Raises ApiError."""
+    """Publish a message given as JSON; return whether it was routed. Raises ApiError."""
     try:
         content = content_of(asked)
     except ValueError as error:
@@ -132,7 +132,7 @@ async def publish_message(caller: Caller, vhost: str, name: str, asked: dict[str
 async def publish_content(
     caller: Caller, vhost: str, name: str, routing_key: str, content: tuple[bytes, bytes]
 ) -> bool:
-    """Publish a content header and its body; whether a queue has taken it. Raises ApiError."""
+    """Publish a content header and its body; return whether it was routed. Raises ApiError."""
     exchange = _exchange(name)
     names = exchange.encode(errors="replace"), routing_key.encode(errors="replace")
     message = StoredMessage(*names, *content, 0)
@@ -142,12 +142,12 @@ async def publish_content(
 
 
 def _exchange(name: str) -> str:
-    """The name that AMQP has for what an address calls so."""
+    """Return AMQP's name of an exchange from a path's."""
     return "" if name == "amq.default" else name
 
 
 def _publish_wait_seconds(caller: Caller, vhost: str, exchange: str, message: Message) -> int:
-    """How long rates want a publish to wait: those of queues, too, which hold no new connection."""
+    """Return how long rate limits, those of queues included, would delay a publish, in seconds."""
     host = caller.vhost(vhost)
     found, graph = host.exchanges.get(exchange), host.topology.graph
     key = message.routing_key.decode()
@@ -163,7 +163,7 @@ def _publish_wait_seconds(caller: Caller, vhost: str, exchange: str, message: Me
     "/api/queues/{vhost}/{name}/get", openapi_extra=body(WANTED, "count", "ackmode", "encoding")
 )
 async def get(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
-    """Take messages, for good or to look at them."""
+    """Get messages, with or without removing them."""
     caller.vhost(vhost)
     asked = await json_object(request)
     count, mode, encoding = _count(asked), asked.get("ackmode"), asked.get("encoding")
@@ -208,6 +208,6 @@ def _count(asked: dict[str, Any]) -> int:
 
 
 def _number(value: object) -> object:
-    """A number as it is; rabbitmqadmin sends it as text."""
+    """Return a number from JSON as it is; rabbitmqadmin sends it as text."""
     is_digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20
     return int(str(value)) if is_digits else value

@@ -8,9 +8,9 @@
     extend    {"receipt_handles", "visibility_timeout_ms"}
               → {"results": [{"receipt_handle", "result": "ok" | "stale" | "invalid"}]}
 
-Whoever may read from the queue may do this: no management tag is needed, since applications do it.
-A message is shown as RabbitMQ's /get shows it. A client that goes away while it waits leaves
-nothing behind: neither a consumer nor a lease.
+Read permission for the queue is enough: no management tag is needed, since applications do it. A
+message is shown as RabbitMQ's /get shows it. A client that hangs up while it waits leaves neither a
+consumer nor a lease behind.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["router"]
 
 BODY_BYTES_MAX = 128 * 1024  # a thousand handles with room to spare
-# Of the node's HTTP connections so many may wait for messages; others shall get through.
+# Number of the node's HTTP connections that may wait for messages; others must get through.
 WAITING_MAX = 128
 WANTED = {
     "count": 10,
@@ -67,7 +67,7 @@ router = own_router("/queues/{vhost}/{name}")
 
 @router.post("/receive", openapi_extra=described(WANTED))
 async def receive(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
-    """Messages, as soon as there are any."""
+    """Receive messages, as soon as there are any."""
     asked = await json_object(request, BODY_BYTES_MAX)
     encoding = asked.pop("encoding", "auto")
     if encoding not in {"auto", "base64"}:
@@ -89,7 +89,7 @@ async def receive(caller: ClientHere, request: Request, vhost: Segment, name: Se
 async def _receive(
     caller: Caller, request: Request, queue: Queue, wanted: Wanted
 ) -> list[Pulled] | None:
-    """What came for who asks; nothing where he is gone. None where the queue is."""
+    """Wait for messages; none if the client hangs up. None if the queue is deleted."""
     pulls = caller.node.broker.pulls
     if len(pulls.under_way) >= WAITING_MAX:
         raise ApiError(429, "too_many_requests", "too many wait", {"retry-after": "1"})
@@ -111,7 +111,7 @@ async def _receive(
 async def _hang_up(
     request: Request, receive: Receive, done: asyncio.Future[list[Pulled] | None]
 ) -> None:
-    """End a receive whose client has gone away; the request's body has been read."""
+    """Cancel a receive whose client has hung up; the request's body has been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     receive.cancel()
@@ -140,7 +140,7 @@ def _properties(message: StoredMessage) -> Row:
 
 
 def _check_rates(caller: Caller, queue: Queue) -> None:
-    """Refuse who consumes too fast, and tell when to come back."""
+    """Raise ApiError 429 if rates of consumers are exceeded, with the time to wait."""
     broker = caller.node.broker
     vhost = broker.vhosts[queue.definition.vhost].definition
     seconds = broker.rates.pull_wait_seconds(caller.name, vhost, queue)
@@ -150,7 +150,7 @@ def _check_rates(caller: Caller, queue: Queue) -> None:
 
 
 def _trace(caller: Caller, request: Request, queue: Queue, pulled: list[Pulled]) -> None:
-    """Show the firehose what was handed out."""
+    """Publish the delivered messages to the firehose."""
     broker = caller.node.broker
     vhost = broker.vhosts.get(queue.definition.vhost)
     if vhost is None or not vhost.traced:
@@ -162,7 +162,7 @@ def _trace(caller: Caller, request: Request, queue: Queue, pulled: list[Pulled])
 
 
 def _account(caller: Caller, queue: Queue, pulled: list[Pulled]) -> None:
-    """Count what was handed out for its user, as a connection's deliveries count."""
+    """Count the delivered messages for the user, as for deliveries of a connection."""
     usage = Usage(messages_out=len(pulled), bytes_out=sum(one.stored_bytes for one in pulled))
     broker = caller.node.broker
     if (vhost := broker.vhosts.get(queue.definition.vhost)) is not None:
@@ -175,7 +175,7 @@ def _account(caller: Caller, queue: Queue, pulled: list[Pulled]) -> None:
 
 @router.post("/ack", openapi_extra=described(HANDLES, "receipt_handles"))
 async def ack(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
-    """Be done with messages."""
+    """Acknowledge messages."""
     asked = await json_object(request, BODY_BYTES_MAX)
     handles = _handles(asked)
     leases = await _leases(caller, vhost, name)
@@ -187,7 +187,7 @@ async def ack(caller: ClientHere, request: Request, vhost: Segment, name: Segmen
     openapi_extra=described({**HANDLES, "requeue": True, "delay_ms": 0}, "receipt_handles"),
 )
 async def nack(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
-    """Give messages back, or up."""
+    """Return messages to the queue, or discard them."""
     asked = await json_object(request, BODY_BYTES_MAX)
     handles = _handles(asked)
     delay_ms = _milliseconds(asked, "delay_ms", 0)
@@ -208,7 +208,7 @@ async def nack(caller: ClientHere, request: Request, vhost: Segment, name: Segme
     ),
 )
 async def extend(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
-    """Keep messages for longer, or not so long."""
+    """Extend or shorten the leases of messages."""
     asked = await json_object(request, BODY_BYTES_MAX)
     handles = _handles(asked)
     for_ms = _milliseconds(asked, "visibility_timeout_ms", None)
@@ -244,7 +244,7 @@ def _milliseconds(asked: Asked, key: str, default: int | None) -> int:
 
 
 async def _queue(caller: Caller, vhost_name: str, name: str) -> Queue:
-    """A queue that the caller may read from. Raises ApiError 400, 403 and 404."""
+    """Return a queue that the caller may read from. Raises ApiError 400, 403 and 404."""
     broker = caller.node.broker
     vhost = broker.vhosts.get(vhost_name)
     if vhost is None:

@@ -73,7 +73,7 @@ async def show_queue(
 
 
 async def _details(queue: QueueLike, caller: Caller, query: Query) -> Row:
-    """Who consumes, and what channels were handed out of it."""
+    """Return the consumers of a queue, and its deliveries by channel."""
     node, name = caller.node, queue.definition.name
     host = caller.vhost(queue.definition.vhost)
     consumers = [
@@ -128,7 +128,7 @@ async def declare_queue(
 async def delete_queue(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment
 ) -> Response:
-    """Delete a queue, unless `if-empty` or `if-unused` forbids it, or this node's HTTP does."""
+    """Delete a queue, unless `if-empty`, `if-unused` or the setting `http_delete` forbids it."""
     _existing(caller, vhost, name)
     await caller.require(vhost, "queue", name, "configure")
     caller.require_shared(vhost, name)
@@ -146,7 +146,7 @@ async def delete_queue(
 async def purge_queue(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment
 ) -> Response:
-    """Throw away what is ready; with `waiting=true`, what waits beside the queue, too."""
+    """Purge ready messages; with `waiting=true`, retries and delayed messages, too."""
     _existing(caller, vhost, name)
     await caller.require(vhost, "queue", name, "read")
     caller.require_shared(vhost, name)
@@ -159,7 +159,7 @@ async def purge_queue(
 async def act_on_queue(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment
 ) -> Response:
-    """What mirrored queues could be told; there are none, and it has no meaning here."""
+    """Actions on mirrored queues: refused, as there are none."""
     _existing(caller, vhost, name)
     asked = await json_object(request)
     raise bad_request(f"Unknown action: {asked.get('action')}"[:200])
@@ -176,7 +176,7 @@ async def list_bindings_of_queue(
 
 
 def _existing(caller: Caller, vhost: str, name: str) -> QueueLike:
-    """A queue of the path. Raises ApiError 404."""
+    """Return the queue of a path. Raises ApiError 404."""
     host = caller.vhost(vhost)
     queue = host.queues.get(name)
     if queue is None:

@@ -1,14 +1,14 @@
-"""/api/leveret/retries/VHOST/QUEUE: messages that failed and wait to be tried again.
+"""/api/leveret/retries/VHOST/QUEUE: failed messages that wait for a retry.
 
     GET    …                ?id&message_id&exchange&routing_key&header&due_from_ms&due_before_ms
                             &limit&after
                             → {"rows": […], "after": "DUE-OFFSET" | null, "pending": 5}
-    GET    …/messages/ID    one of them, with its payload
-    POST   …/retry          {"ids": […]} or {"all": true}: they come back at once → {"count": 3}
-    POST   …/cancel         the same: they are not tried any more
+    GET    …/messages/ID    one message, with its payload
+    POST   …/retry          {"ids": […]} or {"all": true}: retry at once → {"count": 3}
+    POST   …/cancel         {"ids": […]} or {"all": true}: retry no more → {"count": 3}
 
-For who may consume from the queue. A request looks at a bounded number of messages: a search may
-answer few rows or none, and `after`, where the next request goes on.
+For users who may consume from the queue. A request scans a bounded number of messages: a search may
+answer few rows or none, and `after`, where the next request continues.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ router = own_router("/retries/{vhost}/{name}")
 async def list_retries(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment
 ) -> Response:
-    """What waits for one queue, the next one first."""
+    """The retries of one queue, the next one first."""
     await require_to_browse(caller, vhost, name)
     query = request.query_params
     found = await caller.perform(
@@ -72,7 +72,7 @@ async def show_retry(
     name: Segment,
     id: Segment,  # noqa: A002
 ) -> Response:
-    """One of them."""
+    """One retry."""
     await require_to_browse(caller, vhost, name)
     return answer(await caller.perform("retry.show", vhost=vhost, queue=name, id=id))
 
@@ -81,13 +81,13 @@ async def show_retry(
 async def retry_now(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment
 ) -> Response:
-    """Bring messages back at once."""
+    """Retry messages at once."""
     return await _deal(caller, request, "retry.retry_now", (vhost, name))
 
 
 @router.post("/cancel", openapi_extra=described(EXAMPLE))
 async def cancel(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
-    """Try messages no more."""
+    """Cancel the retries of messages."""
     return await _deal(caller, request, "retry.cancel", (vhost, name))
 
 

@@ -1,20 +1,20 @@
-"""/api/leveret/schedules/VHOST: messages that wait for their time, and what is done about them.
+"""/api/leveret/schedules/VHOST: delayed messages.
 
     GET    …                    ?id&message_id&exchange&routing_key&header&due_from_ms
                                 &due_before_ms&limit&after&queue
                                 → {"rows": […], "after": "DUE-OFFSET" | null, "pending": 5}
-    GET    …/messages/ID        ?queue; one of them, with its properties and its payload
-    POST   …/cancel             {"id"}, or what messages have in common, or {"all": true}; {"queue"}
-    POST   …/deliver            the same, no queue: they come at once → {"count": 3}
-    POST   …/reschedule         the same, no queue, and {"delay_ms"} or {"due_ms"}
+    GET    …/messages/ID        ?queue; one message, with its properties and its payload
+    POST   …/cancel             {"id"}, or a selection, or {"all": true}; {"queue"}
+    POST   …/deliver            the same, without queue: deliver at once → {"count": 3}
+    POST   …/reschedule         the same, without queue, and {"delay_ms"} or {"due_ms"}
 
-With `queue` it is about the Celery tasks that a queue holds, for who may browse that queue. Of the
-others, who may enter the virtual host may look; who may publish to the exchange that messages wait
-for may also see their headers and message ids, choose messages by them (without `exchange`: by
-those of every one), and do something about them. Times are milliseconds since 1970.
+With `queue` it is about the Celery tasks that a queue holds, for users who may browse that queue.
+The others may be listed by users who may enter the virtual host. Headers and message ids, selection
+by them (without `exchange`: for every exchange) and changes need permission to publish to the
+messages' exchange. Times are milliseconds since 1970.
 
-A request looks at a bounded number of messages: a search may answer few rows or none, and `after`,
-where the next request goes on.
+A request scans a bounded number of messages: a search may answer few rows or none, and `after`,
+where the next request continues.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ router = own_router("/schedules/{vhost}")
 
 @router.api_route("", methods=READ, openapi_extra=described_query(LISTED))
 async def list_schedules(caller: CallerHere, request: Request, vhost: Segment) -> Response:
-    """Those that wait, the next one first."""
+    """Delayed messages, the next one first."""
     query = request.query_params
     queue = query.get("queue")
     await _require_to_look(caller, vhost, queue)
     stated, exchange, message_id = headers(query), query.get("exchange"), query.get("message_id")
-    is_secret = bool(stated) or message_id is not None  # who finds messages by these learns them
+    is_secret = bool(stated) or message_id is not None  # a match reveals their values
     if is_secret and queue is None:
         await require_to_publish(caller, vhost, exchange)
     found = await caller.perform(
@@ -106,7 +106,7 @@ async def list_schedules(caller: CallerHere, request: Request, vhost: Segment) -
 async def with_open_headers(
     caller: Caller, vhost: str, rows: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Rows of delayed messages, without what only those may see who may have published them."""
+    """Return rows without the fields that need permission to publish to the row's exchange."""
     may: dict[str, bool] = {}
     shown = []
     for row in rows:
@@ -124,7 +124,7 @@ async def show_schedule(
     vhost: Segment,
     id: Segment,  # noqa: A002
 ) -> Response:
-    """One of them, with its payload: for those who might have published it, or may consume it."""
+    """One delayed message with its payload; needs permission to publish or consume it."""
     queue = request.query_params.get("queue")
     await _require_to_look(caller, vhost, queue)
     found = await caller.perform("schedule.show", vhost=vhost, queue=queue, id=id)
@@ -134,7 +134,7 @@ async def show_schedule(
 
 
 async def _require_to_look(caller: Caller, vhost: str, queue: str | None) -> None:
-    """Raise ApiError unless the caller may list what waits, for one queue or for exchanges."""
+    """Raise ApiError unless the caller may list delayed messages, or those a queue holds."""
     if queue is None:
         caller.vhost(vhost)
     else:
@@ -143,7 +143,7 @@ async def _require_to_look(caller: Caller, vhost: str, queue: str | None) -> Non
 
 @router.post("/cancel", openapi_extra=described(CANCELLED))
 async def cancel(caller: CallerHere, request: Request, vhost: Segment) -> Response:
-    """Let messages never come."""
+    """Cancel delayed messages: they are never delivered."""
     asked = await json_object(request)
     queue = text(asked, "queue", None)
     if queue is None:
@@ -155,7 +155,7 @@ async def cancel(caller: CallerHere, request: Request, vhost: Segment) -> Respon
 
 @router.post("/deliver", openapi_extra=described(EXAMPLE))
 async def deliver_now(caller: CallerHere, request: Request, vhost: Segment) -> Response:
-    """Let messages come at once."""
+    """Deliver delayed messages at once."""
     asked = await json_object(request)
     await _require_to_change(caller, vhost, asked)
     return await _done(caller, "schedule.deliver_now", _chosen(vhost, asked))
@@ -163,7 +163,7 @@ async def deliver_now(caller: CallerHere, request: Request, vhost: Segment) -> R
 
 @router.post("/reschedule", openapi_extra=described(RESCHEDULED))
 async def reschedule(caller: CallerHere, request: Request, vhost: Segment) -> Response:
-    """Let messages come at another time."""
+    """Deliver delayed messages at another time."""
     asked = await json_object(request)
     await _require_to_change(caller, vhost, asked)
     when = {key: asked.get(key) for key in ("delay_ms", "due_ms")}
@@ -175,7 +175,7 @@ async def _done(caller: Caller, operation: str, chosen: dict[str, Any], **more: 
 
 
 async def _require_to_change(caller: Caller, vhost: str, asked: dict[str, Any]) -> None:
-    """Raise ApiError unless the caller may publish wherever the chosen messages wait for."""
+    """Raise ApiError unless the caller may publish to the exchanges of the chosen messages."""
     caller.vhost(vhost)
     id_, exchange = text(asked, "id", None), text(asked, "exchange", None)
     if id_ is not None:
@@ -192,7 +192,7 @@ async def require_to_publish(caller: Caller, vhost: str, exchange: str | None) -
 
 
 def _chosen(vhost: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Which messages, as operations take it. Raises ApiError 400."""
+    """Return the selection of messages, as operations take it. Raises ApiError 400."""
     return {
         "vhost": vhost,
         "id": text(asked, "id", None),
@@ -207,7 +207,7 @@ def _chosen(vhost: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def cursor(given: str | None) -> list[int] | None:
-    """Where a list goes on, as the answer before has said. Raises ApiError 400."""
+    """Parse the cursor of a list. Raises ApiError 400."""
     if given is None:
         return None
     place = read_cursor(given)
@@ -217,7 +217,7 @@ def cursor(given: str | None) -> list[int] | None:
 
 
 def read_cursor(given: str) -> list[int] | None:
-    """Due time and offset of the last message that was shown; None for what is none."""
+    """Return due time and offset of a cursor; None if malformed."""
     parts = given.split("-")
     if len(parts) == 2 and all(
         part.isascii() and part.isdigit() and len(part) <= CURSOR_DIGITS_MAX for part in parts
@@ -227,5 +227,5 @@ def read_cursor(given: str) -> list[int] | None:
 
 
 def cursor_text(place: list[int] | None) -> str | None:
-    """The same for an answer."""
+    """Return the cursor of a list as text for an answer."""
     return None if place is None else "-".join(map(str, place))

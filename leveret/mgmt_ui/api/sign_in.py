@@ -1,4 +1,4 @@
-"""/api/login and /api/auth: for tools that begin as RabbitMQ's own pages do."""
+"""/api/login and /api/auth: sign-in as RabbitMQ's management UI does it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ router = APIRouter(tags=["authentication"])
 
 @router.api_route("/api/auth", methods=READ)
 async def show_ways() -> Response:
-    """How people sign in: by name and password."""
+    """Ways to sign in: user name and password only."""
     return answer({"oauth_enabled": False, "enable_uaa": False})
 
 
@@ -39,7 +39,7 @@ async def show_ways() -> Response:
     openapi_extra=form({"username": "guest", "password": "guest"}, "username", "password"),
 )
 async def sign_in(request: Request) -> Response:
-    """Open a session, whose cookie comes with the answer; the password is not in it."""
+    """Open a session; its cookie is in the answer and does not contain the password."""
     require_own_site(request)
     said = await read_body(request, FORM_BYTES_MAX)
     fields = parse_qs(said.decode("latin-1"), encoding="utf-8", max_num_fields=100)
@@ -55,7 +55,7 @@ async def sign_in(request: Request) -> Response:
 
 @router.post("/api/auth/hash_password", openapi_extra=body({"password": "secret"}, "password"))
 async def hash_password(caller: CallerHere, request: Request) -> Response:
-    """The hash of a password, as definitions of RabbitMQ's have it."""
+    """Hash a password as in RabbitMQ's definitions."""
     caller.require_administrator()
     asked = await json_object(request)
     require_fields(asked, "password")
@@ -66,6 +66,6 @@ async def hash_password(caller: CallerHere, request: Request) -> Response:
 
 @router.api_route("/api/auth/hash_password/{password}", methods=READ)
 async def refuse_password_in_address(caller: CallerHere, password: str) -> Response:  # noqa: ARG001
-    """Not found, as in RabbitMQ 4: addresses are written into logs."""
+    """Not found, as in RabbitMQ 4: addresses are written to logs."""
     caller.require_administrator()
     raise not_found(INSTEAD)

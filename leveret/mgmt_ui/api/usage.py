@@ -1,8 +1,8 @@
-"""GET /api/leveret/usage: who has sent and received how much, by the hour.
+"""GET /api/leveret/usage: messages and bytes sent and received, by the hour.
 
-Asked for by `since` and `until` (seconds since 1970; the last day), `of` (`vhost`, `user` or
-`queue`), `vhost` and `name`. Monitors are told of all; others of the virtual hosts that they may
-enter, and of users only of themselves.
+Query parameters: `since` and `until` (seconds since 1970; default: the last day), `of` (`vhost`,
+`user` or `queue`), `vhost` and `name`. Monitors see all; others see the virtual hosts that they may
+enter, and among users only themselves.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ router = own_router("/usage")
 
 @router.api_route("", methods=READ, openapi_extra=described(ASKED))
 async def list_usage(caller: CallerHere, request: Request) -> Response:
-    """A record for each hour and each of those who have used something."""
+    """Usage records by hour and by virtual host, user or queue."""
     query = request.query_params
     subject = query.get("of")
     if subject not in {None, *Subject}:
@@ -50,7 +50,7 @@ async def list_usage(caller: CallerHere, request: Request) -> Response:
 
 
 async def visible_usage(caller: Caller, **asked: object) -> list[dict[str, Any]]:
-    """The records that the caller may see; none of a node that keeps none."""
+    """Return the usage records that the caller may see; none if the node keeps none."""
     if caller.node.context.usage is None:
         return []
     found: list[dict[str, Any]] = await caller.perform("usage.list", **asked)

@@ -1,4 +1,4 @@
-"""/api/users and /api/whoami: who there is."""
+"""/api/users and /api/whoami."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def list_users(caller: CallerHere, query: QueryHere) -> Response:
 @router.api_route("/api/users/without-permissions", methods=READ)
 @router.api_route("/api/users/without-permissions/", methods=READ, include_in_schema=False)
 async def list_users_without_permissions(caller: CallerHere, query: QueryHere) -> Response:
-    """Users who may enter no virtual host."""
+    """Users without permissions in any virtual host."""
     caller.require_administrator()
     access = caller.node.broker.access
     permitted = {permission.user for permission in access.permissions()}
@@ -79,9 +79,9 @@ async def show_user(caller: CallerHere, name: Segment) -> Response:
 
 @router.put("/api/users/{name}", openapi_extra=USER_BODY)
 async def put_user(caller: CallerHere, request: Request, name: Segment) -> Response:
-    """Add a user, or give one another password and tags.
+    """Add a user, or set another's password and tags.
 
-    With neither `password` nor `password_hash` no password lets the user in.
+    With neither `password` nor `password_hash` the user cannot log in by password.
     """
     caller.require_administrator()
     asked = await json_object(request)
@@ -105,7 +105,7 @@ async def put_user(caller: CallerHere, request: Request, name: Segment) -> Respo
 
 @router.delete("/api/users/{name}")
 async def delete_user(caller: CallerHere, name: Segment) -> Response:
-    """Delete a user and his permissions, and close his connections."""
+    """Delete a user and the user's permissions, and close the user's connections."""
     caller.require_administrator()
     _existing(caller, name)
     await caller.perform("user.delete", name=name)
@@ -114,7 +114,7 @@ async def delete_user(caller: CallerHere, name: Segment) -> Response:
 
 @router.api_route("/api/users/{name}/permissions", methods=READ)
 async def list_permissions_of_user(caller: CallerHere, query: QueryHere, name: Segment) -> Response:
-    """What one user may do in which virtual hosts."""
+    """The permissions of one user, by virtual host."""
     caller.require_administrator()
     _existing(caller, name)
     return await listed(caller.node.broker.access.permissions(user=name), PERMISSIONS, query)
@@ -124,7 +124,7 @@ async def list_permissions_of_user(caller: CallerHere, query: QueryHere, name: S
 async def list_topic_permissions_of_user(
     caller: CallerHere, query: QueryHere, name: Segment
 ) -> Response:
-    """Which routing keys one user may use."""
+    """The topic permissions of one user."""
     caller.require_administrator()
     _existing(caller, name)
     held = caller.node.broker.access.topic_permissions(user=name)

@@ -1,4 +1,4 @@
-"""/api/vhosts: virtual hosts, and who may do what in them."""
+"""/api/vhosts: virtual hosts, and the permissions in them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ EXAMPLE = {
 
 @router.api_route("/api/vhosts", methods=READ)
 async def list_vhosts(caller: CallerHere, query: QueryHere) -> Response:
-    """The virtual hosts that the caller may know of."""
+    """The virtual hosts that the caller may see."""
     visible = caller.visible_vhosts()
     counts = {vhost.name: await message_counts([vhost]) for vhost in visible}
     kind: Kind[Vhost] = Kind(
@@ -69,7 +69,7 @@ async def show_vhost(caller: CallerHere, query: QueryHere, name: Segment) -> Res
 
 @router.put("/api/vhosts/{name}", openapi_extra=body(EXAMPLE))
 async def put_vhost(caller: CallerHere, request: Request, name: Segment) -> Response:
-    """Add a virtual host, which its maker may use, or describe one anew."""
+    """Add a virtual host, with all permissions for its creator, or change its description."""
     caller.require_administrator()
     asked = _with_metadata(await json_object(request))
     described = {
@@ -103,7 +103,7 @@ async def put_vhost(caller: CallerHere, request: Request, name: Segment) -> Resp
 
 
 def _with_metadata(asked: dict[str, Any]) -> dict[str, Any]:
-    """What stands in `metadata`, as definitions have it, counts unless it is said outside."""
+    """Return a body with the fields in `metadata`, as in definitions, merged into it."""
     metadata = asked.get("metadata")
     return {**metadata, **asked} if isinstance(metadata, dict) else asked
 
@@ -111,7 +111,7 @@ def _with_metadata(asked: dict[str, Any]) -> dict[str, Any]:
 def _filled(
     described: dict[str, Any], description: str, known_tags: tuple[str, ...]
 ) -> dict[str, Any]:
-    """A description in which nothing is left open but the type of queues."""
+    """Return a description with defaults for all missing fields but the queue type."""
     queue_type = described["default_queue_type"]
     return {
         "description": description
@@ -123,7 +123,7 @@ def _filled(
 
 
 async def _let_in(caller: Caller, vhost: str) -> None:
-    """As in RabbitMQ, whoever makes a virtual host may do everything in it."""
+    """Give the creator of a virtual host all permissions in it, as RabbitMQ does."""
     if caller.node.broker.access.user(caller.name) is not None:
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
         await caller.perform("permission.set", vhost=vhost, user=caller.name, **everything)
@@ -142,7 +142,7 @@ async def delete_vhost(caller: CallerHere, name: Segment) -> Response:
 async def list_permissions_in_vhost(
     caller: CallerHere, query: QueryHere, name: Segment
 ) -> Response:
-    """Who may do what in one virtual host."""
+    """The permissions of all users in one virtual host."""
     caller.require_administrator()
     caller.vhost(name)
     return await listed(caller.node.broker.access.permissions(vhost=name), PERMISSIONS, query)
@@ -152,7 +152,7 @@ async def list_permissions_in_vhost(
 async def list_topic_permissions_in_vhost(
     caller: CallerHere, query: QueryHere, name: Segment
 ) -> Response:
-    """Who may use which routing keys in one virtual host."""
+    """The topic permissions of all users in one virtual host."""
     caller.require_administrator()
     caller.vhost(name)
     held = caller.node.broker.access.topic_permissions(vhost=name)
@@ -167,7 +167,7 @@ async def protect_vhost(caller: CallerHere, name: Segment) -> Response:
 
 @router.delete("/api/vhosts/{name}/deletion/protection")
 async def unprotect_vhost(caller: CallerHere, name: Segment) -> Response:
-    """Let a virtual host be deleted again."""
+    """Allow a virtual host to be deleted again."""
     return await _protect(caller, name, protected=False)
 
 
@@ -180,7 +180,7 @@ async def _protect(caller: Caller, name: str, *, protected: bool) -> Response:
 
 @router.post("/api/vhosts/{name}/start/{node}")
 async def start_vhost(caller: CallerHere, name: Segment, node: Segment) -> Response:
-    """Start a virtual host that is down: here none is while the node runs."""
+    """Start a virtual host that is down: none is while the node runs."""
     caller.require_administrator()
     if node != caller.node.name:
         raise bad_request(f"Request to node {node} failed with nodedown")

@@ -1,7 +1,7 @@
-"""What the HTTP API shows of the broker's objects: plain values under RabbitMQ's names.
+"""Rows of the HTTP API: objects of the broker as plain values under RabbitMQ's names.
 
-Read-only and synchronous: one call is some microseconds, whatever the object holds. What Leveret
-has not is left out and not invented. Statistics are shown where `shown` says which.
+Read-only and synchronous: one call takes some microseconds, whatever the object holds. Fields
+without a meaning in Leveret are left out. Statistics are included where `shown` is given.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ __all__ = [
 Row: TypeAlias = dict[str, Any]
 
 REPLICATED = ("quorum", "stream")  # types that have members: here this node alone
-ARGUMENTS_HASH_BYTES = 16  # tells the few bindings of one key apart
+ARGUMENTS_HASH_BYTES = 16  # enough for the few bindings of one key
 
 
 def queue_basics(queue: QueueLike, node_name: str) -> Row:
-    """What a queue is, without how full it is (`disable_stats=true`)."""
+    """Return a queue's properties without counts (`disable_stats=true`)."""
     definition = queue.definition
     row: Row = {
         "name": definition.name,
@@ -90,7 +90,7 @@ def queue_basics(queue: QueueLike, node_name: str) -> Row:
 
 
 def queue_counts(queue: QueueLike) -> Row:
-    """How full a queue is."""
+    """Return a queue's message counts."""
     ready, leased = queue.message_count, queue.leased_count
     return {
         "messages": ready + leased + queue.delayed_count,
@@ -100,7 +100,7 @@ def queue_counts(queue: QueueLike) -> Row:
 
 
 def waiting_counts(queue: QueueLike) -> Row:
-    """What a queue has that is not ready: beside it, but for `messages_delayed`."""
+    """Return counts of a queue's messages that are not ready: delayed, retries, dead letters."""
     return {
         "messages_delayed": queue.delayed_count,  # given back for later; part of `messages`
         "messages_waiting_for_retry": retries_pending(queue),
@@ -110,19 +110,19 @@ def waiting_counts(queue: QueueLike) -> Row:
 
 
 def retries_pending(queue: QueueLike) -> int:
-    """How many failed messages wait to come back to a queue."""
+    """Number of failed messages that wait for a retry to a queue."""
     topic = queue.retry_topic if isinstance(queue, Queue) else None
     return 0 if topic is None else topic.pending_count
 
 
 def tasks_pending(queue: QueueLike) -> int:
-    """How many of Celery's tasks a queue holds until their ETA."""
+    """Number of Celery tasks that a queue holds until their ETA."""
     hold = queue.eta_hold if isinstance(queue, Queue) else None
     return 0 if hold is None else hold.pending_count
 
 
 def queue_row(queue: QueueLike, node_name: str, shown: Shown | None = None) -> Row:
-    """All there is to say of a queue."""
+    """Return a queue's whole row."""
     counts = queue_counts(queue)
     return {
         **queue_basics(queue, node_name),
@@ -151,7 +151,7 @@ def _queue_statistics(queue: QueueLike, counts: Row, shown: Shown) -> Row:
 
 
 def consumer_utilisation(queue: QueueLike, statistics: Statistics) -> float:
-    """The share of the last minute in which consumers took messages as they came."""
+    """Return the share of the last minute in which consumers had capacity, from 0 to 1."""
     if not queue.consumer_count:
         return 0.0
     share = statistics.consumer_utilisation(queue)
@@ -159,15 +159,15 @@ def consumer_utilisation(queue: QueueLike, statistics: Statistics) -> float:
 
 
 def consumer_capacity(queue: QueueLike) -> float:
-    """Whether consumers take messages as they come: 1 if so, 0 if some wait now.
+    """Return 1 if consumers take messages as they come, 0 if some wait now.
 
-    What scrapers are told: they make a share of it over whatever time they like.
+    Scrapers average it over any time they like.
     """
     return float(queue.consumer_count > 0 and not queue.message_count)
 
 
 def iso(time_ms: int) -> str:
-    """A moment, as RabbitMQ writes it."""
+    """Return a time as RabbitMQ formats it."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
@@ -177,7 +177,7 @@ def _owner(client: Client) -> Row:
 
 
 def exchange_row(exchange: Exchange, shown: Shown | None = None) -> Row:
-    """An exchange."""
+    """Return an exchange's row."""
     definition = exchange.definition
     row = {
         "name": definition.name,
@@ -194,7 +194,7 @@ def exchange_row(exchange: Exchange, shown: Shown | None = None) -> Row:
 
 
 def binding_row(binding: Binding) -> Row:
-    """A binding; `properties_key` tells it from others between the same two ends."""
+    """Return a binding's row; `properties_key` is unique among bindings between the same ends."""
     definition = binding.definition
     return {
         "source": definition.source,
@@ -208,7 +208,7 @@ def binding_row(binding: Binding) -> Row:
 
 
 def properties_key(routing_key: str, arguments: Arguments) -> str:
-    """The routing key, a tilde and a hash of the arguments; each only where it is needed."""
+    """Return routing key, tilde and hash of the arguments; each only where needed."""
     quoted = quote_plus(routing_key, safe="").replace("~", "%7E")
     if not arguments:
         return quoted or "~"
@@ -218,7 +218,7 @@ def properties_key(routing_key: str, arguments: Arguments) -> str:
 
 
 def connection_row(client: Client, node_name: str, shown: Shown | None = None) -> Row:
-    """A client's connection."""
+    """Return a connection's row."""
     facts = client.describe()
     return {
         **({} if shown is None else _socket_statistics(client, shown)),
@@ -245,7 +245,7 @@ def connection_row(client: Client, node_name: str, shown: Shown | None = None) -
 def channel_row(
     client: Client, channel: ChannelFacts, node_name: str, shown: Shown | None = None
 ) -> Row:
-    """A channel of a client."""
+    """Return a channel's row."""
     return {
         "name": f"{client.describe().endpoints} ({channel.number})",
         "number": channel.number,
@@ -273,7 +273,7 @@ def channel_row(
 def consumer_row(
     client: Client, channel: ChannelFacts, consumer: ConsumerFacts, node_name: str
 ) -> Row:
-    """A consumer of a channel."""
+    """Return a consumer's row."""
     return {
         "consumer_tag": consumer.tag,
         "queue": {"name": consumer.queue, "vhost": client.vhost.name},
@@ -286,7 +286,7 @@ def consumer_row(
 
 
 def channel_details(client: Client, number: int, node_name: str) -> Row:
-    """Which channel it is, where something else is told."""
+    """Return the fields that identify a channel in other rows."""
     connection = _owner(client)
     return {
         "name": f"{connection['name']} ({number})",
@@ -318,7 +318,7 @@ def _ends(ends: Endpoints) -> Row:
 
 
 def vhost_row(vhost: Vhost, counts: Row, node_name: str, shown: Shown | None = None) -> Row:
-    """A virtual host; `counts` are those of its queues together."""
+    """Return a virtual host's row; `counts` are the sums of its queues."""
     definition = vhost.definition
     described = {
         "description": definition.description,
@@ -345,7 +345,7 @@ def _vhost_statistics(vhost: Vhost, counts: Row, shown: Shown) -> Row:
 
 
 def permission_row(permission: PermissionDefinition) -> Row:
-    """What a user may do in a virtual host."""
+    """Return a permission's row."""
     return {
         "user": permission.user,
         "vhost": permission.vhost,
@@ -356,7 +356,7 @@ def permission_row(permission: PermissionDefinition) -> Row:
 
 
 def topic_permission_row(permission: TopicPermissionDefinition) -> Row:
-    """Which routing keys a user may use."""
+    """Return a topic permission's row."""
     return {
         "user": permission.user,
         "vhost": permission.vhost,

@@ -1,5 +1,5 @@
-"""What a node tells Prometheus: figures under RabbitMQ's names, and Leveret's own beside them.
+"""Metrics for Prometheus: under RabbitMQ's names, and Leveret's own.
 
-`exposition` is the text format, `families` who is told of, `reading` where the figures come from,
-`endpoints` the paths at which a scraper asks, on the management port and on a port of their own.
+`exposition` is the text format, `groups` and their modules the metric families, `reading` the
+source of the values, `endpoints` the paths on the management port and on a port of their own.
 """

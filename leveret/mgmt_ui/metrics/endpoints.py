@@ -1,12 +1,12 @@
-"""Where a scraper asks, and what it is told.
+"""Endpoints for scrapers.
 
     /metrics                   sums over all objects
-    /metrics/per-object        the same, of each queue and connection by itself
-    /metrics/detailed          families that are named: `?family=queue_coarse_metrics&vhost=%2F`
-    /metrics/memory-breakdown  what takes the memory
+    /metrics/per-object        one sample per queue and connection
+    /metrics/detailed          chosen families: `?family=queue_coarse_metrics&vhost=%2F`
+    /metrics/memory-breakdown  memory by kind
 
-The management port asks for a user with the tag `monitoring`. The port of the metrics asks nobody
-who he is, as scrapers expect, and is therefore bound to this machine unless the operator says more.
+The management port needs a user with the tag `monitoring`. The port of the metrics needs no
+authentication, as scrapers expect, and is therefore bound to this machine by default.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def _detailed(
     reading: Reading, exposition: Exposition, families: Collection[str]
 ) -> AsyncIterator[str]:
     for name, group in FAMILIES.items():
-        # As in RabbitMQ: the one figure of the one is the first of the other.
+        # As in RabbitMQ: the only metric of the one family is the first of the other.
         if name not in families or (name == "queue_consumer_count" and "queue_metrics" in families):
             continue
         prefix = group.prefix
@@ -83,17 +83,17 @@ def _identity(reading: Reading, endpoint: str) -> tuple[Group[Any], ...]:
 
 
 async def aggregated(node: NodeHere, request: Request) -> Response:
-    """`/metrics`."""
+    """Serve `/metrics`."""
     return await _answer(node, request, _as_sums)
 
 
 async def per_object(node: NodeHere, request: Request) -> Response:
-    """`/metrics/per-object`."""
+    """Serve `/metrics/per-object`."""
     return await _answer(node, request, _per_object)
 
 
 async def detailed(node: NodeHere, request: Request) -> Response:
-    """`/metrics/detailed`; `family`, `vhost` and `queue` may come more than once."""
+    """Serve `/metrics/detailed`; `family`, `vhost` and `queue` may be repeated."""
     asked = request.query_params
     families = frozenset(asked.getlist("family"))
     scope = Scope(_chosen(asked.getlist("vhost")), _chosen(asked.getlist("queue")))
@@ -105,7 +105,7 @@ async def detailed(node: NodeHere, request: Request) -> Response:
 
 
 async def memory_breakdown(node: NodeHere, request: Request) -> Response:
-    """`/metrics/memory-breakdown`."""
+    """Serve `/metrics/memory-breakdown`."""
     return await _answer(node, request, _memory)
 
 

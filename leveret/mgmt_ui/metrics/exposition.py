@@ -1,11 +1,11 @@
-"""The text in which metrics are told: Prometheus' format 0.0.4, or OpenMetrics 1.0 if asked for.
+"""Text formats of metrics: Prometheus' 0.0.4, or OpenMetrics 1.0 if requested.
 
     # HELP rabbitmq_queue_messages_ready Messages ready to be delivered to consumers
     # TYPE rabbitmq_queue_messages_ready gauge
     rabbitmq_queue_messages_ready{vhost="/",queue="orders"} 5
 
-The two differ in what a counter's family is called (OpenMetrics leaves `_total` to the samples), in
-the word for values of no known type, and in that OpenMetrics says when all has been told.
+The two differ in the name of a counter's family (OpenMetrics leaves `_total` to the samples), in
+the word for values of no known type, and in that OpenMetrics has an end marker.
 
 Pure: values in, text out.
 """
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OPENMETRICS", "TEXT", "Exposition", "Family", "Kind", "labels_text", "negotiated"]
 
-# What names of queues may hold and a label may not. Escapes are few in the format, so that other
-# control characters are shown the way Python shows them: `\x00`, its backslash escaped.
+# Characters that queue names may have and labels may not. The format has few escapes, so other
+# control characters are shown as in Python: `\x00`, its backslash escaped.
 _LABEL_ESCAPES = {
     **{code: f"\\\\x{code:02x}" for code in (*range(32), 127)},
     ord("\\"): "\\\\",
@@ -33,7 +33,7 @@ _HELP_ESCAPES = {ord("\\"): "\\\\", ord("\n"): "\\n"}
 
 
 class Kind(Enum):
-    """What a family's values are; the value is Prometheus' word."""
+    """Type of a family; the value is Prometheus' word."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -43,7 +43,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Samples of one name. A counter's name ends in `_total`."""
+    """Metric family: samples of one name. A counter's name ends in `_total`."""
 
     name: str
     kind: Kind
@@ -51,7 +51,7 @@ class Family:
 
 
 def labels_text(labels: Mapping[str, str]) -> str:
-    """Labels as they stand behind a name; empty without any."""
+    """Return labels as text to follow a name; empty without any."""
     if not labels:
         return ""
     pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
@@ -66,13 +66,13 @@ def _escaped(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Exposition:
-    """One of the formats."""
+    """One of the text formats."""
 
     media_type: str
     is_open: bool  # OpenMetrics
 
     def head(self, family: Family) -> str:
-        """What precedes a family's samples."""
+        """Return the HELP and TYPE lines of a family."""
         name, kind = family.name, family.kind.value
         if self.is_open:
             name = name.removesuffix("_total") if family.kind is Kind.COUNTER else name
@@ -81,7 +81,7 @@ class Exposition:
         return f"# HELP {name} {explanation}\n# TYPE {name} {kind}\n"
 
     def samples(self, family: Family, values: Iterable[tuple[str, float]]) -> str:
-        """Lines of a family that is no histogram, from (labels, value); see `labels_text`."""
+        """Return the sample lines of a family, from (labels, value); see `labels_text`."""
         name = family.name
         return "".join([f"{name}{labels} {_number(value)}\n" for labels, value in values])
 
@@ -93,7 +93,7 @@ class Exposition:
         total: float,
         labels: Mapping[str, str],
     ) -> str:
-        """A whole histogram. `counts` are of each bucket alone, and one more: beyond the last."""
+        """Return a histogram's lines. `counts` are per bucket, not cumulative, and one for +Inf."""
         lines = []
         seen = 0
         for bound, count in zip((*map(_number, bounds), "+Inf"), counts, strict=True):
@@ -104,7 +104,7 @@ class Exposition:
         return "".join(lines)
 
     def end(self) -> str:
-        """What follows the last family."""
+        """Return the end marker, if the format has one."""
         return "# EOF\n" if self.is_open else ""
 
 
@@ -117,7 +117,7 @@ OPENMETRICS = Exposition("application/openmetrics-text; version=1.0.0; charset=u
 
 
 def negotiated(accept: str) -> Exposition:
-    """The format that an Accept header prefers of the two; plain text where it names neither."""
+    """Return the format that an Accept header prefers; plain text if it names neither."""
     best, found = 0.0, TEXT
     for media_type, weight in _offers(accept):
         if weight > best and media_type == "application/openmetrics-text":
@@ -128,7 +128,7 @@ def negotiated(accept: str) -> Exposition:
 
 
 def _offers(accept: str) -> Iterator[tuple[str, float]]:
-    """Media types with their weights; one whose version is not ours is none of them."""
+    """Yield media types with their weights, without OpenMetrics of other versions."""
     for offer in accept.split(","):
         media_type, *parameters = (part.strip().lower() for part in offer.split(";"))
         values = dict(part.split("=", 1) for part in parameters if "=" in part)

@@ -1,8 +1,8 @@
-"""Groups of metrics: figures of all objects of one kind, told one by one or as sums.
+"""Groups of metrics: values of all objects of one kind, one by one or as sums.
 
 A node may hold a hundred thousand queues while its one event loop serves clients. So objects are
-gone through in slices, and what is told of a slice is sent before the next is looked at: never is a
-whole family in memory as text, let alone a whole answer.
+processed in slices, and the lines of a slice are sent before the next is read: a whole family is
+never in memory as text, let alone a whole answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """One figure of an object, None where it has none; its family's name is without prefix."""
+    """One value of an object, None if it has none; the family's name is without prefix."""
 
     family: Family
     value: Callable[[T], float | None]
@@ -43,30 +43,31 @@ class Column(Generic[T]):
 
 
 def counter(name: str, explanation: str, value: Callable[[T], float]) -> Column[T]:
-    """What only grows, but for a restart."""
+    """Return a column of a counter, which only a restart resets."""
     return Column(Family(f"{name}_total", Kind.COUNTER, explanation), value)
 
 
 def gauge(name: str, explanation: str, value: Callable[[T], float]) -> Column[T]:
-    """What grows and shrinks."""
+    """Return a column of a gauge."""
     return Column(Family(name, Kind.GAUGE, explanation), value)
 
 
 def moment(name: str, explanation: str, value: Callable[[T], float | None]) -> Column[T]:
-    """A time, or nothing."""
+    """Return a column of a time, None if there is none."""
     return Column(Family(name, Kind.GAUGE, explanation), value, is_summed=False)
 
 
 def untyped(name: str, explanation: str) -> Column[Any]:
-    """What is told by its labels."""
+    """Return a column of constant 1, whose labels hold the information."""
     return Column(Family(name, Kind.UNTYPED, explanation), lambda _: 1)
 
 
 @dataclass(frozen=True, slots=True)
 class HistogramFamily:
-    """How often something was how large; the family's name is whole.
+    """Histogram of the whole node; the family's name has its prefix.
 
-    `units` of what was observed are one of what is told: 1000 where milliseconds become seconds.
+    `units` of the observed value are one of the exported one: 1000 to turn milliseconds into
+    seconds.
     """
 
     family: Family
@@ -75,7 +76,7 @@ class HistogramFamily:
     units: int = 1
 
     def tell(self, reading: Reading, exposition: Exposition) -> str:
-        """The figures of the whole node; nothing where they are not measured."""
+        """Return the histogram's lines; empty if it is not measured."""
         read = self.read(reading)
         if read is None:
             return ""
@@ -92,11 +93,11 @@ def _no_labels(_: object) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Group(Generic[T]):
-    """What is told of one kind of object; `name` asks for it at `/metrics/detailed`.
+    """Metrics of one kind of object; `name` selects them at `/metrics/detailed`.
 
-    `totals` are what is told in sum where the sum of what exists would be wrong: counters of
-    objects that come and go must not fall when one goes. A group that is `always_labelled` has
-    few objects, and is never summed.
+    `totals` replace the sums over existing objects where these would be wrong: counters of objects
+    that come and go must not fall when one goes. A group that is `always_labelled` has few objects,
+    and is never summed.
     """
 
     name: str
@@ -106,12 +107,12 @@ class Group(Generic[T]):
     totals: tuple[Column[Reading], ...] | None = None
     always_labelled: bool = False
     only_summed: bool = False  # not worth a series each
-    only_named: bool = False  # each is told of only where its family is asked for by name
+    only_named: bool = False  # one by one only if its family is named
     prefix: str = "rabbitmq_"
 
 
 async def summed(group: Group[T], reading: Reading, exposition: Exposition) -> AsyncIterator[str]:
-    """The figures of all objects together."""
+    """Yield the sums over all objects."""
     if group.totals is not None:
         for told in group.totals:
             yield _whole(group, told.family, told.value(reading) or 0, exposition)
@@ -133,7 +134,7 @@ def _whole(group: Group[Any], family: Family, value: float, exposition: Expositi
 async def one_by_one(
     group: Group[T], reading: Reading, exposition: Exposition, prefix: str
 ) -> AsyncIterator[str]:
-    """The figures of each object, family by family as the formats demand."""
+    """Yield the values of each object, family by family as the formats demand."""
     if group.only_summed:
         async for piece in summed(group, reading, exposition):
             yield piece

@@ -1,4 +1,4 @@
-"""What is measured for the metrics alone: how late the event loop is, and what the disk takes."""
+"""Measurements for the metrics alone: lag of the event loop, and storage."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ LAG_BOUNDS_US = (
 
 @dataclass(frozen=True, slots=True)
 class Instruments:
-    """What a running node has and a broker on a stage has not."""
+    """Measurements that only a running node has."""
 
     topics: FileTopicStore
     loop_lag: Histogram = field(default_factory=lambda: Histogram(LAG_BOUNDS_US))
 
 
 async def watch_loop(lag: Histogram) -> NoReturn:
-    """Note how much later than asked for the loop comes back, for as long as the node runs."""
+    """Measure how late the event loop runs a timer, for as long as the node runs."""
     while True:
         asked = time.monotonic()
         await asyncio.sleep(INTERVAL_SECONDS)

@@ -1,4 +1,4 @@
-"""By which labels Prometheus knows the broker's objects: RabbitMQ's."""
+"""Labels of the broker's objects in Prometheus, as RabbitMQ's."""
 
 from __future__ import annotations
 
@@ -30,45 +30,45 @@ PROTOCOL = "amqp091"
 
 
 def queue_labels(queue: QueueLike) -> Mapping[str, str]:
-    """A queue."""
+    """Return the labels of a queue."""
     return {"vhost": queue.definition.vhost, "queue": queue.definition.name}
 
 
 def client_labels(client: Client) -> Mapping[str, str]:
-    """A connection; in RabbitMQ this is an Erlang process."""
+    """Return the labels of a connection; in RabbitMQ this is an Erlang process."""
     return {"connection": str(client.describe().endpoints)}
 
 
 def exchange_labels(exchange: Exchange) -> Mapping[str, str]:
-    """An exchange."""
+    """Return the labels of an exchange."""
     return {"vhost": exchange.definition.vhost, "exchange": exchange.name}
 
 
 def inflow_labels(flow: Flow) -> Mapping[str, str]:
-    """What a channel has published to an exchange; in RabbitMQ a channel is an Erlang process."""
+    """Return the labels of a channel's publishes to an exchange."""
     return {"channel": flow.channel, "vhost": flow.vhost, "exchange": flow.name}
 
 
 def outflow_labels(flow: Flow) -> Mapping[str, str]:
-    """What a channel was handed out of a queue."""
+    """Return the labels of deliveries from a queue to a channel."""
     return {"channel": flow.channel, "vhost": flow.vhost, "queue": flow.name}
 
 
 def exchange_type_labels(exchange: Exchange) -> Mapping[str, str]:
-    """An exchange, with its type."""
+    """Return the labels of an exchange, with its type."""
     return {**exchange_labels(exchange), "type": exchange.definition.type}
 
 
 def vhost_labels(vhost: Vhost) -> Mapping[str, str]:
-    """A virtual host."""
+    """Return the labels of a virtual host."""
     return {"vhost": vhost.name}
 
 
 def type_label(queue_type: str) -> str:
-    """A type of queues, by the name of RabbitMQ's module for it."""
+    """Return the label of a queue type: the name of RabbitMQ's module for it."""
     return f"rabbit_{queue_type}_queue"
 
 
 def queue_type_labels(of_type: tuple[str, object]) -> Mapping[str, str]:
-    """All queues of a type, and what is counted of them."""
+    """Return the labels of a queue type's counters."""
     return {"protocol": PROTOCOL, "queue_type": type_label(of_type[0])}

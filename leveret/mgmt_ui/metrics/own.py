@@ -1,4 +1,4 @@
-"""What only Leveret has to tell: what waits, what is sent once, what the logs take."""
+"""Metrics of Leveret's own: waiting messages, de-duplication, logs."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ _LOGS: tuple[Column[PartitionLog], ...] = (
     ),
 )
 
-# As the kernel sees it.
+# Memory as the kernel reports it.
 MEMORY: Group[Any] = Group(
     "memory_breakdown",
     lambda r: r.process.memory_bytes.items(),

@@ -1,6 +1,6 @@
-"""What RabbitMQ tells, under its names and with its words; each group is one `family=` of its.
+"""RabbitMQ's metrics, under its names and with its help texts; each group is one `family=`.
 
-What Leveret has not (Erlang's processes, Raft, what of a queue is paged out) is left out.
+Metrics without a meaning in Leveret (Erlang's processes, Raft, paged-out messages) are left out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _low(resource: Resource) -> Callable[[Reading], int]:
 
 
 def build_info(reading: Reading) -> Group[Mapping[str, str]]:
-    """Which product the node answers as, and in which version; and which it is."""
+    """Return the group with the node's product and versions."""
     configuration = reading.node.configuration
     labels = {
         "rabbitmq_version": configuration.version,
@@ -53,7 +53,7 @@ def build_info(reading: Reading) -> Group[Mapping[str, str]]:
 
 
 def identity_info(reading: Reading, endpoint: str) -> Group[Mapping[str, str]]:
-    """Whose figures these are; dashboards join it to all the others."""
+    """Return the group that identifies the node; dashboards join it to all others."""
     labels = {
         "rabbitmq_node": reading.node.name,
         "rabbitmq_cluster": reading.node.cluster_name,
@@ -209,7 +209,7 @@ def _dead_lettered(reason: str, explanation: str) -> Group[Any]:
     )
 
 
-# All that can be, so that each is told as 0 before the first of its kind. Streams give up nothing.
+# All combinations, so that each is 0 before the first of its kind. Streams have no dead letters.
 _DEATHS = [
     Death(queue_type, strategy, reason)
     for queue_type in ("classic", "quorum")
@@ -231,8 +231,7 @@ GROUPS: tuple[Group[Any], ...] = (
     _dead_lettered(REJECTED, "basic.reject or basic.nack"),
 )
 
-# RecoveredState only to those who ask for them by name: of the cluster, not to be summed over its
-# nodes.
+# Only if named: values of the cluster, not to be summed over its nodes.
 CLUSTER: tuple[Group[Any], ...] = (
     Group("queue_consumer_count", lambda r: r.queues(), _QUEUE, queue_labels),
     Group(

@@ -1,4 +1,4 @@
-"""What is read of a node for one answer: the process, some counts, and where to look further."""
+"""Values read from a node for one scrape: the process, some counts, and the objects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["EVERYTHING", "Flow", "Reading", "Scope", "take_reading"]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Of which virtual hosts and queues to tell; None: of all. Exact names: see decision 0031."""
+    """Virtual hosts and queues to report; None: all. Exact names: see decision 0031."""
 
     vhosts: frozenset[str] | None = None
     queues: frozenset[str] | None = None
@@ -36,7 +36,7 @@ EVERYTHING = Scope()
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What went between a channel and an exchange or queue, both by their names."""
+    """Counters between a channel and an exchange or queue, both by name."""
 
     channel: str
     vhost: str
@@ -46,7 +46,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look at a node. Objects are looked at when they are told of."""
+    """Snapshot of a node for one scrape. Objects are read when their lines are made."""
 
     node: ManagedNode
     process: ProcessFigures
@@ -59,13 +59,13 @@ class Reading:
     scope: Scope
 
     def vhosts(self) -> Iterator[Vhost]:
-        """Those within the scope."""
+        """Yield the virtual hosts within the scope."""
         for vhost in list(self.node.broker.vhosts.values()):
             if self.scope.vhosts is None or vhost.name in self.scope.vhosts:
                 yield vhost
 
     def queues(self) -> Iterator[QueueLike]:
-        """Those within the scope."""
+        """Yield the queues within the scope."""
         wanted = self.scope.queues
         for vhost in self.vhosts():
             for queue in list(vhost.queues.values()):
@@ -73,12 +73,12 @@ class Reading:
                     yield queue
 
     def exchanges(self) -> Iterator[Exchange]:
-        """Those of the virtual hosts within the scope."""
+        """Yield the exchanges of the virtual hosts within the scope."""
         for vhost in self.vhosts():
             yield from list(vhost.exchanges.values())
 
     def clients(self) -> list[Client]:
-        """Connections to the virtual hosts within the scope."""
+        """Return the connections to the virtual hosts within the scope."""
         wanted = self.scope.vhosts
         return [
             client
@@ -87,7 +87,7 @@ class Reading:
         ]
 
     def publish_statistics_by_exchange(self) -> Iterator[Flow]:
-        """What channels have published, by exchange."""
+        """Yield the counters of publishes by channel and exchange."""
         for client in self.clients():
             for flows in client.channel_flows():
                 channel = f"{client.describe().endpoints} ({flows.number})"
@@ -96,7 +96,7 @@ class Reading:
                         yield Flow(channel, client.vhost.name, name, (counters,))
 
     def delivery_statistics_by_queue(self) -> Iterator[Flow]:
-        """What channels were handed out, by queue within the scope."""
+        """Yield the counters of deliveries by channel and queue within the scope."""
         wanted = self.scope.queues
         for client in self.clients():
             for flows in client.channel_flows():
@@ -107,12 +107,12 @@ class Reading:
 
     @property
     def queue_count(self) -> int:
-        """How many queues the node has."""
+        """Number of queues on the node."""
         return sum(len(vhost.queues) for vhost in self.node.broker.vhosts.values())
 
 
 async def take_reading(node: ManagedNode, scope: Scope = EVERYTHING) -> Reading:
-    """Look at a node. Takes a pass over its queues and connections, in slices."""
+    """Read a node's values. Takes a pass over its queues and connections, in slices."""
     configuration, broker = node.configuration, node.broker
     channels = publishers = consumers = 0
     async for clients in in_yielding_chunks(list(broker.connections)):

@@ -1,6 +1,6 @@
-"""What has passed through a node, and what has come and gone, under RabbitMQ's names.
+"""Traffic and churn of a node, under RabbitMQ's names.
 
-Sums are the node's own counters, which know of what is gone too: a sum over what exists would fall
+Sums are the node's own counters, which include deleted objects: a sum over existing ones would fall
 when something is deleted, and every rate over it would be wrong.
 """
 
@@ -55,7 +55,7 @@ def _node(*numbers: int) -> Callable[[Reading], int]:
 
 
 def _own(*numbers: int) -> Callable[[Any], int]:
-    """Of whoever has counters."""
+    """Return a function that sums some counters of an object."""
     return lambda counted: sum(map(counted.counters.value, numbers))
 
 
@@ -93,7 +93,7 @@ DROPPED = (
     "Total number of messages published as non-mandatory into an exchange and dropped as unroutable"
 )
 
-# What publishers did, of the only protocol.
+# Counters of publishers, by protocol, of which there is one.
 _RECEIVED: tuple[Column[Reading], ...] = (
     counter(
         "messages_received",
@@ -123,7 +123,7 @@ DELIVERED = "Total number of messages delivered to consumers"
 BY_CONSUME, BY_GET = f"{DELIVERED} using basic.consume with", f"{DELIVERED} using basic.get with"
 AUTOMATIC, MANUAL = "automatic acknowledgment", "manual acknowledgment"
 
-# What consumers did, by the type of the queues.
+# Counters of consumers, by queue type.
 _HANDED_OUT: tuple[Column[tuple[str, Counters]], ...] = (
     counter("messages_delivered", DELIVERED, _of_type(DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK)),
     counter(
@@ -170,7 +170,7 @@ _INFLOW: tuple[Column[Flow], ...] = (
     counter("channel_messages_unroutable_dropped", DROPPED, _of_flow(DROP_UNROUTABLE)),
 )
 
-# By prefix and reader: RabbitMQ tells the same of channels and of queues.
+# By prefix and reader: RabbitMQ has the same metrics for channels and for queues.
 _FETCHED = "Total number of messages fetched with basic.get in"
 _SENT = "Total number of messages delivered to consumers in"
 _OUTFLOW = (
@@ -258,7 +258,7 @@ GROUPS: tuple[Group[Any], ...] = (
         always_labelled=True,
         prefix="rabbitmq_global_",
     ),
-    # Of channels there are sums only, unless somebody names the family: each is a new series.
+    # Channels have sums only, unless the family is named: each is a new series.
     Group(
         "channel_exchange_metrics",
         lambda r: r.publish_statistics_by_exchange(),

@@ -1,5 +1,5 @@
-"""What an administrator asks of a node: requests by name, and what each of them does.
+"""Administrative operations: requests by name.
 
-`dispatcher` checks a request and answers it, `context` is what the requests work on; each of
-the others is a family of requests. The control socket and the command line perform them alike.
+`performing` checks and dispatches requests, `context` is what they work on; each of the others
+is a family of operations. The control socket, the command line and the HTTP API use them.
 """

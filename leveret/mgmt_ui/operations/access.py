@@ -1,7 +1,4 @@
-"""Operations on who may do what: users, virtual hosts and permissions.
-
-See leveret.mgmt_ui.operations.dispatcher.
-"""
+"""Operations on users, virtual hosts and permissions (see mgmt_ui.operations.performing)."""
 
 from __future__ import annotations
 
@@ -27,14 +24,14 @@ __all__ = ["ACCESS", "create_defaults"]
 
 
 async def create_defaults(administration: Administration) -> None:
-    """At the first start of a data directory, make what design and documentation promise."""
+    """Create the default virtual host and user at the first start of a data directory."""
     if administration.is_first_start:
         administration.create_defaults(await _hash("guest"))
         await administration.store.flush()
 
 
 async def _hash(password: str) -> str:
-    """A password's hash, made beside the event loop: it takes tens of milliseconds."""
+    """Return a password's hash, computed in a thread: it takes tens of milliseconds."""
     return await asyncio.to_thread(hash_password, password, os.urandom(SALT_BYTES))
 
 
@@ -44,7 +41,7 @@ async def _user_add(node: AdminContext, parameters: Parameters) -> None:
 
 
 async def _user_put(node: AdminContext, parameters: Parameters) -> None:
-    """Add a user, or replace password and tags of one; without either hash or password no login."""
+    """Add a user, or replace a user's password and tags; without a hash or password no login."""
     password_hash = ""
     if parameters["password_hash"] or parameters["password"]:
         password_hash = await _checked_hash(parameters)
@@ -62,7 +59,7 @@ async def _user_set_password(node: AdminContext, parameters: Parameters) -> None
 
 
 async def _checked_hash(parameters: Parameters) -> str:
-    """The hash given, or that of the password; the blank one would let nobody in."""
+    """Return the given hash, or that of the password, which must not be blank."""
     if parameters["password_hash"]:
         algorithm = parameters["hashing_algorithm"] or RABBITMQ_DEFAULT_ALGORITHM
         try:
@@ -99,7 +96,7 @@ async def _vhost_add(node: AdminContext, parameters: Parameters) -> None:
 
 
 async def _vhost_set(node: AdminContext, parameters: Parameters) -> None:
-    """Replace what is stated; None leaves as it is."""
+    """Replace the stated attributes; None leaves one unchanged."""
     tags = parameters["tags"]
     if tags is not None and not (
         isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)

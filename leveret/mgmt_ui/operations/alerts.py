@@ -1,4 +1,4 @@
-"""Operations on alerts: their rules, and what fires (see leveret.core.telemetry.alerting)."""
+"""Operations on alert rules and alerts (see leveret.core.telemetry.alerting)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HIDDEN: Final = "…"
 
 
 def rule_rows(node: AdminContext, vhost: str | None) -> list[dict[str, Any]]:
-    """The rules of one virtual host or of all, with their secrets hidden."""
+    """Return the rules of one virtual host or of all, with secrets hidden."""
     held = node.administration.parameters.select(vhost=vhost, component=COMPONENT)
     return [
         {"vhost": one.vhost, "name": one.name, "rule": without_secret(one.value)} for one in held
@@ -29,7 +29,7 @@ def rule_rows(node: AdminContext, vhost: str | None) -> list[dict[str, Any]]:
 
 
 def without_secret(value: Any) -> Any:
-    """A rule as it is shown: of an address only the host, since paths of webhooks hold tokens."""
+    """Return a rule for display: of a webhook only the host, since its path may hold a token."""
     if not isinstance(value, dict):
         return value
     shown = {key: _shown(value[key]) for key, _shown in SHOWN.items() if value.get(key)}
@@ -37,7 +37,7 @@ def without_secret(value: Any) -> Any:
 
 
 def _host(webhook: object) -> str:
-    """An address without what stands behind its host, where there is anything."""
+    """Return an address without path and query, if it has any."""
     parts = urlsplit(str(webhook))
     start = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/"
     return str(webhook) if webhook in {start, start[:-1]} else start + HIDDEN
@@ -47,7 +47,7 @@ SHOWN: Final[dict[str, Callable[[object], str]]] = {"secret": lambda _: HIDDEN, 
 
 
 def alert_row(alert: Alert) -> dict[str, Any]:
-    """Something that fires, or is over."""
+    """Return the row of an alert."""
     rule = alert.rule
     return {
         "name": rule.name,
@@ -71,7 +71,7 @@ async def _list(node: AdminContext, parameters: Parameters) -> list[dict[str, An
 
 async def _set(node: AdminContext, parameters: Parameters) -> None:
     vhost, name, rule = parameters["vhost"], parameters["name"], dict(parameters["rule"])
-    for key, shown in SHOWN.items():  # what was shown so shall stay as it was
+    for key, shown in SHOWN.items():  # a hidden value that comes back stays unchanged
         known = _known(node, vhost, name).get(key)
         if known and rule.get(key) == shown(known):
             rule[key] = known
@@ -79,7 +79,7 @@ async def _set(node: AdminContext, parameters: Parameters) -> None:
 
 
 def _known(node: AdminContext, vhost: str, name: str) -> dict[str, Any]:
-    """The rule of this name as it is kept; empty where there is none."""
+    """Return the stored rule of a name; empty if there is none."""
     for held in node.administration.parameters.select(vhost=vhost, component=COMPONENT):
         if held.name == name and isinstance(held.value, dict):
             return held.value
@@ -91,7 +91,7 @@ async def _clear(node: AdminContext, parameters: Parameters) -> None:
 
 
 async def _status(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    """What fires, and what has begun or ended lately, the latest first."""
+    """Return the firing alerts, and those that began or ended lately, latest first."""
     alerting, vhost = _alerting(node), parameters["vhost"]
     return {
         "firing": [alert_row(one) for one in alerting.firing if vhost in {None, one.rule.vhost}],

@@ -1,4 +1,4 @@
-"""Operations that change a queue while it is used (see leveret.core.browse.alter_queue)."""
+"""Operations that alter a queue in use (see leveret.core.browse.alter_queue)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["LIVE"]
 
 
 async def _change(node: AdminContext, parameters: Parameters) -> None:
-    """An argument that is null goes away; those that are not named stay."""
+    """Change arguments: null removes one, others stay."""
     queue = queue_of(node, parameters)
     try:
         arguments = table_of(parameters["arguments"])

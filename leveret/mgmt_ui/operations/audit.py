@@ -1,4 +1,4 @@
-"""Writing down who changed what, without their secrets."""
+"""Recording of administrators' changes, without their secrets."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["AUDIT", "Audit"]
 
 logger = logging.getLogger(__name__)
 
-# Words in names of parameters, and of what stands within them, whose values are nobody's business.
-# Addresses of webhooks are tokens: whoever knows one may post there.
+# Words in names of parameters, and of their fields, whose values are secret.
+# Addresses of webhooks are tokens: knowing one is enough to post there.
 SECRET: Final = ("password", "secret", "token", "uri", "webhook", "payload", "body")
 HIDDEN: Final = "…"
 ROWS_MAX: Final = 1000  # of one answer
@@ -32,7 +32,7 @@ DEPTH_MAX: Final = 5  # tables in tables; people's are flat
 
 
 class Audit:
-    """What administrators did, in a store; `wall_ms()` tells the time."""
+    """Writes administrators' operations to a store; `wall_ms()` is the clock."""
 
     def __init__(self, store: AuditStore, wall_ms: Callable[[], int]) -> None:
         self.store = store
@@ -41,9 +41,9 @@ class Audit:
     async def note(
         self, actor: Actor, operation: str, parameters: Parameters, answer: Mapping[str, Any]
     ) -> None:
-        """Write down one request and its answer.
+        """Record one request and its answer.
 
-        It has happened by now: where the log cannot be written, the operator hears of it.
+        The request was carried out already: if the store fails, that is logged.
         """
         record = AuditRecord(
             self._wall_ms(),
@@ -62,7 +62,7 @@ class Audit:
 
 
 def _shown(name: str, value: object, depth: int = 0) -> object:
-    """A value without secrets, and short; whoever sends a deep or a long one is not gone along."""
+    """Return a value for the record, without secrets; deep or long ones are hidden."""
     if _is_secret(name) or depth > DEPTH_MAX:
         return HIDDEN
     if isinstance(value, dict | list) and len(value) > ITEMS_MAX:
@@ -88,7 +88,7 @@ def _is_secret(name: str) -> bool:
 
 
 async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    """The latest records first; `before` of the answer asks for the next ones."""
+    """Return the latest records first; `before` of the answer asks for the next ones."""
     if node.audit is None:
         return {"rows": [], "before": None}
     limit = min(max(parameters["limit"], 1), ROWS_MAX)

@@ -1,6 +1,6 @@
 """Operations for backups, and for logs whose queue was lost.
 
-See `performing`, which performs them. `leveret backup` copies what a snapshot holds by itself.
+`leveret backup` itself copies the files of a snapshot.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _topics(node: AdminContext) -> FileTopicStore:
 
 
 async def _take(node: AdminContext, _: Parameters) -> str:
-    """Returns the directory."""
+    """Take a snapshot; return its directory."""
     return str(await _snapshots(node).take())
 
 
@@ -67,7 +67,7 @@ async def _list(node: AdminContext, _: Parameters) -> list[dict[str, Any]]:
 
 
 async def _adopt(node: AdminContext, parameters: Parameters) -> int:
-    """Returns how many messages the queue has then."""
+    """Adopt an orphaned log as a queue; return the number of its messages."""
     name, log = parameters["queue"], parameters["log"]
     check_short("a queue's name", name)
     orphan = next((each for each in await _orphans(node) if each.log == log), None)
@@ -103,7 +103,7 @@ async def _adopt(node: AdminContext, parameters: Parameters) -> int:
 
 
 def _log_name(orphan: Orphan, vhost: str, queue: str) -> str:
-    """The name that the log's directory has, empty where it is the queue's. AdministrationError."""
+    """Return the topic name of the log, empty if it is the queue's. AdministrationError."""
     topic = queue if orphan.topic is None else orphan.topic
     if not orphan.is_of(vhost, topic):
         text = "the queue's name was too long to be written whole: adopt it under that very name"

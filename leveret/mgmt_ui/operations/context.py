@@ -1,4 +1,4 @@
-"""What administrative operations work on: a running node, or the files of a stopped one."""
+"""The subject of administrative operations: a running node, or the files of a stopped one."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ __all__ = [
 
 
 class UsageRecords(Protocol):
-    """Where usage can be looked up: a node's keeper, or the file that it has left."""
+    """Source of usage records: a running node, or the file of a stopped one."""
 
     async def read(self, since: int, until: int) -> Sequence[tuple[int, Account, Usage]]:
-        """See ports.usage.UsageStore."""
+        """Return the usage of a range of hours (see ports.usage.UsageStore)."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AdminContext:
-    """`vhosts` are what `administration` decides about; exports name product and version."""
+    """Parts of a node that operations use; `vhosts` belong to `administration`."""
 
     administration: Administration
     vhosts: Mapping[str, Vhost]
@@ -69,34 +69,34 @@ class AdminContext:
 
     @property
     def http_delete(self) -> bool:
-        """Whether queues can be deleted by HTTP; who works on files does not come that way."""
+        """Whether queues may be deleted by HTTP; always true without a running node."""
         return self.runtime is None or self.runtime.configuration.http_delete
 
     @property
     def schedules(self) -> Schedules | None:
-        """The delayed messages of a running node."""
+        """Delayed messages of a running node, else None."""
         return None if self.broker is None else self.broker.schedules
 
     @property
     def redrives(self) -> Redrives | None:
-        """What moves the dead letters of a running node."""
+        """Redrives of a running node, else None."""
         return None if self.broker is None else self.broker.redrives
 
     @property
     def dedup(self) -> DedupOperations | None:
-        """What a running node has seen before, and what waits for a decision."""
+        """De-duplication and prepared messages of a running node, else None."""
         return None if self.broker is None else self.broker.dedup_operations
 
 
 async def policies_followed(node: AdminContext) -> None:
-    """Wait until all queues and exchanges follow the policies: whoever asks next expects it."""
+    """Wait until all queues and exchanges follow the policies."""
     # The turn is at it, a part in each pass of the loop, and knows of nobody to wake.
     while node.broker is not None and not node.broker.follows_policies:  # noqa: ASYNC110
         await asyncio.sleep(0)
 
 
 def not_running() -> AdministrationError:
-    """What is asked only a running node can answer."""
+    """Build the error of an operation that needs a running node."""
     return AdministrationError("not_running", "no node is running: start one with `leveret serve`")
 
 

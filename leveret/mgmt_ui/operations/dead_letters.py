@@ -1,7 +1,7 @@
-"""Operations on dead letters (see leveret.mgmt_ui.operations and leveret.core.dead_letters).
+"""Operations on dead scan (see leveret.core.dead_letters).
 
-What is stated of `offsets`, `message_ids`, `reason`, `source`, `headers`, `since` and `until` must
-all fit the messages meant; times are milliseconds since 1970.
+A message must match all of `offsets`, `message_ids`, `reason`, `source`, `headers`, `since` and
+`until` that are given; times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEAD_LETTERS"]
 
-ROWS_MAX = 1000  # of one answer; whoever wants more asks for the next ones
+ROWS_MAX = 1000  # of one answer; more need further requests
 HEADERS_MAX = 100
 IDS_MAX = 10_000
 

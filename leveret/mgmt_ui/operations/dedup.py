@@ -1,4 +1,4 @@
-"""Operations on windows, numbering publishers and half messages (see mgmt_ui.operations)."""
+"""Operations on de-duplication windows, idempotent producers and prepared messages."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def _decide(node: AdminContext, parameters: Parameters, *, commit: bool) -
 
 
 def _opened(node: AdminContext, parameters: Parameters) -> tuple[DedupOperations, Vhost]:
-    """Raise AdministrationError where no node runs, or the virtual host is not there."""
+    """Return the de-duplication operations and the virtual host. Raises AdministrationError."""
     node.administration.vhost(parameters["vhost"])
     if node.dedup is None:
         raise AdministrationError("invalid", "no node runs here: only a running one knows")
@@ -90,7 +90,7 @@ def _opened(node: AdminContext, parameters: Parameters) -> tuple[DedupOperations
 
 
 def _named(parameters: Parameters) -> tuple[str, str]:
-    """Kind and name of what has the window."""
+    """Return kind and name of the window's queue or exchange."""
     queue, exchange = parameters["queue"], parameters["exchange"]
     if (queue is None) == (exchange is None):
         raise AdministrationError("invalid", "either a queue or an exchange is named")
@@ -106,7 +106,7 @@ def _window(once: DedupOperations, vhost: Vhost, parameters: Parameters) -> dict
 
 
 async def _safe(told: Committed | None, unknown: str) -> None:
-    """Wait until what was begun is safe."""
+    """Wait until a change is durable."""
     if told is None:
         raise AdministrationError("not_found", unknown)
     await _until(lambda: told.is_done)

@@ -1,7 +1,7 @@
-"""What is refused by HTTP and on the pages of a node whose setting `http_delete` is off.
+"""Deletions that are refused by HTTP and web UI where the setting `http_delete` is off.
 
-That is to delete queues, and what would have them deleted later: with their virtual host, or by a
-time that nobody uses them. What a policy or an argument says already goes on to hold.
+These are deletions of queues, and changes that cause them later: of the virtual host, or by an
+expiry of unused queues. What a policy or an argument says already stays in effect.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["refused_deletion"]
 
 
 def refused_deletion(operation: str, parameters: Parameters) -> str | None:
-    """Why an operation is not for HTTP there; None for one that deletes no queue."""
+    """Return why an operation is refused there; None if it deletes no queue."""
     match operation:
         case "queue.delete" | "vhost.delete":
             deletes = True
@@ -38,7 +38,7 @@ def refused_deletion(operation: str, parameters: Parameters) -> str | None:
 
 
 def _expires(document: Any) -> bool:
-    """Whether a document of definitions, which nobody has checked, has policies that delete."""
+    """Whether an unchecked document of definitions has policies that delete queues."""
     operator_policies = [
         row.get("value")
         for row in _rows(document, "parameters")
@@ -56,7 +56,7 @@ def _rows(document: Any, section: str) -> list[dict[str, Any]]:
 
 
 def _has(definition: Any, key: str) -> bool:
-    """Whether an object has a key; some of RabbitMQ's tools write a list of pairs instead."""
+    """Whether an object has a key; some RabbitMQ tools write a list of pairs instead."""
     if isinstance(definition, list):
         return any(isinstance(pair, list) and pair[:1] == [key] for pair in definition)
     return isinstance(definition, dict) and key in definition

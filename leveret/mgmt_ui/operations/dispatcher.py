@@ -4,9 +4,9 @@
     {"ok": true, "result": null}
     {"ok": false, "error": "already_exists", "explanation": "user 'u' exists already"}
 
-Whatever an administrator changes is changed here, whichever way he comes: by the control socket of
-a running node, on the command line of a stopped one, by the HTTP API or its pages. So all of them
-can do the same, and all of it is in the audit log.
+All administrative changes are made here: by the control socket of a running node, on the command
+line of a stopped one, by the HTTP API or the web UI. So all of them can do the same, and all of it
+is in the audit log.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ REPLY_CODES: Final = {403: "forbidden", 404: "not_found", 405: "locked"}
 
 
 async def perform(node: AdminContext, request: object, actor: Actor) -> dict[str, object]:
-    """The answer to one request, once what it changed is durable. Never raises for a bad one."""
+    """Perform one request; return its answer once it is durable. Never raises for a bad one."""
     try:
         name, operation, parameters = _understand(request)
     except AdministrationError as error:
@@ -133,7 +133,7 @@ def _understand(request: object) -> tuple[str, Operation, Parameters]:
 
 
 def _fits(value: object, kind: type | None) -> bool:
-    """Whether `value` is of a kind, as Shape lists them."""
+    """Whether `value` has a type, as Shape lists them."""
     if value is None:
         return kind in {None, object}
     if isinstance(value, str):
@@ -146,7 +146,7 @@ def _fits(value: object, kind: type | None) -> bool:
 
 
 def _is_text(value: str) -> bool:
-    """False for half of a surrogate pair, which JSON can say and neither disk nor wire can hold."""
+    """Whether text has no lone surrogate, which JSON allows but neither disk nor wire."""
     return not any("\ud800" <= character <= "\udfff" for character in value)
 
 

@@ -1,7 +1,4 @@
-"""Operations on the keys of encrypted virtual hosts.
-
-See `performing`, which performs them. No key passes through here, only its id.
-"""
+"""Operations on the keys of encrypted virtual hosts; of keys only the ids pass through here."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ async def _rotate(node: AdminContext, parameters: Parameters) -> str:
 
 
 def _known(node: AdminContext, vhost: str) -> str:
-    """A virtual host that has keys, though it may be deleted, or that is there."""
+    """Return a virtual host that exists, or has keys although it was deleted."""
     if vhost not in _keys(node).vhosts:
         node.administration.vhost(vhost)
     return vhost

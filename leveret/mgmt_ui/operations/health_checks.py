@@ -1,6 +1,6 @@
-"""Checks that are made alike of a running node and of a stopped one: who gets in, and how long.
+"""Health checks that running and stopped nodes share: losses, certificates, passwords.
 
-They wait for files and for password hashes: on worker threads, where a node runs.
+They wait for files and for password hashes: run them in worker threads where a node runs.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ CHECKED_USERS_MAX: Final = 50  # some 30 ms each
 
 
 def is_open(configuration: Configuration) -> bool:
-    """Whether other machines reach a port that takes passwords."""
+    """Whether other machines reach a port that accepts passwords."""
     return bool(open_hosts(configuration))
 
 
 def open_hosts(configuration: Configuration) -> list[str]:
-    """Addresses other than this machine's own on which a port that takes passwords listens."""
+    """Return non-loopback addresses on which a port that accepts passwords listens."""
     hosts = [configuration.host]
     if configuration.http_port >= 0:
         hosts.append(configuration.http_host)
@@ -52,7 +52,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def check_losses(losses: Iterable[Loss]) -> Iterator[CheckResult]:
-    """What was lost, as long as nobody has acknowledged it."""
+    """Report unacknowledged losses."""
     for loss in losses:
         yield CheckResult(
             f"loss.{loss.kind.value}",
@@ -66,7 +66,7 @@ def check_losses(losses: Iterable[Loss]) -> Iterator[CheckResult]:
 
 
 def check_certificates(configuration: Configuration, now_ms: int) -> Iterator[CheckResult]:
-    """How long the certificates count that the node shows or trusts."""
+    """Report certificates that have expired or soon will."""
     files = (
         configuration.tls_certificate_file,
         configuration.tls_ca_file,
@@ -102,7 +102,7 @@ def _check_certificate(file: Path, now_ms: int) -> Iterator[CheckResult]:
 def check_passwords(
     users: Iterable[UserDefinition], configuration: Configuration
 ) -> Iterator[CheckResult]:
-    """Users whose password is their name, where others than this machine may use it."""
+    """Report users whose password is their name, if other machines can log in with it."""
     hosts = open_hosts(configuration)
     if not hosts:
         return

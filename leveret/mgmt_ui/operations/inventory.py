@@ -1,9 +1,9 @@
-"""Operations that show what there is on a running node (see leveret.mgmt_ui.operations).
+"""Operations that list objects of a running node.
 
 Lists come page by page in the order of their keys: `after` is the key of the last row seen. Sorted
-by a column there is one page, the first. `total` is how many rows there are on all pages. A node
-may hold a hundred thousand queues while its one event loop serves clients: lists are looked through
-in slices, with a pass of the loop between.
+by a column there is one page, the first. `total` is the number of rows on all pages. A node may
+hold a hundred thousand queues while its one event loop serves clients: lists are processed in
+slices, with a pass of the loop between.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["INVENTORY", "object_totals"]
 
-ROWS_MAX: Final = 5000  # of one answer; whoever wants more asks for the next ones
+ROWS_MAX: Final = 5000  # of one answer; more need further requests
 SLICE_ITEMS: Final = 100  # a fraction of a millisecond of the event loop
 
 Row: TypeAlias = dict[str, Any]
@@ -144,7 +144,7 @@ async def _consumer_list(node: AdminContext, parameters: Parameters) -> Row:
 
 
 def _clients(node: AdminContext, parameters: Parameters) -> Iterator[Client]:
-    """The connections of the virtual host and the user that are stated."""
+    """Yield the connections of the given virtual host and user."""
     vhost, user = parameters["vhost"], parameters.get("user")
     for client in list(broker_of(node).connections):
         if vhost in {None, client.vhost.name} and user in {None, client.user}:
@@ -187,7 +187,7 @@ async def _page(
 
 
 class _Counted:
-    """Entries, and how many have been gone through."""
+    """Iterator of entries that counts them."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = entries
@@ -207,7 +207,7 @@ async def _ranked(
     *,
     reverse: bool,
 ) -> list[Row]:
-    """The first rows by a column; of equal ones, those with the lower keys."""
+    """Return the first rows by a column; of equal ones, those with the lower keys."""
     ranked = ((key, row_of(item)) for key, item in entries)
     found = await _first(
         ranked, limit, lambda entry: rank(cell(entry[1], column), reverse=reverse), reverse=reverse
@@ -222,7 +222,7 @@ async def _first(
     *,
     reverse: bool = False,
 ) -> list[Entry]:
-    """The `count` first entries by a key, or the last ones."""
+    """Return the `count` first entries by a key, or the last ones."""
     best = heapq.nlargest if reverse else heapq.nsmallest
     iterator = iter(entries)
     found: list[Entry] = []
@@ -241,7 +241,7 @@ def _key(value: object) -> Key | None:
 
 
 async def object_totals(node: AdminContext) -> Row:
-    """How many there are of each kind on the node, and how full its queues are."""
+    """Return the number of objects of each kind on the node, and its message counts."""
     broker = broker_of(node)
     totals = dict.fromkeys(("messages", "messages_ready", "messages_unacknowledged"), 0)
     consumers = 0

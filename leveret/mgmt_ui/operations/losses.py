@@ -1,4 +1,4 @@
-"""Operations on the ledger of losses (see leveret.mgmt_ui.operations.dispatcher)."""
+"""Operations on the ledger of losses."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def _ledger(node: AdminContext) -> LossLedger:
 
 
 async def _list(node: AdminContext, _: Parameters) -> list[dict[str, Any]]:
-    """The losses that nobody has acknowledged, the oldest first."""
+    """Return the unacknowledged losses, oldest first."""
     return [asdict(loss) for loss in _ledger(node).unacknowledged]
 
 
 async def _acknowledge(node: AdminContext, parameters: Parameters) -> int:
-    """Take losses out of the ledger, by their numbers; without any, all. Returns how many."""
+    """Acknowledge losses by number; without any, all. Returns the number of them."""
     ledger, asked = _ledger(node), parameters["numbers"]
     if not all(number.isascii() and number.isdigit() for number in asked):
         raise AdministrationError("invalid", "a loss has a number, as `leveret loss list` shows it")

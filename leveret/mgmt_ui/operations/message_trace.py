@@ -1,14 +1,14 @@
-"""Where single messages went (see leveret.mgmt_ui.operations).
+"""`message.trace`: traces of single messages.
 
-`message.trace` tells it of one message of a queue, by its offset, or of all messages of a virtual
-host that have a message id: a message and its dead letters, copies and repetitions share theirs.
-Steps are what the broker has written of a message (leveret.features.message_trace), and at last who
-has it now. A record that was settled is told of as long as its segment is kept.
+It traces one message of a queue, by its offset, or all messages of a virtual host with a message
+id: a message and its dead letters, copies and retries share theirs. Steps are what the broker has
+written into a message (leveret.features.message_trace), and last its current holder. A settled
+record is found for as long as its segment is kept.
 
-A search by id goes through the queues in the order of their names, then through what waits beside
-them and in the virtual host (leveret.mgmt_ui.operations.trace_search). Each request looks at a
-bounded number of messages, and answers `after` which [stage, name, …] the next one goes on; null
-means that nothing is left.
+A search by id goes through the queues in the order of their names, then through waiting messages
+beside them and in the virtual host (leveret.mgmt_ui.operations.trace_search). Each request scans a
+bounded number of messages, and answers `after`, the [stage, name, …] where the next one continues;
+null means that nothing is left.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def _trace_id(node: AdminContext, parameters: Parameters, message_id: str)
 
 
 def _place(after: object) -> Place:
-    """Where a search goes on."""
+    """Parse the place where a search continues."""
     match after:
         case None:
             return Place(0)
@@ -89,7 +89,7 @@ def _place(after: object) -> Place:
 
 
 async def _queues(trace: TraceSearch, begin: Place) -> Place | None:
-    """Search the queues' logs."""
+    """Search the queues' logs; return where to continue."""
     vhost, criteria = trace.vhost, MessageFilter(message_ids=frozenset([trace.message_id]))
     read_bytes = 0
     names = heapq.nsmallest(QUEUES_MAX, filter(begin.is_ahead, vhost.queues))
@@ -117,14 +117,14 @@ async def _queues(trace: TraceSearch, begin: Place) -> Place | None:
 
 
 def _holding(node: AdminContext, vhost: Vhost, name: str) -> OpenQueue | None:
-    """A queue in which there is something. What is empty is not opened for this."""
+    """Return a queue that has messages, opened; empty ones are not opened for this."""
     held = vhost.queues.get(name)
     if held is None or not (held.message_count or held.leased_count or held.delayed_count):
         return None
     return queue_of(node, {"vhost": vhost.name, "name": name})
 
 
-# -- what is told of one message
+# -- the row of one message
 
 
 async def _told(node: AdminContext, queue: OpenQueue, seen: BrowsedMessage) -> Row:
@@ -152,7 +152,7 @@ async def _told(node: AdminContext, queue: OpenQueue, seen: BrowsedMessage) -> R
 
 
 async def _holder(node: AdminContext, queue: OpenQueue, offset: int) -> Row | None:
-    """The client that has a message; None: a receipt has it, or a move that is under way."""
+    """Return the client that holds a message; None for a receipt, or a move in progress."""
     for number, client in enumerate(list(broker_of(node).connections)):
         if number % SLICE_CLIENTS == SLICE_CLIENTS - 1:
             await asyncio.sleep(0)

@@ -1,8 +1,8 @@
-"""Operations on single messages of queues and streams (see leveret.mgmt_ui.operations).
+"""Operations on single messages of queues and streams.
 
-`select` says which are meant (see leveret.mgmt_ui.operations.selection).
-Each request looks at a bounded number of messages, and answers how many it has `scanned` and
-`after` which one the next request goes on; null means that nothing is left.
+`select` is a message filter (see leveret.mgmt_ui.operations.selection). Each request scans a
+bounded number of messages, and answers how many it has `scanned` and `after` which one the next
+request continues; null means that nothing is left.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["MESSAGES"]
 
 ROWS = 100
-ROWS_MAX = 1000  # of one answer; whoever wants more asks for the next ones
+ROWS_MAX = 1000  # of one answer; more need further requests
 PAYLOAD_BYTES = 4096  # of each message of a list: a screen of it
 ANSWER_BYTES_MAX = 4 * 1024 * 1024  # of the payloads of one answer; one message is always there
 
@@ -61,7 +61,7 @@ async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]
 
 
 class _Page:
-    """The rows of one answer."""
+    """Rows of one answer, up to its limits."""
 
     def __init__(self, limit: int, bytes_max: int, *, as_text: bool) -> None:
         self.rows: list[dict[str, object]] = []
@@ -73,7 +73,7 @@ class _Page:
         self._bytes = 0
 
     def take(self, found: list[BrowsedMessage]) -> bool:
-        """Show messages; False once there is no more room."""
+        """Add messages; return False once there is no more room."""
         for seen in found:
             self._bytes += min(len(seen.message.body), self._bytes_max)
             if self.rows and self._bytes > ANSWER_BYTES_MAX:
@@ -215,7 +215,7 @@ async def _carry_out(write: AtomicWrite) -> bool:
 
 
 def _require(outcome: Outcome, otherwise: str) -> None:
-    """Raise StorageError where the disk refused, AdministrationError where a queue did."""
+    """Raise StorageError if the disk refused, AdministrationError if a queue did."""
     if outcome.error is not None:
         raise StorageError(str(outcome.error)) from outcome.error
     if outcome.refused:
@@ -223,7 +223,7 @@ def _require(outcome: Outcome, otherwise: str) -> None:
 
 
 class _Tour:
-    """A walk whose messages are dealt with, portion by portion, up to a limit."""
+    """A cursor over selected messages, which are processed in portions, up to a limit."""
 
     def __init__(self, walk: BrowseCursor, criteria: MessageFilter, limit: int) -> None:
         self.walk = walk
@@ -233,7 +233,7 @@ class _Tour:
         self._was_left = False
 
     async def portions(self) -> AsyncIterator[list[BrowsedMessage]]:
-        """Those that are meant."""
+        """Yield the selected messages in portions."""
         room = self._limit
         async for found in self.walk.matching(self._criteria):
             for portion in portions(found[:room]):
@@ -246,12 +246,12 @@ class _Tour:
             await asyncio.sleep(0)
 
     def leave(self) -> None:
-        """Go no further: what follows the last one was not dealt with."""
+        """Stop here: messages behind the last one were not processed."""
         self._was_left = True
 
     @property
     def after(self) -> int | None:
-        """Where another request goes on."""
+        """Offset after which another request continues, or None."""
         return self.last if self._was_left else _after(self.walk)
 
 
@@ -261,7 +261,7 @@ async def _tour(queue: OpenQueue, parameters: Parameters, criteria: MessageFilte
 
 
 async def _walk(queue: OpenQueue, parameters: Parameters, criteria: MessageFilter) -> BrowseCursor:
-    """The way that is asked for; only a list may go backwards, or begin somewhere."""
+    """Return the cursor of a request; only a list may go backwards, or begin at an offset."""
     backwards = bool(parameters.get("backwards"))
     begin, after = parameters.get("from"), parameters["after"]
     first, stop = queue.log.first, queue.log.committed
@@ -292,7 +292,7 @@ def _find(node: AdminContext, parameters: Parameters) -> OpenQueue:
 
 
 def _find_leasing(node: AdminContext, parameters: Parameters) -> Queue:
-    """A queue that hands each message out once, so that messages leave it."""
+    """Return a queue whose messages can be leased, so no stream."""
     queue = _find(node, parameters)
     if not isinstance(queue, Queue):
         raise AdministrationError(
@@ -307,7 +307,7 @@ def _number(parameters: Parameters, name: str, default: int, maximum: int) -> in
 
 
 def _encoding(parameters: Parameters) -> bool:
-    """Whether text is shown as text."""
+    """Return whether text is shown as text."""
     encoding: str | None = parameters["encoding"]
     if encoding not in {None, "auto", "base64"}:
         raise AdministrationError("invalid", "encoding is auto or base64")

@@ -36,7 +36,7 @@ async def _status(node: AdminContext, _: Parameters) -> dict[str, Any]:
 
 
 async def _health(node: AdminContext, _: Parameters) -> dict[str, Any]:
-    """Whether clients are served, and what is low; cheap, for probes ask every few seconds."""
+    """Return whether clients are served, and resource alarms; cheap, for frequent probes."""
     alarms = [resource.value for resource in broker_of(node).alarms.low]
     return {"serving": runtime_of(node).is_serving, "alarms": alarms}
 
@@ -47,7 +47,7 @@ async def _stop(node: AdminContext, _: Parameters) -> None:
 
 
 async def _overview(node: AdminContext, parameters: Parameters) -> dict[str, Any]:
-    """The status, and what was measured for so long."""
+    """Return the status, and rates measured over a window."""
     measured = await measure(
         broker_of(node), parameters["window_ms"], parameters["limit"], parameters["sort"]
     )
@@ -62,26 +62,26 @@ async def _diagnose(node: AdminContext, _: Parameters) -> list[dict[str, str]]:
 
 
 async def _cluster_show(node: AdminContext, _: Parameters) -> dict[str, str | None]:
-    """What the cluster is called; None: nobody has named it, and no node runs that would know."""
+    """Return the cluster's name; None if unnamed and no node runs."""
     configured = None if node.runtime is None else node.runtime.configuration.cluster_name
     return {"name": node.administration.parameters.cluster_name or configured}
 
 
 async def _cluster_set_name(node: AdminContext, parameters: Parameters) -> None:
-    """Kept where RabbitMQ keeps it, so that it travels with definitions."""
+    """Set the cluster's name as RabbitMQ does, in a global parameter, which is exported."""
     name = parameters["name"]
     check_name("cluster", name)
     node.administration.set_global_parameter(GlobalParameterDefinition(CLUSTER_NAME, name))
 
 
 async def _log_levels(node: AdminContext, _: Parameters) -> dict[str, str]:
-    """From which level on each category is logged."""
+    """Return the log level of each category."""
     runtime_of(node)
     return log_output.levels()
 
 
 async def _set_log_level(node: AdminContext, parameters: Parameters) -> dict[str, str]:
-    """Log a category from another level on, until the node stops."""
+    """Set the log level of a category until the node stops."""
     runtime_of(node)
     for name, known in (("category", log_output.CATEGORIES), ("level", log_output.LEVELS)):
         if parameters[name] not in known:

@@ -1,7 +1,7 @@
-"""`node.diagnose`: what is wrong with a running node, and what to do about it.
+"""`node.diagnose`: health checks of a running node.
 
-Each check looks at one thing and yields findings; none changes anything. What is looked through in
-numbers is looked through in slices, since clients share the loop.
+Each check looks at one thing and yields findings; none changes anything. Many objects are checked
+in slices, since clients share the loop.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["diagnose"]
 
 NEAR: Final = 0.8  # of a limit: time to do something before it is reached
-BACKLOG_MIN: Final = 10_000  # messages that nobody takes; a few are somebody's habit
-UNACKNOWLEDGED_MIN: Final = 10_000  # deliveries of a queue that nobody settles
+BACKLOG_MIN: Final = 10_000  # messages without a consumer; fewer may be intended
+UNACKNOWLEDGED_MIN: Final = 10_000  # unsettled deliveries of a queue
 GROWN_MIN: Final = 100  # by which they have grown at least, to twice as many
-GROWTH_SECONDS: Final = 600  # and for so long
+GROWTH_SECONDS: Final = 600  # time over which it grows
 GROWTH_STEP_SECONDS: Final = 60
 QUEUES_NAMED_MAX: Final = 20  # of one kind of result; the rest is counted
 OVERDUE_MS: Final = 60_000  # for which what is due may lie: a busy node comes to it within seconds
@@ -50,7 +50,7 @@ async def diagnose(
     users: Iterable[UserDefinition],
     losses: Iterable[Loss] = (),
 ) -> list[CheckResult]:
-    """Everything that is found, the worst first; `losses` are those that nobody acknowledged."""
+    """Return all findings, the worst first; `losses` are the unacknowledged ones."""
     facts = await runtime.facts()
     now_ms = runtime.wall_ms()
     found = [
@@ -140,7 +140,7 @@ async def _check_queues(broker: Broker) -> list[CheckResult]:
 
 
 def _grows(broker: Broker, queue: QueueLike) -> bool:
-    """Whether ever more deliveries of a queue have not been acknowledged for some time."""
+    """Whether a queue's number of unacknowledged deliveries has grown for some time."""
     counted = cast("Counted", queue)  # routing knows queues as less than they are
     past = broker.statistics.history(
         counted, ["messages_unacknowledged"], GROWTH_SECONDS, GROWTH_STEP_SECONDS

@@ -1,7 +1,7 @@
-"""`node.overview`: what a node does just now, measured while somebody waits for the answer.
+"""`node.overview`: current rates of a node, measured during the request.
 
-The counts of queues and clients are read twice, with the window between, so that nobody has to
-keep samples for a screen that is looked at now and then. See `leveret top`.
+The counters of queues and clients are read twice, with the window between, so that no samples need
+to be kept for a screen that is used now and then. See `leveret top`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WINDOW_MS_MAX: Final = 60_000
 ROWS_MAX: Final = 1000
 SLICE_ITEMS: Final = 100  # a fraction of a millisecond of the event loop
 
-# What queues are sorted by, the highest first; but for their names.
+# Sort columns of queues, highest first; names in ascending order.
 SORTS: Final = {
     "in": "in_rate",
     "out": "out_rate",
@@ -42,7 +42,7 @@ SORTS: Final = {
 
 
 async def measure(broker: Broker, window_ms: int, limit: int, sort: str) -> dict[str, Any]:
-    """Rates of the node and of the queues that come first. Raises AdministrationError."""
+    """Return rates of the node and of the first queues by `sort`. Raises AdministrationError."""
     if not 1 <= window_ms <= WINDOW_MS_MAX:
         raise AdministrationError("invalid", f"a window has 1 to {WINDOW_MS_MAX} milliseconds")
     if sort not in SORTS:
@@ -71,7 +71,7 @@ async def measure(broker: Broker, window_ms: int, limit: int, sort: str) -> dict
         "window_ms": round(seconds * 1000),
         "lag_ms": round(seconds * 1000 - window_ms, 1),  # by which the loop came back too late
         "rates": _rates(clients, seconds),
-        # Of the messages that were delivered for the first time in the window.
+        # For messages that were delivered for the first time in the window.
         "latency_ms": {
             name: quantile(statistics.latency.bounds, waits, part)
             for name, part in (("p50", 0.5), ("p99", 0.99))
@@ -81,7 +81,7 @@ async def measure(broker: Broker, window_ms: int, limit: int, sort: str) -> dict
 
 
 def quantile(bounds: Sequence[int], counts: Sequence[int], part: float) -> int | None:
-    """The bound below which so great a part was seen; None where none was, or beyond all bounds."""
+    """Return the bucket bound of a quantile; None if nothing was counted, or beyond all bounds."""
     wanted = part * sum(counts)
     seen = 0
     for bound, count in zip(bounds, counts, strict=False):
@@ -92,7 +92,7 @@ def quantile(bounds: Sequence[int], counts: Sequence[int], part: float) -> int |
 
 
 async def _used(broker: Broker) -> dict[Metered, Usage]:
-    """What each client and queue has moved so far."""
+    """Return the total usage of each client and queue so far."""
     used: dict[Metered, Usage] = {}
     for part in _slices(list(broker.metered())):
         used.update((who, who.total_usage()) for who in part)
@@ -114,7 +114,7 @@ def _row(queue: OpenQueue, moved: Usage, seconds: float) -> dict[str, Any]:
 
 
 def _rates(moved: Usage, seconds: float) -> dict[str, float]:
-    """Messages and bytes a second."""
+    """Return messages and bytes per second."""
     return {name: round(value / seconds, 1) for name, value in moved._asdict().items()}
 
 

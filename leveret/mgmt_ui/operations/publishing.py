@@ -1,7 +1,7 @@
-"""Operations that publish and take messages, for people and tests.
+"""Operations that publish and get messages, for people and tests.
 
-See leveret.mgmt_ui.operations. A message travels as AMQP, as by HTTP: features, limits and texts
-are those that clients meet. The rights are those of the command line, which may do everything.
+A message travels as AMQP, as by HTTP: features, limits and texts are those that clients meet. The
+rights are those of the command line, which may do everything.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["PUBLISHING"]
 
-COUNT_MAX: Final = 1000  # of one request; whoever wants more asks again
+COUNT_MAX: Final = 1000  # of one request; more need further requests
 TAKEN_BYTES_MAX: Final = 64 << 20  # of bodies in one answer; fewer messages is no error
 PEER: Final = ("127.0.0.1", 0)
 
 
 @asynccontextmanager
 async def _session(node: AdminContext, vhost: str) -> AsyncIterator[Session]:
-    """A client of the command line's; what holds it up is said in words."""
+    """Open an AMQP session for the command line; its errors become AdministrationErrors."""
     if node.sessions is None:
         raise not_running()
     rights = OperatorRights(COMMAND_LINE_USER)
@@ -54,7 +54,7 @@ async def _session(node: AdminContext, vhost: str) -> AsyncIterator[Session]:
 
 
 async def _publish(node: AdminContext, parameters: Parameters) -> dict[str, int]:
-    """Publish a message `count` times, confirmed. Returns how often queues have taken it."""
+    """Publish a message `count` times, confirmed. Returns the number of routed ones."""
     vhost_of(node, parameters)
     count = parameters["count"]
     if not 1 <= count <= COUNT_MAX:
@@ -73,7 +73,7 @@ async def _publish(node: AdminContext, parameters: Parameters) -> dict[str, int]
 
 
 async def _take(node: AdminContext, parameters: Parameters) -> dict[str, list[dict[str, Any]]]:
-    """Take messages off a queue, for good or, with `requeue`, to put them back."""
+    """Get messages from a queue; with `requeue` return them."""
     queue_of(node, {"vhost": parameters["vhost"], "name": parameters["queue"]})
     count, requeue = parameters["count"], parameters["requeue"]
     if not 1 <= count <= COUNT_MAX:

@@ -1,6 +1,6 @@
-"""Operations on messages that wait to be tried again (see leveret.mgmt_ui.operations).
+"""Operations on messages that wait for a retry.
 
-A list looks at a bounded number of messages; `after` says where the next request goes on.
+A list scans a bounded number of messages; `after` says where the next request continues.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RETRIES"]
 
-ROWS_MAX = 1000  # of one answer; whoever wants more asks for the next ones
+ROWS_MAX = 1000  # of one answer; more need further requests
 
 
 async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]:
@@ -89,7 +89,7 @@ def _queue(node: AdminContext, parameters: Parameters) -> Queue:
 
 
 def _chosen(parameters: Parameters) -> list[int] | None:
-    """The offsets in the retry topic; None means all, which must be said."""
+    """Return the chosen offsets in the retry topic; None for all, which must be explicit."""
     ids = parameters["ids"]
     if parameters["all"] == bool(ids):
         raise AdministrationError("invalid", "state either ids, or that all are meant")
@@ -97,7 +97,7 @@ def _chosen(parameters: Parameters) -> list[int] | None:
 
 
 def _number(id_: str) -> int:
-    """The offset in the retry topic that an id is."""
+    """Return the offset in the retry topic for an id."""
     if not (id_.isascii() and id_.isdigit() and len(id_) < 20):
         raise AdministrationError("invalid", "an id is a number, as `retry list` shows it")
     return int(id_)

@@ -1,4 +1,4 @@
-"""Operations on what governs clients: limits, topic permissions, policies and parameters.
+"""Operations on limits, topic permissions, policies and parameters.
 
 See `performing`, which performs them.
 """
@@ -91,9 +91,9 @@ async def _topic_permission_list(node: AdminContext, parameters: Parameters) -> 
 
 
 def _warned(node: AdminContext, thing: str, definition: Definition) -> dict[str, object]:
-    """Sentences on what of a thing that was set has no effect, for whoever set it and the log."""
+    """Return and log sentences about settings of a definition that have no effect."""
     warnings = without_effect(definition)
-    if node.runtime is not None:  # else nobody reads a log
+    if node.runtime is not None:  # without a node there is no log
         for warning in warnings:
             logger.warning("%s was set: %s", thing, warning)
     return {"warnings": warnings}

@@ -1,4 +1,4 @@
-"""What operations may know of the process that a running node is."""
+"""The process of a running node, as far as operations need it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Runtime:
 
     @property
     def is_serving(self) -> bool:
-        """False while the node starts and from when it begins to stop."""
+        """Whether clients are served: false while the node starts or stops."""
         return bool(self.listeners) and not self.stopping.is_set()
 
     async def facts(self) -> dict[str, Any]:
-        """How much of what it may have it has."""
+        """Return the resource usage of the process, and its limits."""
         configuration = self.configuration
         figures = await asyncio.to_thread(read_process, configuration.data_dir)
         return {
@@ -57,7 +57,7 @@ class Runtime:
 
 
 def runtime_of(node: AdminContext) -> Runtime:
-    """The process of a running node. Raises AdministrationError for a stopped one."""
+    """Return the process of a running node. Raises AdministrationError for a stopped one."""
     if node.runtime is None:
         raise not_running()
     return node.runtime

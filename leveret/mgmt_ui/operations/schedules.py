@@ -1,8 +1,8 @@
-"""Operations on delayed messages (see leveret.mgmt_ui.operations and leveret.core.delay.schedules).
+"""Operations on delayed messages (see leveret.core.delay.schedules).
 
-`id` names one message; without it, what is stated of the others is what messages have in common,
-and `all` that every message is meant. With `queue` it is about the Celery tasks that it holds. A
-list looks at a bounded number of messages; `after` says where the next request goes on.
+`id` names one message; without it, the other parameters are a filter, and `all` selects every
+message. With `queue` it is about the Celery tasks that it holds. A list scans a bounded number of
+messages; `after` says where the next request continues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CRITERIA", "SCHEDULES", "cursor_of", "selection_of"]
 
-ROWS_MAX = 10_000  # of one answer; whoever wants more asks for the next ones
+ROWS_MAX = 10_000  # of one answer; more need further requests
 
 
 async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]:
@@ -82,13 +82,13 @@ async def _reschedule(node: AdminContext, parameters: Parameters) -> int:
 
 
 async def _written(schedules: Schedules, parameters: Parameters) -> None:
-    """Until what is scheduled anew is written down. Raises StorageError."""
+    """Wait until rescheduled messages are durable. Raises StorageError."""
     if await has_failed(partial(schedules.await_commit, parameters["vhost"])):
         raise StorageError("the disk refused it, and nothing has changed: see the node's log")
 
 
 def _schedules(node: AdminContext, parameters: Parameters) -> Schedules:
-    """Raise AdministrationError where no node runs, or virtual host or queue are not there."""
+    """Return the schedules. Raises AdministrationError without node, virtual host or queue."""
     vhost, queue = node.administration.vhost(parameters["vhost"]).name, parameters.get("queue")
     if node.schedules is None:
         raise AdministrationError("invalid", "no node runs here: only a running one knows")
@@ -109,7 +109,7 @@ def _chosen(parameters: Parameters) -> str | Selection:
 
 
 def selection_of(parameters: Parameters) -> Selection:
-    """What messages have in common that wait. Raises AdministrationError."""
+    """Return the filter of delayed messages. Raises AdministrationError."""
     return Selection(
         parameters["exchange"],
         parameters["routing_key"],
@@ -121,7 +121,7 @@ def selection_of(parameters: Parameters) -> Selection:
 
 
 def cursor_of(value: object) -> Cursor | None:
-    """Where a list goes on. Raises AdministrationError."""
+    """Return the cursor of a list. Raises AdministrationError."""
     match value:
         case None:
             return None

@@ -1,6 +1,6 @@
-"""What people say of messages in JSON: which ones they mean, and how one of them shall be changed.
+"""Message filters and changes of messages, parsed from JSON.
 
-All that a selection states must fit:
+A message must satisfy all criteria of a selection:
 
     offsets, message_ids   lists                    headers           {"name": "value"}, as typed
     state                  ready, unacked, delayed  text              somewhere in the body
@@ -35,7 +35,7 @@ CHANGEABLE = {"payload", "payload_encoding", "routing_key", "headers", "properti
 
 
 def message_filter_of(select: dict[str, Any]) -> MessageFilter:
-    """Which messages are meant. Raises AdministrationError."""
+    """Return the message filter of a selection. Raises AdministrationError."""
     if problem := undeclared(select, _SELECTION):
         raise AdministrationError("invalid", f"select: {problem}")
     for name, value in select.items():
@@ -111,7 +111,7 @@ _SELECTION: Final[dict[str, Callable[[object], bool]]] = {
 
 
 def changes_of(asked: dict[str, Any]) -> Changes:
-    """What shall be different about a message. Raises AdministrationError."""
+    """Return the changes to make to a message. Raises AdministrationError."""
     if problem := undeclared(asked, CHANGEABLE):
         raise AdministrationError("invalid", problem)
     if not asked:

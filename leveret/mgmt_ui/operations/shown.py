@@ -1,4 +1,4 @@
-"""Messages as people are shown them, and what they say of them in requests."""
+"""Messages in the form shown to people, and numbers of their requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["headers_of", "integer", "payload", "properties"]
 
 
 def properties(header: bytes, flags: int) -> dict[str, object]:
-    """A message's properties and headers for people, as consumers get them."""
+    """Return a message's properties and headers as JSON, as consumers get them."""
     try:
         return {"properties": plain(_read(header, flags))}
     except MalformedFieldError:
@@ -25,7 +25,7 @@ def properties(header: bytes, flags: int) -> dict[str, object]:
 
 
 def headers_of(header: bytes, flags: int) -> dict[str, Any]:
-    """A message's headers alone, for lists."""
+    """Return a message's headers as JSON, for lists."""
     try:
         found: Any = plain(_read(header, flags).get("headers", {}))
     except MalformedFieldError:
@@ -34,14 +34,14 @@ def headers_of(header: bytes, flags: int) -> dict[str, Any]:
 
 
 def _read(header: bytes, flags: int) -> dict[str, Any]:
-    hidden = flags & RecordFlag.BLIND_COPIED  # who else got it is nobody's business
+    hidden = flags & RecordFlag.BLIND_COPIED  # BCC is hidden
     return read_properties(open_header(header) if hidden else header)
 
 
 def payload(
     body: bytes, bytes_max: int | None = None, *, as_text: bool = True
 ) -> dict[str, object]:
-    """A message's body, or its beginning, as text if it is text."""
+    """Return a message's body, or its beginning, as text if it is text, else Base64."""
     shown = body if bytes_max is None else body[:bytes_max]
     if as_text:
         try:
@@ -57,7 +57,7 @@ def payload(
 
 
 def integer(name: str, value: Any) -> int:
-    """A number that came as JSON. Raises AdministrationError."""
+    """Return a non-negative integer from JSON. Raises AdministrationError."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
         raise AdministrationError("invalid", f"bad parameter '{name}'")
     return value

@@ -1,7 +1,6 @@
 """Operations on exchanges, queues, bindings and connections of a running node.
 
-See leveret.mgmt_ui.operations.dispatcher. Clients may declare the same over AMQP, and what holds
-for them holds here: the same names, arguments, equivalence and errors.
+Names, arguments, equivalence and errors are those of AMQP clients' declarations.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ REASON_BYTES_MAX: Final = 200  # a reply text has 255 at most
 
 
 def broker_of(node: AdminContext) -> Broker:
-    """The broker of a running node. Raises AdministrationError for a stopped one."""
+    """Return the broker of a running node. Raises AdministrationError for a stopped one."""
     if node.broker is None:
         raise not_running()
     return node.broker
 
 
 def vhost_of(node: AdminContext, parameters: Parameters) -> Vhost:
-    """The virtual host that is meant. Raises AdministrationError."""
+    """Return the virtual host of a request. Raises AdministrationError."""
     vhost = broker_of(node).vhosts.get(parameters["vhost"])
     if vhost is None:
         raise AdministrationError("not_found", f"no vhost '{parameters['vhost']}'")
@@ -56,7 +55,7 @@ def vhost_of(node: AdminContext, parameters: Parameters) -> Vhost:
 
 
 def queue_of(node: AdminContext, parameters: Parameters) -> OpenQueue:
-    """The queue that is meant, exclusive or not. Raises AdministrationError."""
+    """Return the queue of a request, exclusive or not. Raises AdministrationError."""
     vhost = vhost_of(node, parameters)
     name = parameters["name"]
     held = vhost.queues.get(name)
@@ -66,14 +65,14 @@ def queue_of(node: AdminContext, parameters: Parameters) -> OpenQueue:
 
 
 async def when_caught_up(queue: OpenQueue) -> None:
-    """Until all that was published to a queue before is to be seen in it."""
+    """Wait until all earlier publishes to a queue are visible in it."""
     if queue.is_caught_up:
         return
     await has_failed(queue.await_commit)  # either way there is nothing more to come
 
 
 def table_arguments(value: dict[str, Any]) -> Arguments:
-    """A field table, of the JSON object that somebody wrote. Raises AdministrationError."""
+    """Return a field table from a JSON object. Raises AdministrationError."""
     try:
         table: Arguments = table_of(value)
     except InvalidFieldError as error:
@@ -82,13 +81,13 @@ def table_arguments(value: dict[str, Any]) -> Arguments:
 
 
 def check_short(what: str, text: str) -> None:
-    """Raise AdministrationError for what no client could say: it travels as a short string."""
+    """Raise AdministrationError for text too long for a short string of AMQP."""
     if len(text.encode()) > NAME_BYTES_MAX:
         raise AdministrationError("invalid", f"{what} has at most {NAME_BYTES_MAX} bytes")
 
 
 async def _free(node: AdminContext, parameters: Parameters, kind: Kind) -> None:
-    """Until the bindings of what had a name are gone."""
+    """Wait until the bindings of a deleted object of that name are gone."""
     freeing = vhost_of(node, parameters).freeing(kind, parameters["name"])
     if freeing is not None:
         async for _ in in_yielding_chunks(freeing):
@@ -121,7 +120,7 @@ async def _exchange_delete(node: AdminContext, parameters: Parameters) -> None:
 
 
 async def _queue_declare(node: AdminContext, parameters: Parameters) -> str:
-    """Returns the queue's name, which may have been left to the broker."""
+    """Declare a queue; return its name, which the broker may have chosen."""
     check_short("a queue's name", parameters["name"])
     arguments = dict(parameters["arguments"])
     if parameters["type"] is not None:
@@ -139,7 +138,7 @@ async def _queue_declare(node: AdminContext, parameters: Parameters) -> str:
 
 
 async def _queue_delete(node: AdminContext, parameters: Parameters) -> int:
-    """Returns how many messages were ready."""
+    """Delete a queue; return the number of ready messages."""
     queue, vhost = queue_of(node, parameters), vhost_of(node, parameters)
     if parameters["if_empty"]:
         await when_caught_up(queue)
@@ -149,7 +148,7 @@ async def _queue_delete(node: AdminContext, parameters: Parameters) -> int:
 
 
 async def _queue_purge(node: AdminContext, parameters: Parameters) -> int:
-    """Returns how many messages were ready; with `waiting`, those that waited for it included."""
+    """Purge a queue; return the number of ready messages and, with `waiting`, waiting ones."""
     queue, waiting = queue_of(node, parameters), parameters["waiting"]
     if not isinstance(queue, Queue):
         raise AdministrationError("invalid", "a stream cannot be purged: its retention does that")
@@ -162,7 +161,7 @@ async def _queue_purge(node: AdminContext, parameters: Parameters) -> int:
 
 
 async def _drop_waiting(queue: Queue) -> int:
-    """Give up what waits beside a queue: to be tried again, or for its time. Returns how many."""
+    """Drop a queue's retries and delayed messages. Returns their number."""
     count = 0
     for topic in (queue.retry_topic, queue.eta_hold):
         for dropped in () if topic is None else topic.clear():
@@ -179,12 +178,12 @@ async def _binding_declare(node: AdminContext, parameters: Parameters) -> None:
 
 
 async def _binding_delete(node: AdminContext, parameters: Parameters) -> bool:
-    """Returns whether it was there."""
+    """Delete a binding; return whether it existed."""
     return bool(_bind(node, parameters, wanted=False))
 
 
 def _bind(node: AdminContext, parameters: Parameters, *, wanted: bool) -> bool | None:
-    """Make a binding to a queue or an exchange, or remove one and return whether it was there."""
+    """Create or delete a binding; return, if it was to be deleted, whether it existed."""
     vhost = vhost_of(node, parameters)
     source, destination = parameters["source"], parameters["destination"]
     key, arguments = parameters["routing_key"], table_arguments(parameters["arguments"])
@@ -215,7 +214,7 @@ async def _connection_close(node: AdminContext, parameters: Parameters) -> None:
 
 
 def _cut(reason: str) -> str:
-    """As much of a text as fits into a reply."""
+    """Truncate a text to the size of a reply."""
     return reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore")
 
 

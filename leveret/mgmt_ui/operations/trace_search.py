@@ -1,8 +1,8 @@
-"""Searching a virtual host for what waits and has a message id (see operations.journeys).
+"""Search of a virtual host's waiting messages by message id (see operations.journeys).
 
-A message that waits is in no queue's log: it failed and is to be tried again, it is a Celery task
-that a queue holds, it is delayed, or prepared and not decided about. What is told of it has the
-`state` retry, eta, scheduled or prepared, the `id` that operations know it by, and when it is due.
+A waiting message is in no queue's log: it is to be retried, it is a Celery task that a queue holds,
+it is delayed, or prepared and undecided. Its row has the `state` retry, eta, scheduled or prepared,
+the `id` that operations use, and its due time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 
 class Place(NamedTuple):
-    """Where a search goes on: in a stage, at what has a name, behind a due time and an offset."""
+    """Place where a search continues: stage, object name, due time and offset."""
 
     stage: int
     name: str = ""
@@ -56,12 +56,12 @@ class Place(NamedTuple):
     second: int = 0
 
     def is_ahead(self, name: str) -> bool:
-        """Whether there is something to be looked at in what has a name."""
+        """Whether an object of that name may hold something not searched yet."""
         return name > self.name if self.first == END else name >= self.name
 
 
 class TraceSearch:
-    """A search for the messages with one id: what it has found, how much it has looked at."""
+    """A search for messages with one id: results, and number of scanned messages."""
 
     def __init__(self, node: AdminContext, vhost: Vhost, message_id: str) -> None:
         self.node = node
@@ -72,17 +72,17 @@ class TraceSearch:
 
     @property
     def left(self) -> int:
-        """How many messages may still be looked at."""
+        """Number of messages that may still be scanned."""
         return max(SCANNED_MAX - self.scanned, 0)
 
     @property
     def room(self) -> int:
-        """How many more the answer may hold."""
+        """Number of further messages that the answer may hold."""
         return ROWS_MAX - len(self.rows)
 
 
 async def search_retries(trace: TraceSearch, begin: Place) -> Place | None:
-    """Search what waits to be tried again, queue by queue."""
+    """Search messages that wait for a retry, queue by queue."""
     return await _beside_queues(trace, begin, "retry", _retry_room)
 
 
@@ -153,7 +153,7 @@ async def _in_store(
 
 
 async def search_prepared(trace: TraceSearch, begin: Place) -> Place | None:
-    """Search the half messages of the virtual host that nobody has decided about."""
+    """Search the undecided prepared messages of the virtual host."""
     once = trace.node.dedup
     messages = None if once is None else once.prepared_messages(trace.vhost)
     if messages is None:
@@ -198,7 +198,7 @@ def _told(trace: TraceSearch, message: StoredMessage, waits: TraceStep, state: s
 
 
 def step_row(step: TraceStep) -> Row:
-    """What is known of a step."""
+    """Return the row of a step, with its known fields."""
     known = {
         "step": step.kind,
         "time_ms": step.time_ms,

@@ -1,4 +1,4 @@
-"""Definitions in and out: the operations, and the import of a node that starts."""
+"""Export and import of definitions, also when a node starts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 Summary: TypeAlias = dict[str, Any]  # see _summary
 
-MENTIONED_MAX: Final = 20  # places in a summary: whoever sees as many looks at the document
+MENTIONED_MAX: Final = 20  # places in a summary: more are not useful
 MORE_KEPT: Final = (
     "more queues and exchanges stay as they are; `leveret definitions import --dry-run` lists them"
 )
@@ -31,14 +31,14 @@ KEPT_MAX: Final = 1000  # queues and exchanges by name, some 200 bytes each, of 
 
 
 async def export_definitions(node: AdminContext, vhost: str | None) -> dict[str, Json]:
-    """The document of everything, or of one virtual host. Raises AdministrationError."""
+    """Return the document of all definitions, or of one virtual host. AdministrationError."""
     of_vhost = None if vhost is None else node.administration.vhost(vhost)
     definitions = await _definitions(node)
     return await asyncio.to_thread(document, definitions, node.product, node.version, of_vhost)
 
 
 async def _definitions(node: AdminContext) -> Definitions:
-    """All there are. Of a hundred thousand queues they are gathered beside the loop."""
+    """Return all definitions, gathered in a thread as there may be a hundred thousand queues."""
     definitions = snapshot(node.administration)
     await asyncio.to_thread(add_contents, definitions, dict(node.vhosts))
     return definitions
@@ -52,15 +52,15 @@ async def import_definitions(
     dry_run: bool = False,
     strict: bool = False,
 ) -> Summary:
-    """Import a document, all of it or nothing, and say what became of it.
+    """Import a document, all of it or nothing, and return a summary.
 
-    What has no effect here is taken with a warning; queues and exchanges that exist otherwise are
-    kept, which is told. A `strict` import is refused for either. A dry run changes nothing. Raises
-    AdministrationError, DefinitionsError and StorageError.
+    Settings without effect here are imported with a warning; queues and exchanges that exist with
+    other settings are kept, which is reported. A `strict` import is refused for either. A dry run
+    changes nothing. Raises AdministrationError, DefinitionsError and StorageError.
     """
     if vhost is not None:
         node.administration.vhost(vhost)  # raises for one that is not there
-    # What takes seconds for a large document does so beside the loop.
+    # These steps take seconds for a large document, so they run in threads.
     parsed = await asyncio.to_thread(parse, value, vhost)
     warned = await asyncio.to_thread(warnings, parsed)
     held = await _definitions(node)
@@ -77,17 +77,17 @@ async def import_definitions(
 
 
 def _refuse(told: list[str]) -> None:
-    """Raise DefinitionsError if there is anything to tell."""
+    """Raise DefinitionsError if there are any sentences."""
     if told:
         more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
         raise DefinitionsError("", f"{told[0]}{more}")
 
 
 def _summary(parsed: Parsed, importing: Import, warned: list[str]) -> Summary:
-    """How many of each section were imported; bindings left out, and keys that mean nothing here.
+    """Return counts by section, bindings left out, and ignored keys.
 
-    `warnings` are sentences about what has no effect, `kept` about queues and exchanges that exist
-    and are otherwise than the document says.
+    `warnings` are sentences about settings without effect, `kept` about queues and exchanges that
+    exist with other settings than the document's.
     """
     counts = {
         section: len(items) - importing.skipped[section] for section, items in parsed.items.items()
@@ -102,13 +102,13 @@ def _summary(parsed: Parsed, importing: Import, warned: list[str]) -> Summary:
 
 
 def _first(sentences: list[str], count: int) -> list[str]:
-    """So many of them, and how many more there are."""
+    """Return the first `count` sentences, and how many more there are."""
     more = len(sentences) - count
     return [*sentences[:count], f"and {more} more"] if more > 0 else sentences
 
 
 def log_import(summary: Summary, source: str) -> None:
-    """Tell the log what was imported, and what of it has no effect."""
+    """Log what was imported, and what of it has no effect."""
     counts = [_counted(count, section) for section, count in summary["imported"].items()]
     logger.info("imported %s from %s", ", ".join(counts) or "nothing", source)
     for warning in summary["warnings"]:
@@ -124,7 +124,7 @@ def log_import(summary: Summary, source: str) -> None:
 
 
 def _counted(count: int, section: str) -> str:
-    """`1 queue`, `2 topic permissions`."""
+    """Return a count with its noun: `1 queue`, `2 topic permissions`."""
     name = section.replace("_", " ")
     singular = "policy" if name == "policies" else name.removesuffix("s")
     return f"{count} {singular if count == 1 else name}"
@@ -135,14 +135,14 @@ async def _export(node: AdminContext, parameters: Parameters) -> dict[str, Json]
 
 
 async def _export_for_rabbitmq(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    """The document as RabbitMQ takes it, and sentences on what it leaves out."""
+    """Return the document in RabbitMQ's form, and sentences about what it leaves out."""
     exported = await export_definitions(node, parameters["vhost"])
     converted, left_out = await asyncio.to_thread(for_rabbitmq, exported)
     return {"document": converted, "left_out": left_out}
 
 
 async def _rehearse(node: AdminContext, parameters: Parameters) -> Summary:
-    """What an import would do; nothing is changed."""
+    """Return what an import would do; nothing is changed."""
     document, vhost = parameters["document"], parameters["vhost"]
     strict = parameters["strict"] is True
     return await import_definitions(node, document, vhost, dry_run=True, strict=strict)
@@ -152,7 +152,7 @@ async def _import(node: AdminContext, parameters: Parameters) -> Summary:
     document, vhost = parameters["document"], parameters["vhost"]
     strict = parameters["strict"] is True
     summary = await import_definitions(node, document, vhost, strict=strict)
-    if node.runtime is not None:  # else nobody reads a log
+    if node.runtime is not None:  # without a node there is no log
         log_import(summary, "a document of definitions")
     return summary
 

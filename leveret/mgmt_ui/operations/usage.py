@@ -1,4 +1,4 @@
-"""The operation behind `leveret usage`."""
+"""Operation of `leveret usage`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 __all__ = ["USAGE"]
 
-ROWS_MAX = 100_000  # in one answer; whoever wants more asks for fewer hours at a time
+ROWS_MAX = 100_000  # in one answer; more need requests for fewer hours
 
 
 async def _list(node: AdminContext, parameters: Parameters) -> list[dict[str, object]]:
-    """Usage of the hours that begin in [since, until), which are seconds since 1970."""
+    """Return the usage of the hours that begin in [since, until), in seconds since 1970."""
     assert node.usage is not None, "both a node and its files have records"
     rows = [
         {"hour": hour, **account._asdict(), **usage._asdict()}

@@ -1,4 +1,4 @@
-"""PendingMessage, as a coroutine, for what the broker tells waiters (see core.logs.appender)."""
+"""Coroutines that wait for the broker's waiters (see core.logs.appender)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["has_failed"]
 
 
 class _Heard:
-    """A waiter whose news can be awaited; nobody may want it any more."""
+    """Waiter with an awaitable result, which may have been abandoned."""
 
     def __init__(self) -> None:
         self.failed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def done(self, *, failed: bool) -> None:
-        """See Waiter."""
+        """Set the result (see Waiter)."""
         if not self.failed.done():
             self.failed.set_result(failed)
 
 
 async def has_failed(begin: Callable[[Waiter], None]) -> bool:
-    """Begin something that tells a waiter of its end; whether it failed."""
+    """Start something that takes a waiter, and wait; return whether it failed."""
     heard = _Heard()
     begin(heard)
     return await heard.failed

@@ -1,14 +1,13 @@
-"""The web UI: pages made on the server, for people.
+"""The web UI: pages rendered on the server.
 
-`application` puts the parts together. A page is a module with a `router`: it reads the broker for
-its `Viewer`, and renders a template. What it changes it changes by an operation (`acting`). Beside
-the pages:
+`application` assembles it. A page is a module with a `router`: it reads the broker for its
+`Viewer`, and renders a template. Changes are made by operations (`acting`). Other modules:
 
-- `viewing` says who looks, `signing_in` lets people in and out, `forms` reads what they send;
-- `rendering` and `formats` make HTML of values, `tables` and `charts` of many of them;
-- `live` sends figures while a page is looked at, `assets` the files that pages need;
-- `navigation` lists what there is, `problems` says what went wrong.
+- `viewing` authenticates the user, `signing_in` opens and ends sessions, `forms` parses forms; -
+`rendering` and `formats` turn values into HTML, `tables` and `charts` show lists and series; -
+`live` sends figures while a page is open, `assets` the files that pages need; - `navigation` is the
+menu, `problems` has the error pages.
 
-Names, headers and bodies come from strangers: templates escape everything, links are made by
-`formats.path`, and the policy that `security` sends lets no script run but our own files.
+Names, headers and bodies are untrusted: templates escape everything, links are made by
+`formats.path`, and the policy that `security` sends allows only scripts from our own files.
 """

@@ -1,4 +1,4 @@
-"""Doing what somebody asks for on a page: by an operation, and back to a page that says so."""
+"""Forms that change something: perform an operation, then redirect with a notice."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ async def act(
     otherwise: str = "",
     **parameters: Any,
 ) -> RedirectResponse:
-    """Perform an operation, then show the page `then` with the text `done`.
+    """Perform an operation, then redirect to the page `then` with the notice `done`.
 
-    Where the operation is refused, the page `otherwise` (or the same) says why. Rights have been
-    asked for by the page; raises ApiError where the operation itself finds that they are missing.
+    If the operation is refused, redirect to `otherwise` (or `then`) with the reason. The page must
+    have checked the rights; raises ApiError where the operation itself finds that they are missing.
     """
     try:
         await viewer.caller.perform(operation, **parameters)
@@ -40,5 +40,5 @@ async def act(
 
 
 def seeing(address: str) -> RedirectResponse:
-    """The answer to a form: look there. Reloading that page sends nothing twice."""
+    """Return a redirect after a form (303), so that a reload sends nothing twice."""
     return RedirectResponse(address, 303)

@@ -1,6 +1,6 @@
-"""Alerts: what fires, what has fired, and the rules that say when.
+"""Alerts page: firing and past alerts, and the alert rules.
 
-Whoever may list a virtual host sees its alerts and rules; its policymakers set the rules.
+Users who can list a virtual host see its alerts and rules; its policymakers set the rules.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ router = APIRouter(prefix="/alerts")
 
 @router.get("")
 async def list_alerts(request: Request, viewer: ViewerHere) -> Response:
-    """All that the viewer may see; `edit` names a rule to be changed."""
+    """Show the alerts and rules; `edit` names a rule to fill the form with."""
     query, form = request.query_params, Form({})
     for row in _rules(viewer):
         if (row["vhost"], row["name"]) == (query.get("vhost", ""), query.get("edit", "")):
@@ -71,7 +71,7 @@ def _rules(viewer: Viewer) -> list[Row]:
 
 
 def _filled_in(row: Row) -> Form:
-    """The form that would have set a rule; whoever wrote it may have written it otherwise."""
+    """Return the form filled in from a rule, however it was written."""
     rule: dict[str, Any] = row["rule"] if isinstance(row["rule"], dict) else {}
     fields = {key: str(rule.get(key) or "") for key in (*TEXTS, "above", "below", "for_seconds")}
     fields |= {"vhost": row["vhost"], "name": row["name"]}
@@ -81,7 +81,7 @@ def _filled_in(row: Row) -> Form:
 
 @router.post("")
 async def set_rule(request: Request, viewer: ViewerHere, form: FormHere) -> Response:
-    """Set a rule, or replace that of the same name; what makes no sense is shown again."""
+    """Set or replace a rule; an invalid form is shown again."""
     vhost, name = form.text("vhost", "/"), form.text("name")
     _require(viewer, vhost)
     try:
@@ -95,7 +95,7 @@ async def set_rule(request: Request, viewer: ViewerHere, form: FormHere) -> Resp
 
 
 def _rule(form: Form) -> dict[str, Any]:
-    """What a form says, as a rule's JSON. Raises ApiError 400."""
+    """Return the rule of a form as JSON. Raises ApiError 400."""
     rule: dict[str, Any] = {key: form.word(key) for key in TEXTS if form.word(key)}
     for key in ("above", "below", "for_seconds"):
         if form.word(key):
@@ -108,7 +108,7 @@ def _rule(form: Form) -> dict[str, Any]:
 
 @router.post("/clear")
 async def clear_rule(viewer: ViewerHere, form: FormHere) -> Response:
-    """Delete a rule; what fires by it is over."""
+    """Delete a rule; its alerts end."""
     vhost, name = form.text("vhost"), form.text("name")
     _require(viewer, vhost)
     done = f"Alert rule {name} in {vhost} was deleted."
@@ -116,6 +116,6 @@ async def clear_rule(viewer: ViewerHere, form: FormHere) -> Response:
 
 
 def _require(viewer: Viewer, vhost: str) -> None:
-    """Raise ApiError 401 or 404."""
+    """Raise ApiError 401 or 404 unless the user may set rules there."""
     viewer.caller.require_policymaker(vhost)
     viewer.caller.vhost(vhost)

@@ -70,7 +70,7 @@ ROUTERS = (
 
 
 def create_pages(node: ManagedNode, sessions: Sessions) -> ASGIApp:
-    """The pages of one node. Reads and compiles templates, for some tenths of a second."""
+    """Return the web UI of one node. Compiles templates, for some tenths of a second."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.state.node = node
     app.state.sessions = sessions
@@ -80,12 +80,12 @@ def create_pages(node: ManagedNode, sessions: Sessions) -> ASGIApp:
 
     @app.get("/")
     async def start() -> Response:
-        """The first page."""
+        """Redirect to the first page."""
         return RedirectResponse("/overview", 303)
 
     @app.api_route(PREFIX + "{digest}/{name:path}", methods=["GET", "HEAD"])
     async def asset(request: Request, digest: str, name: str) -> Response:
-        """A file that pages need."""
+        """Serve a file that pages need."""
         return assets.answer(request, digest, name)
 
     for router in ROUTERS:

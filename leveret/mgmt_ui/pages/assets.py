@@ -1,7 +1,7 @@
-"""The files that pages need: own style and script, and vendored htmx and uPlot.
+"""Static files of the pages: own style and script, and vendored htmx and uPlot.
 
-Each is served under an address that holds a digest of its contents: browsers may keep it for ever,
-and a new version is another address. They are read once, at the start, and are no secrets.
+Each has an address with a digest of its content: browsers may cache it for ever, and a new version
+has another address. They are read once, at the start, and are public.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DIGEST_DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file, in both forms in which it may be sent."""
+    """One file, plain and compressed."""
 
     digest: str
     media_type: str
@@ -42,7 +42,7 @@ class Asset:
 
 
 class Assets:
-    """All of them, by name: `leveret.css`, `vendor/htmx-2.0.11.min.js`. Reads files when made."""
+    """All files by name: `leveret.css`, `vendor/htmx-2.0.11.min.js`. Reads them when made."""
 
     def __init__(self) -> None:
         self._by_name = {
@@ -52,11 +52,11 @@ class Assets:
         }
 
     def address(self, name: str) -> str:
-        """Where a file is to be had. A template's mistake raises KeyError."""
+        """Return the address of a file. An unknown name, a template's mistake, raises KeyError."""
         return f"{PREFIX}{self._by_name[name].digest}/{name}"
 
     def answer(self, request: Request, digest: str, name: str) -> Response:
-        """The file, or that the browser has it. Raises HTTPException 404, also for old digests."""
+        """Return the file, or 304. Raises HTTPException 404, also for old digests."""
         asset = self._by_name.get(name)
         if asset is None or asset.digest != digest:
             raise HTTPException(404)

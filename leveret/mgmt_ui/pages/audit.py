@@ -1,4 +1,4 @@
-"""The audit log: who has changed what, for administrators."""
+"""Audit log page, for administrators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ router = APIRouter()
 
 @router.get("/audit")
 async def audit(request: Request, viewer: ViewerHere) -> Response:
-    """The latest records first."""
+    """Show the latest records first."""
     viewer.caller.require_administrator()
     query = request.query_params
     asked = {key: query.get(key, "").strip() for key in FILTERS}

@@ -1,8 +1,8 @@
-"""Bodies of messages for people: as text, as JSON in lines, or byte by byte. Pure functions.
+"""Message bodies as text, as indented JSON, or as a hex dump. Pure functions.
 
     00000000  7b 22 6f 72 64 65 72 22  3a 20 31 7d              |{"order": 1}|
 
-What a body is only its publisher knows, who may be wrong: each form is tried, none is trusted.
+The content type given by the publisher may be wrong: each form is tried, none is trusted.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ PRINTABLE = range(0x20, 0x7F)
 
 
 def body_of(message: Mapping[str, Any]) -> bytes:
-    """The bytes of a message's `payload`, as operations show it."""
+    """Return the bytes of a message's `payload`, as operations show it."""
     payload: str = message["payload"]
     return b64decode(payload) if message["payload_encoding"] == "base64" else payload.encode()
 
 
 def shown_as(body: bytes, wanted: str) -> tuple[str, str]:
-    """The form in which a body is shown, and it so: as wanted, or the best that it can be."""
+    """Return (form, text) of a body: the wanted form, or the best possible one."""
     text = _text(body)
     if text is None or wanted == "hex":
         return "hex", hex_dump(body)
@@ -41,7 +41,7 @@ def shown_as(body: bytes, wanted: str) -> tuple[str, str]:
 
 
 def _text(body: bytes) -> str | None:
-    """None for what is no text: other bytes, or characters that would not be seen."""
+    """Return a body as text; None for invalid UTF-8, or with NUL characters."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -50,7 +50,7 @@ def _text(body: bytes) -> str | None:
 
 
 def pretty_json(text: str) -> str | None:
-    """A JSON object or array in lines; None for what is none, or too deep to be shown."""
+    """Return an indented JSON object or array; None if it is neither, or nested too deeply."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -60,7 +60,7 @@ def pretty_json(text: str) -> str | None:
 
 
 def hex_dump(body: bytes) -> str:
-    """Sixteen bytes on a line, with their offset and their characters."""
+    """Return a hex dump: sixteen bytes per line, with offset and characters."""
     return "\n".join(
         _line(at, body[at : at + LINE_BYTES]) for at in range(0, len(body), LINE_BYTES)
     )

@@ -1,15 +1,15 @@
-"""Celery's tasks, as people read them: what is called with what, and when.
+"""Celery tasks, parsed from the headers of messages.
 
-A worker is told of a task by the headers of its message (Celery's message protocol, version 2):
+The headers of a message describe the task (Celery's message protocol, version 2):
 
     task, id            the task's name, and this call's id
-    argsrepr, kwargsrepr  what it is called with, as Python writes it; Celery cuts long ones
-    eta, expires        when it is to run, and when no longer: ISO 8601
-    retries, origin     how often it was tried again, and which process sent it
-    root_id, parent_id, group   the work that it is a part of
+    argsrepr, kwargsrepr  its arguments as Python writes them; Celery cuts long ones
+    eta, expires        earliest and latest time to run: ISO 8601
+    retries, origin     number of retries, and the sending process
+    root_id, parent_id, group   the workflow that it is part of
 
-The body has the arguments themselves, in whatever way the application has chosen to write them, and
-is not looked at. Pure functions.
+The body has the arguments themselves, in the serialization that the application has chosen, and is
+not parsed. Pure functions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NO_ARGUMENTS = {"", "()", "[]", "{}", "None"}
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One call. `facts` are what else is known of it, by titles."""
+    """One call of a task. `facts` are further facts by title."""
 
     name: str
     args: str
@@ -46,13 +46,13 @@ class Task:
 
     @property
     def call(self) -> str:
-        """In one line, nearly as Python would write it: `mail.send(17, {'to': 'anna'})`."""
+        """The call in one line, nearly as in Python: `mail.send(17, {'to': 'anna'})`."""
         inner = self.args[1:-1].rstrip(", ") if self.args[:1] in {"(", "["} else self.args
         return f"{self.name}({', '.join(part for part in (inner, self.kwargs) if part)})"
 
 
 def task_of(headers: Any) -> Task | None:
-    """The task that a message's headers tell of, shown as JSON; None where they tell of none."""
+    """Return the task of a message's headers, given as JSON; None if it is no task."""
     if not isinstance(headers, Mapping) or TELLING.isdisjoint(headers):
         return None
     name, id_ = headers.get("task"), headers.get("id")
@@ -63,12 +63,12 @@ def task_of(headers: Any) -> Task | None:
 
 
 def with_tasks(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that may have the headers of messages, with the `task` of each, which may be None."""
+    """Return the rows with the `task` of each, or None, from its headers."""
     return [{**row, "task": task_of(row.get("headers"))} for row in rows]
 
 
 def _says(value: object) -> bool:
-    """Whether a header says something: Celery sends all of them, most without a value."""
+    """Whether a header has a value: Celery sends all of them, most of them null."""
     return value not in (None, "", 0)
 
 

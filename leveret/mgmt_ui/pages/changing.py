@@ -1,4 +1,4 @@
-"""Changing a queue while it is used: its arguments, its name, and the names that it had."""
+"""Altering a queue in use: its arguments, its name, and its aliases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ router = APIRouter(prefix="/queues/{vhost}/{name}")
 
 @router.post("/rename")
 async def rename(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
-    """Call it otherwise; its old name goes on to lead to it."""
+    """Rename the queue; the old name becomes an alias."""
     await _require(viewer, vhost, name)
     new_name = form.text("new_name")
     await require_to_rename(viewer.caller, vhost, name, new_name)
@@ -50,7 +50,7 @@ async def rename(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segme
 async def forget_name(
     viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment
 ) -> Response:
-    """Forget a name that it had."""
+    """Remove an alias."""
     await _require(viewer, vhost, name)
     alias = form.text("alias")
     if alias not in viewer.caller.vhost(vhost).queues[name].definition.aliases:
@@ -67,7 +67,7 @@ async def forget_name(
 
 @router.post("/arguments")
 async def change(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
-    """Change those arguments that the form says otherwise than it was shown."""
+    """Change the arguments that the form has changed."""
     await _require(viewer, vhost, name)
     here = path("queues", vhost, name)
     try:
@@ -88,7 +88,7 @@ async def change(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segme
 
 
 def _changes(form: Form) -> dict[str, Any]:
-    """Null for what was taken out. What somebody else changed meanwhile stays as it is."""
+    """Return the changed arguments, null for removed ones; concurrent changes are kept."""
     shown, wanted = json_object_of(form, "shown"), arguments_of(form)
     changes: dict[str, Any] = {
         name: value
@@ -99,7 +99,7 @@ def _changes(form: Form) -> dict[str, Any]:
 
 
 async def _require(viewer: Viewer, vhost: str, name: str) -> None:
-    """Raise ApiError 401 or 404."""
+    """Raise ApiError 401 or 404 unless the user may configure the queue."""
     await require_to_configure(viewer.caller, vhost, name)
     host = viewer.caller.vhost(vhost)
     if name not in host.queues:

@@ -1,4 +1,4 @@
-"""Charts: what the script draws, and how the values are written."""
+"""Charts: the data that the script draws, and the units of values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Unit = Literal["count", "rate", "bytes", "bytes-rate", "seconds", "share"]
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """How far back a chart looks."""
+    """Time span of a chart."""
 
     name: str
     title: str
@@ -32,15 +32,15 @@ PERIODS = (
 
 
 def period_named(name: str) -> Period:
-    """The period of an address's parameter; ten minutes where it names none."""
+    """Return the period of an address's parameter; ten minutes if unknown."""
     return next((period for period in PERIODS if period.name == name), DEFAULT)
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines over time. `points` are (milliseconds since 1970, one value for each label).
+    """Line chart over time. `points` are (milliseconds since 1970, one value for each label).
 
-    `name` tells it from the others of its page, for `live` to append to it.
+    `name` is unique on its page, so that `live` can append to the chart.
     """
 
     name: str
@@ -48,11 +48,11 @@ class Chart:
     unit: Unit
     labels: tuple[str, ...]
     points: Sequence[tuple[float, Sequence[float | None]]] = ()
-    window_seconds: int = 3_600  # what is older leaves on the left when new points come
+    window_seconds: int = 3_600  # older points are dropped when new ones come
 
     @property
     def description(self) -> str:
-        """For who cannot see it."""
+        """Text for screen readers: the latest values."""
         latest = self.points[-1][1] if self.points else [None] * len(self.labels)
         parts = (
             f"{label} {'unknown' if value is None else round(value, 3)}"
@@ -62,7 +62,7 @@ class Chart:
 
     @property
     def json(self) -> str:
-        """For the script: columns, as uPlot wants them."""
+        """Data for the script: columns, as uPlot needs them."""
         times = [time_ms / 1000 for time_ms, _ in self.points]
         columns = [[values[i] for _, values in self.points] for i in range(len(self.labels))]
         return json.dumps(

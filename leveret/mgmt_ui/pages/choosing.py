@@ -1,4 +1,4 @@
-"""What pages about the messages of one queue have in common: the queue, and the form's choice."""
+"""Common parts of pages about the messages of one queue: the queue, and checked boxes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHOSEN_MAX = 200  # boxes on a page
 
 
 async def readable_queue(viewer: Viewer, vhost: str, name: str) -> Queue:
-    """A queue whose messages the viewer may have. Raises ApiError 401 and 404."""
+    """Return a queue from which the user may consume. Raises ApiError 401 and 404."""
     await require_to_browse(viewer.caller, vhost, name)
     host = viewer.caller.vhost(vhost)
     held = host.queues.get(name)
@@ -36,7 +36,7 @@ async def readable_queue(viewer: Viewer, vhost: str, name: str) -> Queue:
 
 
 async def readable_queues(viewer: Viewer, is_wanted: Callable[[Queue], bool]) -> list[Queue]:
-    """Those of all virtual hosts that the viewer may have messages of, by name."""
+    """Return the queues of all virtual hosts from which the user may consume, by name."""
 
     def is_meant(queue: QueueLike) -> bool:
         return (
@@ -51,7 +51,7 @@ async def readable_queues(viewer: Viewer, is_wanted: Callable[[Queue], bool]) ->
 
 
 def chosen_offsets(form: Form) -> list[int]:
-    """The boxes that are checked, of messages in a queue. Raises ApiError 400 for none."""
+    """Return the offsets of checked boxes. Raises ApiError 400 for none."""
     values = chosen_ids(form, "offset")
     if not all(value.isascii() and value.isdigit() and len(value) < 19 for value in values):
         raise bad_request("an offset is a whole number")
@@ -59,7 +59,7 @@ def chosen_offsets(form: Form) -> list[int]:
 
 
 def chosen_ids(form: Form, name: str = "id") -> list[str]:
-    """The boxes that are checked, by their values. Raises ApiError 400 for none."""
+    """Return the values of checked boxes. Raises ApiError 400 for none."""
     ids = [id_ for id_ in form.all(name) if id_]
     if not ids:
         raise bad_request("choose some messages first")

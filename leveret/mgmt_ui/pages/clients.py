@@ -1,7 +1,7 @@
-"""Connections, their channels and consumers, as rows of lists.
+"""Connections, channels and consumers as rows of lists.
 
-Connections belong to `leveret.amqp`, which this room does not know: what is read here of channels
-is what every connection in `Broker.connections` has.
+Connections belong to `leveret.amqp`, which this package must not import: what is read here of
+channels is what every connection in `Broker.connections` has.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["channel_row", "channels_of", "connection_row", "consumer_row", "consumers_of"]
 
-# What client libraries call themselves, most telling first.
+# Client properties with a client's name, the most informative first.
 NAMES_OF_CLIENTS = ("connection_name", "product")
 
 
 def connection_row(client: Any, node_name: str, statistics: Statistics) -> Row:
-    """A connection as the API shows it, with what its client calls itself.
+    """Return a connection's row as in the API, with the client's name for itself and rates.
 
-    Bytes a second are all that its socket has carried, messages those of its channels together.
+    Byte rates are those of its socket, message rates the sums over its channels.
     """
     row = views.connection_row(client, node_name)
     slots = [channel.slot for channel in channels_of([client])]
@@ -40,13 +40,13 @@ def connection_row(client: Any, node_name: str, statistics: Statistics) -> Row:
 
 
 def channels_of(clients: Iterable[Any]) -> Iterator[Any]:
-    """The open channels of connections."""
+    """Yield the open channels of connections."""
     for client in clients:
         yield from client.channels.by_number.values()
 
 
 def channel_row(channel: Any, statistics: Statistics) -> Row:
-    """A channel, with how much goes through it a second."""
+    """Return a channel's row with its rates per second."""
     connection = channel.connection
     mode = "confirm" if channel.confirms_publishes else ""
     return {
@@ -68,13 +68,13 @@ def channel_row(channel: Any, statistics: Statistics) -> Row:
 
 
 def consumers_of(channels: Iterable[Any]) -> Iterator[Any]:
-    """The consumers of channels."""
+    """Yield the consumers of channels."""
     for channel in channels:
         yield from channel.consumers.values()
 
 
 def consumer_row(consumer: Any) -> Row:
-    """A consumer. Its use of its prefetch says whether it is what the queue waits for."""
+    """Return a consumer's row; a full prefetch means that the queue waits for the consumer."""
     prefetch = consumer.prefetch
     return {
         "tag": consumer.tag,

@@ -1,4 +1,4 @@
-"""Connections: a list, each by itself, and closing one with a reason. And all channels."""
+"""Pages of connections and channels: lists, details, and closing with a reason."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ CHANNEL_COLUMNS = (
 
 @router.get("/connections")
 async def list_connections(request: Request, viewer: ViewerHere) -> Response:
-    """Those of all users for monitors, else the viewer's own."""
+    """Show all connections to monitors, else the user's own."""
     filters = chosen(request, "vhost", "user")
     found = await picked(
         viewer.caller.visible_clients(),
@@ -91,7 +91,7 @@ async def list_connections(request: Request, viewer: ViewerHere) -> Response:
 
 @router.get("/channels")
 async def list_channels(request: Request, viewer: ViewerHere) -> Response:
-    """Those of the connections that the viewer may see."""
+    """Show the channels of the connections that the user may see."""
     filters = chosen(request, "vhost")
     channels = list(clients.channels_of(viewer.caller.visible_clients()))
     found = await picked(
@@ -106,7 +106,7 @@ async def list_channels(request: Request, viewer: ViewerHere) -> Response:
 
 @router.get("/connections/{name}")
 async def show_connection(request: Request, viewer: ViewerHere, name: Segment) -> Response:
-    """One connection, its channels, and what its client says of itself."""
+    """Show one connection, its channels, and its client properties."""
     client: Any = await _existing(viewer, name)
     channels = list(clients.channels_of([client]))
     return page(
@@ -125,7 +125,7 @@ async def show_connection(request: Request, viewer: ViewerHere, name: Segment) -
 async def show_channel(
     request: Request, viewer: ViewerHere, name: Segment, number: Segment
 ) -> Response:
-    """One channel: how much it published, was delivered and acknowledged of late, and for whom."""
+    """Show one channel: its rates of publishes, deliveries and acks, and its consumers."""
     channel = await _channel(viewer, name, number)
     statistics = viewer.broker.statistics
     return page(
@@ -142,7 +142,7 @@ async def show_channel(
 async def live_channel(
     request: Request, viewer: ViewerHere, name: Segment, number: Segment
 ) -> Response:
-    """The chart goes on; the stream ends with the channel."""
+    """Stream points of the channel's chart; the stream ends with the channel."""
     await _channel(viewer, name, number)
 
     async def frame() -> Frame:
@@ -154,7 +154,7 @@ async def live_channel(
 
 
 async def _channel(viewer: Viewer, name: str, number: str) -> Any:
-    """A channel that the viewer may see. Raises ApiError 404."""
+    """Return a channel that the user may see. Raises ApiError 404."""
     client: Any = await _existing(viewer, name)
     for channel in clients.channels_of([client]):
         if str(channel.number) == number:
@@ -164,7 +164,7 @@ async def _channel(viewer: Viewer, name: str, number: str) -> Any:
 
 @router.post("/connections/{name}/close")
 async def close_connection(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
-    """Close one; its client is told why."""
+    """Close a connection; its client gets the reason."""
     viewer.caller.require_to_close(await _existing(viewer, name))
     return await act(
         viewer,
@@ -178,7 +178,7 @@ async def close_connection(viewer: ViewerHere, form: FormHere, name: Segment) ->
 
 
 async def _existing(viewer: Viewer, name: str) -> Client:
-    """A connection that the viewer may see. Raises ApiError 404."""
+    """Return a connection that the user may see. Raises ApiError 404."""
     try:
         return await existing(viewer.caller, name)
     except ApiError:

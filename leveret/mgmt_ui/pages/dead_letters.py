@@ -1,7 +1,7 @@
-"""Dead letters: the queues in which messages end that others gave up, and the way back.
+"""Pages of dead letters: list, delete, redrive.
 
-Who may consume from such a queue sees them and may throw them away; who may also publish to where
-they go may redrive them, and to send them back where they say that they came from, to anywhere.
+Users who may consume from a dead-letter queue may list and delete; those who may publish to the
+destination may also redrive, and to redrive to the original exchanges they need permission for all.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ router = APIRouter(prefix="/dead-letters")
 
 @router.get("")
 async def list_queues(request: Request, viewer: ViewerHere) -> Response:
-    """The queues that take what others give up."""
+    """Show the dead-letter queues."""
     sources = {vhost.name: await _sources(vhost) for vhost in viewer.caller.open_vhosts()}
     queues = await readable_queues(
         viewer, lambda queue: queue.name in sources.get(queue.definition.vhost, ())
@@ -61,7 +61,7 @@ async def list_queues(request: Request, viewer: ViewerHere) -> Response:
 
 
 async def _sources(vhost: Vhost) -> dict[str, set[str]]:
-    """The queues that dead letters come to, and from which queues, as it is set now."""
+    """Return the dead-letter queues and their source queues, by current settings."""
     found: dict[str, set[str]] = {}
     async for part in in_yielding_chunks(list(vhost.queues.values())):
         for queue in part:
@@ -95,7 +95,7 @@ def _targets(vhost: Vhost, queue: Queue) -> set[str]:
 async def list_letters(
     request: Request, viewer: ViewerHere, vhost: Segment, name: Segment
 ) -> Response:
-    """The dead letters of one queue, the oldest first, and how far a redrive is."""
+    """Show the dead letters of one queue, oldest first, and the status of a redrive."""
     await readable_queue(viewer, vhost, name)
     query = request.query_params
     asked = {key: query.get(key, "") for key in CRITERIA}
@@ -141,7 +141,7 @@ async def list_letters(
 
 
 async def _status(viewer: Viewer, vhost: str, name: str) -> dict[str, Any] | None:
-    """The redrive that runs or ran last; None where there was none."""
+    """Return the redrive that runs or ran last; None if there was none."""
     try:
         found: dict[str, Any] = await viewer.caller.perform("dlq.status", vhost=vhost, queue=name)
     except ApiError:
@@ -153,7 +153,7 @@ async def _status(viewer: Viewer, vhost: str, name: str) -> dict[str, Any] | Non
 
 
 def _selection(asked: Mapping[str, str], offsets: Sequence[int] = ()) -> dict[str, Any]:
-    """Which messages, as operations take it. Raises ApiError 400."""
+    """Return the selection, as operations take it. Raises ApiError 400."""
     return {
         "offsets": list(offsets),
         "message_ids": [asked["message_id"]] if asked["message_id"] else [],
@@ -166,7 +166,7 @@ def _selection(asked: Mapping[str, str], offsets: Sequence[int] = ()) -> dict[st
 
 
 def _chosen(form: Form) -> dict[str, Any]:
-    """The boxes that are checked, or all that fit the filter, which may be all there are."""
+    """Return the checked messages, or all that match the filter."""
     if form.word("which") == "matching":
         return _selection({key: form.word(key) for key in CRITERIA})
     return _selection(dict.fromkeys(CRITERIA, ""), chosen_offsets(form))
@@ -177,7 +177,7 @@ def _chosen(form: Form) -> dict[str, Any]:
 
 @router.post("/{vhost}/{name}/redrive")
 async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
-    """Send those that are chosen back to where they came from, or elsewhere."""
+    """Redrive the chosen messages to their original destinations, or elsewhere."""
     await readable_queue(viewer, vhost, name)
     exchange, key = None, None
     if form.word("to") == "exchange":
@@ -206,7 +206,7 @@ async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segm
 async def control_redrive(
     viewer: ViewerHere, _: FormHere, vhost: Segment, name: Segment, control: str
 ) -> Response:
-    """Pause it, resume it, or cancel it: what has gone has gone."""
+    """Pause, resume or cancel the redrive; messages already sent stay sent."""
     await readable_queue(viewer, vhost, name)
     await require_to_redrive(viewer.caller, vhost, None, None)
     if control not in CONTROLS:
@@ -223,7 +223,7 @@ async def control_redrive(
 
 @router.post("/{vhost}/{name}/delete")
 async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
-    """Throw those that are chosen away."""
+    """Delete the chosen messages."""
     await readable_queue(viewer, vhost, name)
     try:
         chosen = _chosen(form)

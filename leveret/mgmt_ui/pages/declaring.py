@@ -1,4 +1,4 @@
-"""What forms have in common: a virtual host, arguments, and other JSON that people type."""
+"""Common parts of forms: virtual host, arguments, and other JSON fields."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["arguments_of", "json_object_of", "open_names"]
 
 
 def arguments_of(form: Form) -> dict[str, Any]:
-    """The arguments that a form says. Raises ApiError 400."""
+    """Return the arguments in a form. Raises ApiError 400."""
     return json_object_of(form, "arguments")
 
 
 def json_object_of(form: Form, field: str) -> dict[str, Any]:
-    """The JSON object in a field; blank is an empty one. Raises ApiError 400."""
+    """Return the JSON object in a field; blank is an empty one. Raises ApiError 400."""
     text = form.word(field)
     if not text:
         return {}
@@ -31,5 +31,5 @@ def json_object_of(form: Form, field: str) -> dict[str, Any]:
 
 
 def open_names(viewer: Viewer) -> list[str]:
-    """Names of the virtual hosts in which the viewer may list, and perhaps declare, things."""
+    """Return the names of the virtual hosts whose contents the user may list."""
     return sorted(vhost.name for vhost in viewer.caller.open_vhosts())

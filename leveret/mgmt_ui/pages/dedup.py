@@ -1,8 +1,8 @@
-"""What makes messages come once: windows, publishers that number, half messages.
+"""De-duplication page: windows, idempotent producers, prepared messages.
 
-Who may enter the virtual host may look. Who may configure what has a window may forget a key of it;
-who may write to the exchange of a half message may decide about it; administrators forget
-publishers.
+Users who may enter the virtual host may list. Configure permission for the queue or exchange allows
+to remove an id from its window; write permission for the exchange of a prepared message to decide
+about it; administrators may reset producers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ router = APIRouter(prefix="/once")
 
 @router.get("")
 async def show_all(request: Request, viewer: ViewerHere) -> Response:
-    """All three of one virtual host."""
+    """Show windows, producers and prepared messages of one virtual host."""
     names = open_names(viewer)
     vhost = request.query_params.get("vhost") or ("/" if "/" in names else next(iter(names), "/"))
     viewer.caller.vhost(vhost)
@@ -72,7 +72,7 @@ async def _list(viewer: Viewer, operation: str, vhost: str) -> list[Row]:
 
 @router.post("/forget")
 async def forget(viewer: ViewerHere, form: FormHere) -> Response:
-    """Let a message that a window has seen come again."""
+    """Remove an id from a window, so that a message with it is accepted again."""
     vhost, kind, name, id_ = (form.text(each) for each in ("vhost", "kind", "name", "id"))
     viewer.caller.vhost(vhost)
     if kind not in KINDS:
@@ -94,7 +94,7 @@ async def forget(viewer: ViewerHere, form: FormHere) -> Response:
 
 @router.post("/producers/forget")
 async def forget_producer(viewer: ViewerHere, form: FormHere) -> Response:
-    """Let a publisher begin anew."""
+    """Let a producer start anew."""
     viewer.caller.require_administrator()
     vhost, id_ = form.text("vhost"), form.text("id")
     viewer.caller.vhost(vhost)
@@ -107,7 +107,7 @@ async def forget_producer(viewer: ViewerHere, form: FormHere) -> Response:
 
 @router.post("/prepared/{decision}")
 async def decide(viewer: ViewerHere, form: FormHere, decision: str) -> Response:
-    """Put a half message into its queues, or throw it away."""
+    """Commit a prepared message to its queues, or roll it back."""
     vhost, id_ = form.text("vhost"), form.text("id")
     viewer.caller.vhost(vhost)
     if decision not in DECISIONS:

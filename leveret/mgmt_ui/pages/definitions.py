@@ -1,4 +1,4 @@
-"""Definitions: users, virtual hosts, queues and all else as one JSON document, out and in.
+"""Definitions page: export and import of all definitions as one JSON document.
 
 For administrators: the document holds the hashes of passwords.
 """
@@ -34,7 +34,7 @@ router = APIRouter(prefix="/definitions")
 
 @router.get("")
 async def definitions(request: Request, viewer: ViewerHere) -> Response:
-    """What can be had and given here."""
+    """Show the page."""
     viewer.caller.require_administrator()
     vhosts = sorted(viewer.broker.vhosts)
     return page(request, viewer, "definitions.html.j2", vhosts=vhosts)
@@ -42,7 +42,7 @@ async def definitions(request: Request, viewer: ViewerHere) -> Response:
 
 @router.get("/export")
 async def export(request: Request, viewer: ViewerHere) -> Response:
-    """The document, as a file: of everything, or of one virtual host."""
+    """Export the definitions, of the node or of one virtual host, as a file."""
     viewer.caller.require_administrator()
     vhost = request.query_params.get("vhost") or None
     document = await viewer.caller.perform("definitions.export", vhost=vhost)
@@ -53,7 +53,7 @@ async def export(request: Request, viewer: ViewerHere) -> Response:
 
 @router.post("/import")
 async def import_(request: Request, viewer: ViewerHere) -> Response:
-    """Import a document, all of it or nothing, and say what was in it."""
+    """Import a document, all of it or nothing, and show a summary."""
     viewer.caller.require_administrator()
     fields = await read_upload(request, viewer)
     vhost = fields.get("vhost", b"").decode(errors="replace") or None
@@ -69,7 +69,7 @@ async def import_(request: Request, viewer: ViewerHere) -> Response:
 
 
 def _document(content: bytes) -> Any:
-    """Raises ApiError 400."""
+    """Parse a document. Raises ApiError 400."""
     if not content.strip():
         raise bad_request("choose a file first")
     try:
@@ -79,7 +79,7 @@ def _document(content: bytes) -> Any:
 
 
 def _told(summary: Mapping[str, Any]) -> list[str]:
-    """What became of a document."""
+    """Return the notices about an import."""
     counts = [
         f"{number} {section.replace('_', ' ')}" for section, number in summary["imported"].items()
     ]

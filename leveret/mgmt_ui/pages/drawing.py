@@ -1,10 +1,9 @@
-"""A drawing of how messages reach an exchange and where they go from it: SVG, made of numbers.
+"""Drawing of an exchange and its bindings: SVG, computed from numbers.
 
     sources ──► the exchange ──► destinations
 
-Where many things are bound, the drawing shows the first of them and how many more there are; the
-tables have them all. Only places are computed here: names are put in by the template, which
-escapes them.
+With many bindings, it shows the first of them and the number of the others; the tables have them
+all. Only positions are computed here: names are inserted by the template, which escapes them.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ NAME_CHARACTERS_MAX, KEY_CHARACTERS_MAX = 30, 20
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """An exchange or a queue; `address` is "" for what is no link."""
+    """An exchange or a queue; `address` is "" if it is no link."""
 
     x: int
     y: int
@@ -41,7 +40,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A line from the right side of one box to the left side of another, with its keys."""
+    """Line from the right side of one box to the left side of another, with routing keys."""
 
     line: str
     x: int
@@ -52,7 +51,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Everything in it, and how large it is."""
+    """Boxes, edges and size of the drawing."""
 
     width: int
     height: int
@@ -63,7 +62,7 @@ class Drawing:
 
 
 def draw(vhost: str, exchange: str, incoming: Sequence[Row], outgoing: Sequence[Row]) -> Drawing:
-    """The drawing of an exchange with the bindings that come to it and go from it."""
+    """Return the drawing of an exchange with its incoming and outgoing bindings."""
     sources = _ends(incoming, lambda row: ("exchange", row["source"]))
     targets = _ends(outgoing, lambda row: (row["destination_type"], row["destination"]))
     rows = max(_rows(sources), _rows(targets), 1)
@@ -85,7 +84,7 @@ def draw(vhost: str, exchange: str, incoming: Sequence[Row], outgoing: Sequence[
 
 
 def _ends(rows: Iterable[Row], end: object) -> dict[tuple[str, str], list[str]]:
-    """The other ends with the routing keys that lead there, in the order of the bindings."""
+    """Return the other ends with their routing keys, in the order of the bindings."""
     assert callable(end)
     found: dict[tuple[str, str], list[str]] = {}
     for row in rows:
@@ -106,7 +105,7 @@ def _add(
     *,
     into: bool,
 ) -> None:
-    """Boxes of one side from the top, in the middle of the height, and their lines."""
+    """Add the boxes of one side, centred vertically, and their lines."""
     count = _rows(ends)
     top = (drawing.height - count * ROW_HEIGHT + ROW_HEIGHT - BOX_HEIGHT) // 2
     for i, ((kind, name), keys) in enumerate(list(ends.items())[:ROWS_MAX]):

@@ -33,7 +33,7 @@ router = APIRouter(prefix="/encryption")
 
 @router.get("")
 async def list_keys(request: Request, viewer: ViewerHere) -> Response:
-    """The virtual hosts with their keys, and how many segments each is needed for."""
+    """Show the virtual hosts with their keys, and the number of segments that need each."""
     viewer.caller.require_administrator()
     rows, failure = await _rows(viewer)
     vhosts = sorted({row["vhost"] for row in rows})
@@ -51,7 +51,7 @@ async def list_keys(request: Request, viewer: ViewerHere) -> Response:
 
 
 async def _rows(viewer: Viewer) -> tuple[list[Row], str]:
-    """The keys, or why they cannot be listed."""
+    """Return the keys, or why they cannot be listed."""
     if viewer.node.context.encryption is None:  # of a node that stores nothing
         return [], ""
     try:
@@ -62,7 +62,7 @@ async def _rows(viewer: Viewer) -> tuple[list[Row], str]:
 
 @router.post("/{verb}")
 async def change(viewer: ViewerHere, form: FormHere, verb: str) -> Response:
-    """Begin, end, or take a new key."""
+    """Enable or disable encryption, or rotate the key."""
     viewer.caller.require_administrator()
     if verb not in VERBS:
         raise not_found()

@@ -1,4 +1,4 @@
-"""Exchanges and their bindings: a list, each by itself with a drawing, and what can be done."""
+"""Pages of exchanges and their bindings: list, details with a drawing, and changes."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ EXCHANGES: Kind[Exchange] = Kind(
 
 @router.get("/exchanges")
 async def list_exchanges(request: Request, viewer: ViewerHere) -> Response:
-    """All that the viewer may list, the predeclared ones included."""
+    """Show the exchanges that the user may list, the predeclared ones included."""
     return await _list(request, viewer, Form({}), "")
 
 
 async def _list(
     request: Request, viewer: Viewer, form: Form, failure: str, status: int = 200
 ) -> Response:
-    """The list; with a form that failed, the form as it was filled in."""
+    """Return the list page; after an invalid form with its fields and the error."""
     filters = chosen(request, "vhost", "type")
     hosts = [host for host in viewer.caller.open_vhosts() if filters["vhost"] in {"", host.name}]
     found = await picked(
@@ -93,7 +93,7 @@ async def _list(
 
 @router.post("/exchanges")
 async def declare_exchange(request: Request, viewer: ViewerHere, form: FormHere) -> Response:
-    """Declare one as the form says; a form that makes no sense is shown again."""
+    """Declare an exchange; an invalid form is shown again."""
     vhost, name = form.text("vhost", "/"), form.text("name")
     try:
         host = viewer.caller.vhost(vhost)
@@ -121,7 +121,7 @@ async def declare_exchange(request: Request, viewer: ViewerHere, form: FormHere)
 async def show_exchange(
     request: Request, viewer: ViewerHere, vhost: Segment, name: Segment
 ) -> Response:
-    """One exchange; the default one is called `amq.default` here."""
+    """Show one exchange; the default one is `amq.default` in its address."""
     exchange = _existing(viewer, vhost, name)
     period = period_named(request.query_params.get("period", ""))
     incoming = [views.binding_row(each) for each in _some(exchange.incoming.values())]
@@ -155,7 +155,7 @@ def _some(bindings: Any) -> list[Any]:
 
 @router.get("/live/exchanges/{vhost}/{name}")
 async def live(request: Request, viewer: ViewerHere, vhost: Segment, name: Segment) -> Response:
-    """Its rates, as they change; the stream ends with the exchange."""
+    """Stream the exchange's rates; the stream ends with the exchange."""
     _existing(viewer, vhost, name)
 
     async def frame() -> Frame:
@@ -189,7 +189,7 @@ async def delete_exchange(
 async def publish(
     request: Request, viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment
 ) -> Response:
-    """Publish one message. Where scripts run, the form stays as it is and is told the result."""
+    """Publish one message. With scripts, the form stays and shows the result."""
     _existing(viewer, vhost, name)
     try:
         said, is_routed = await publish_written(viewer, vhost, name, form)
@@ -208,13 +208,13 @@ async def publish(
 
 @router.post("/bindings")
 async def bind(viewer: ViewerHere, form: FormHere) -> Response:
-    """Bind what the form says."""
+    """Create the form's binding."""
     return await _change_binding(viewer, form, "binding.declare", "Bound")
 
 
 @router.post("/bindings/delete")
 async def unbind(viewer: ViewerHere, form: FormHere) -> Response:
-    """Undo `bind`."""
+    """Delete the form's binding."""
     return await _change_binding(viewer, form, "binding.delete", "Unbound")
 
 
@@ -240,7 +240,7 @@ async def _change_binding(viewer: Viewer, form: Form, operation: str, verb: str)
 
 
 def _existing(viewer: Viewer, vhost: str, name: str) -> Exchange:
-    """An exchange that the viewer may see. Raises ApiError 401 and 404."""
+    """Return an exchange that the user may see. Raises ApiError 401 and 404."""
     exchange = viewer.caller.vhost(vhost).exchanges.get("" if name == "amq.default" else name)
     if exchange is None:
         raise not_found("exchange_not_found")

@@ -1,4 +1,4 @@
-"""Values as people read them: numbers, sizes, rates, times, and paths to things by their names.
+"""Formatting of values for people: numbers, sizes, rates, times, and addresses of pages.
 
 Pure functions, each a filter of the templates under its own name.
 """
@@ -32,12 +32,12 @@ NOTHING = "\u2013"  # a dash where there is no value
 
 
 def count(value: float | None) -> str:
-    """A number of things: `12 345`, with spaces that do not break."""
+    """Format a number: `12 345`, with non-breaking spaces."""
     return NOTHING if value is None else f"{value:,.0f}".replace(",", "\u202f")
 
 
 def rate(per_second: float | None) -> str:
-    """How often a second: `0/s`, `0.3/s`, `1 234/s`."""
+    """Format a rate per second: `0/s`, `0.3/s`, `1 234/s`."""
     if per_second is None:
         return NOTHING
     if per_second < 0.05:
@@ -46,7 +46,7 @@ def rate(per_second: float | None) -> str:
 
 
 def size(octets: float | None) -> str:
-    """A number of bytes: `17 B`, `1.5 KiB`, `20 MiB`."""
+    """Format a number of bytes: `17 B`, `1.5 KiB`, `20 MiB`."""
     if octets is None:
         return NOTHING
     unit = 0
@@ -57,12 +57,12 @@ def size(octets: float | None) -> str:
 
 
 def share(part: float | None) -> str:
-    """A part of a whole: `0.25` is `25 %`."""
+    """Format a fraction: `0.25` is `25 %`."""
     return NOTHING if part is None else f"{part * 100:.0f}\u00a0%"
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time by its two largest units: `3 d 4 h`, `12 s`, `250 ms`."""
+    """Format seconds by the two largest units: `3 d 4 h`, `12 s`, `250 ms`."""
     if seconds is None:
         return NOTHING
     if 0 < seconds < 1:
@@ -80,7 +80,7 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(epoch_ms: float | None) -> str:
-    """A time: `2026-11-22 04:05:06 UTC`."""
+    """Format a time: `2026-11-22 04:05:06 UTC`."""
     if epoch_ms is None:
         return NOTHING
     try:
@@ -90,37 +90,37 @@ def moment(epoch_ms: float | None) -> str:
 
 
 def ago(epoch_ms: float | None, now_ms: float) -> str:
-    """How long ago a time was: `5 min 3 s`."""
+    """Format the age of a time: `5 min 3 s`."""
     return NOTHING if epoch_ms is None else duration((now_ms - epoch_ms) / 1000)
 
 
 def compact_json(value: Any) -> str:
-    """A value of arguments or settings: texts as they are, all else as JSON."""
+    """Format an argument or setting: texts as they are, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def as_json(value: Any) -> str:
-    """A value as JSON, to be put into a form and sent back."""
+    """Format a value as JSON, for a form that sends it back."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def json_lines(value: Any) -> str:
-    """A value as JSON for people to edit; nothing where there is nothing in it."""
+    """Format a value as indented JSON for editing; empty if there is nothing in it."""
     return json.dumps(value, ensure_ascii=False, indent=2) if value else ""
 
 
 def path(*segments: str) -> str:
-    """The address of a page: `path("queues", "/", "a b")` is `/queues/%2F/a%20b`."""
+    """Return the address of a page: `path("queues", "/", "a b")` is `/queues/%2F/a%20b`."""
     return "/" + "/".join(_segment(segment) for segment in segments)
 
 
 def _segment(name: str) -> str:
-    """What `api.answers.Segment` reads; browsers would walk along `.` and `..`."""
+    """Quote a path segment for `api.answers.Segment`; browsers would resolve `.` and `..`."""
     return f"{name};" if name in {".", ".."} else quote(name, safe="")
 
 
 def with_query(address: str, **parameters: Any) -> str:
-    """An address with the parameters that are not empty."""
+    """Return an address with the parameters that are not empty."""
     given = {name: value for name, value in parameters.items() if value not in (None, "", False)}
     return f"{address}?{urlencode(given)}" if given else address
 

@@ -1,4 +1,4 @@
-"""What browsers send when somebody changes something: the fields of a form, with their proof."""
+"""Parsing of forms, with their CSRF tokens."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ CSRF_FIELD = "csrf_token"
 
 
 class Form:
-    """The fields of a form by their names, the last of each unless all are asked for."""
+    """Fields of a form by name; the last value counts unless all are wanted."""
 
     def __init__(self, fields: Mapping[str, list[str]]) -> None:
         self._fields = fields
 
     def text(self, name: str, default: str = "") -> str:
-        """A field as it was typed, with line ends as everywhere else."""
+        """Return a field as typed, with line feeds as line ends."""
         return self._fields.get(name, [default])[-1].replace("\r\n", "\n")
 
     def word(self, name: str, default: str = "") -> str:
-        """A field without the blanks around it."""
+        """Return a field without surrounding blanks."""
         return self.text(name, default).strip()
 
     def all(self, name: str) -> list[str]:
-        """Every value of a field."""
+        """Return every value of a field."""
         return list(self._fields.get(name, []))
 
     def flag(self, name: str) -> bool:
@@ -46,7 +46,7 @@ class Form:
         return bool(self.word(name))
 
     def integer(self, name: str, default: int | None = None) -> int | None:
-        """A whole number, or the default where nothing was typed. Raises ApiError 400."""
+        """Return an integer field, or the default if blank. Raises ApiError 400."""
         word = self.word(name)
         if not word:
             return default
@@ -57,7 +57,7 @@ class Form:
 
 
 async def read_form(request: Request, bytes_max: int = FORM_BYTES_MAX) -> Form:
-    """The form in a request's body. Raises ApiError 403 when another site sent it, 400 or 413."""
+    """Return the form in a request's body. Raises ApiError 403 if from another site, 400, 413."""
     require_own_site(request, "this form")
     body = bytearray()
     try:

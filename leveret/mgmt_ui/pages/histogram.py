@@ -1,4 +1,4 @@
-"""How many of something come when: bars over a time axis, drawn on the server."""
+"""Histogram of times: bars over a time axis, drawn on the server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TICKS = 6
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar: its place in the drawing, and what it says when it is pointed at."""
+    """One bar: position, size, and tooltip."""
 
     x: float
     y: float
@@ -30,7 +30,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """A drawing of `width` by `height`; `ticks` are texts below it by their place."""
+    """A drawing of `width` by `height`; `ticks` are texts below it by position."""
 
     bars: list[Bar]
     ticks: list[tuple[float, str]]
@@ -40,7 +40,7 @@ class Histogram:
 
 
 def histogram(times_ms: Sequence[int], now_ms: int) -> Histogram | None:
-    """When things come, from now to the last of them; None where nothing does."""
+    """Return the histogram of times from now to the last one; None without times."""
     if not times_ms:
         return None
     span = max(max(times_ms) - now_ms, 1000)

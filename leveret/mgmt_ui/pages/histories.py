@@ -1,6 +1,6 @@
-"""What statistics tell of the past and of now, as points of charts.
+"""Points of charts from statistics, past and current.
 
-Samples are taken only where something has moved: between two that are further apart than their
+Samples are taken only where a counter has changed: between two that are further apart than their
 step, everything stayed as it was, and the points say so. Pure functions of a node's `Statistics`.
 """
 
@@ -53,7 +53,7 @@ LENGTHS: Counters = {
 def chart_of_rates(
     statistics: Statistics, subject: Counted | None, lines: Counters, period: Period
 ) -> Chart:
-    """How much came per second; of a subject, or of the node (None)."""
+    """Return a chart of rates per second, of a subject or of the node (None)."""
     points: list[Point] = []
     samples = _samples(statistics, subject, period)
     if samples is not None:
@@ -63,7 +63,7 @@ def chart_of_rates(
 
 
 def chart_of_lengths(statistics: Statistics, subject: Counted | None, period: Period) -> Chart:
-    """How many messages there were."""
+    """Return a chart of message counts, of a subject or of the node (None)."""
     points: list[Point] = []
     samples = _samples(statistics, subject, period)
     if samples is not None:
@@ -75,22 +75,22 @@ def chart_of_lengths(statistics: Statistics, subject: Counted | None, period: Pe
 def latest_rates(
     statistics: Statistics, subject: Counted | None, lines: Counters
 ) -> list[float | None]:
-    """The newest point of the same chart, for `live`: its time, and a value for each line."""
+    """Return the newest point of `chart_of_rates`, for `live`: time, and a value per line."""
     values = [sum(statistics.rate(subject, name) for name in names) for names in lines.values()]
     return [statistics.tick_ms / 1000, *values]
 
 
 def latest_lengths(statistics: Statistics, counts: Mapping[str, int]) -> list[float | None]:
-    """The newest point of lengths, of counts under their names."""
+    """Return the newest point of `chart_of_lengths`, from current counts."""
     values = [float(sum(counts[name] for name in names)) for names in LENGTHS.values()]
     return [statistics.tick_ms / 1000, *values]
 
 
 def quantile(bounds: Sequence[float], counts: Sequence[int], part: float) -> float | None:
-    """The value that a part of what was counted does not exceed; None where nothing was.
+    """Return a quantile of bucket counts; None if nothing was counted.
 
-    Within a bucket, values are taken to be spread evenly; those above the last bound are taken to
-    be at it.
+    Values are taken to be spread evenly within a bucket; those above the last bound are taken to be
+    at it.
     """
     wanted = sum(counts) * part
     if not wanted:
@@ -115,7 +115,7 @@ def _per_second(samples: Samples, lines: Counters, now_ms: int, begin_ms: int) -
     for time_ms, values in _sums(samples, lines):
         if before_ms and time_ms > begin_ms:
             passed_ms = time_ms - before_ms
-            if passed_ms > 2 * step_ms:  # it moved in the last step of them only
+            if passed_ms > 2 * step_ms:  # it changed in the last step only
                 points += [(before_ms + step_ms, nothing), (time_ms - step_ms, nothing)]
                 passed_ms = step_ms
             moved = zip(values, before, strict=True)
@@ -144,7 +144,7 @@ def _as_they_were(samples: Samples, lines: Counters, now_ms: int, begin_ms: int)
 
 
 def _sums(samples: Samples, lines: Counters) -> list[Point]:
-    """Every sample with the sums of the lines' counters."""
+    """Return every sample with the sums of the lines' counters."""
     columns = samples.columns
     return [
         (

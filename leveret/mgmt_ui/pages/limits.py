@@ -24,7 +24,7 @@ router = APIRouter(prefix="/limits")
 
 @router.get("")
 async def list_limits(request: Request, viewer: ViewerHere) -> Response:
-    """All that are set."""
+    """Show all limits."""
     viewer.caller.require_administrator()
     return page(
         request,
@@ -39,7 +39,7 @@ async def list_limits(request: Request, viewer: ViewerHere) -> Response:
 
 @router.post("")
 async def set_limit(viewer: ViewerHere, form: FormHere) -> Response:
-    """Set one; -1 means that there is none."""
+    """Set a limit; -1 means none."""
     viewer.caller.require_administrator()
     kind, name, limit = form.text("kind"), form.text("name"), form.text("limit")
     value = form.integer("value")
@@ -58,7 +58,7 @@ async def set_limit(viewer: ViewerHere, form: FormHere) -> Response:
 
 @router.post("/clear")
 async def clear_limit(viewer: ViewerHere, form: FormHere) -> Response:
-    """Take one away."""
+    """Remove a limit."""
     viewer.caller.require_administrator()
     kind, name, limit = form.text("kind"), form.text("name"), form.text("limit")
     done = f"The {limit} of {kind} {name} is no longer limited."
@@ -68,5 +68,5 @@ async def clear_limit(viewer: ViewerHere, form: FormHere) -> Response:
 
 
 def _back(form: Form) -> str:
-    """To the user's own page, if the form was there."""
+    """Return the address to go back to: the user's page, if the form was there."""
     return path("users", form.text("name")) if form.word("back") == "user" else "/limits"

@@ -1,11 +1,11 @@
-"""Figures that change while a page is looked at, as server-sent events.
+"""Live figures of a page, as server-sent events.
 
     event: figures
     data: {"figures": {"messages_ready": "1 234"}, "points": {"rates": [1700000000.0, 5, 4.8]}}
 
-The script puts each figure into the elements with that `data-figure`, and each point at the end of
-the chart of that name. One stream is one view of a page; it lives as long as its request. It ends
-before the server would cut it off, and the browser comes back by itself, with its session.
+The script puts each figure into the elements with that `data-figure`, and appends each point to the
+chart of that name. One stream belongs to one open page. It ends before the server would cut it off,
+and the browser reconnects by itself, with its session.
 """
 
 from __future__ import annotations
@@ -37,42 +37,42 @@ STREAMS_PER_SESSION_MAX = 8  # tabs of one browser
 
 
 class Frame(TypedDict):
-    """What is new: texts by figure, and points (seconds since 1970, then values) by chart."""
+    """New values: texts by figure, and points (seconds since 1970, then values) by chart."""
 
     figures: dict[str, str]
     points: dict[str, list[float | None]]
 
 
 class LiveStreams:
-    """All open streams of a node."""
+    """Open streams of a node."""
 
     def __init__(self) -> None:
         self._open: list[Session] = []
 
     def admits(self, session: Session) -> bool:
-        """Whether one more may be opened."""
+        """Whether one more stream may be opened."""
         own = sum(held is session for held in self._open)
         return len(self._open) < STREAMS_MAX and own < STREAMS_PER_SESSION_MAX
 
     def opened(self, session: Session) -> None:
-        """One more is open."""
+        """Add an open stream of a session."""
         self._open.append(session)
 
     def closed(self, session: Session) -> None:
-        """One of a session has ended."""
+        """Remove a stream of a session."""
         self._open.remove(session)
 
 
 def live_stream(
     request: Request, viewer: Viewer, frame: Callable[[], Awaitable[Frame]]
 ) -> Response:
-    """The stream of a page: what `frame` gives, now and every few seconds.
+    """Return the stream of a page: the results of `frame`, now and every few seconds.
 
-    An ApiError of `frame` ends the stream; the browser comes back, and is told the error.
+    An ApiError of `frame` ends the stream; the browser reconnects, and gets the error.
     """
     streams: LiveStreams = request.app.state.live
     if not streams.admits(viewer.session):
-        return Response(status_code=204)  # which tells a browser not to come back
+        return Response(status_code=204)  # a browser does not reconnect then
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     events = _events(streams, viewer, frame)
     return StreamingResponse(events, headers=headers, media_type="text/event-stream")
@@ -88,7 +88,7 @@ async def _events(
         while time.monotonic() < ends:
             try:
                 figures = await frame()
-            except ApiError:  # what was looked at is gone
+            except ApiError:  # the object of the page is gone
                 return
             yield f"event: figures\ndata: {json.dumps(figures)}\n\n"
             if not await _pause(viewer):
@@ -98,7 +98,7 @@ async def _events(
 
 
 async def _pause(viewer: Viewer) -> bool:
-    """Wait for the next figures; False when there will be none, because the node stops."""
+    """Wait for the next figures; return False if the node stops."""
     for _ in range(round(INTERVAL_SECONDS / CHECK_SECONDS)):
         await asyncio.sleep(CHECK_SECONDS)
         if not viewer.node.is_serving():

@@ -1,7 +1,7 @@
-"""The messages of a queue or topic: browsed, searched, looked at, published, deleted and moved.
+"""Pages of messages of a queue or stream: browse, search, show, publish, delete, move, copy.
 
-Browsing goes by a cursor, as queues are logs: an answer looks at a bounded number of messages and
-says where the next one goes on.
+Browsing uses a cursor, as queues are logs: an answer scans a bounded number of messages and says
+where the next one continues.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ router = APIRouter(prefix="/queues/{vhost}/{name}/messages")
 
 
 class Found(NamedTuple):
-    """What one look at a queue has found, and where another one goes on."""
+    """Result of one scan of a queue, and where the next one continues."""
 
     messages: list[dict[str, Any]]
     scanned: int
@@ -57,7 +57,7 @@ class Found(NamedTuple):
 
 @router.get("")
 async def browse(request: Request, viewer: ViewerHere, vhost: Segment, name: Segment) -> Response:
-    """Messages that fit what the address says, from the oldest or from the newest."""
+    """Show messages that match the filter, from the oldest or from the newest."""
     await require_to_browse(viewer.caller, vhost, name)
     return await _browse(request, viewer, vhost, name)
 
@@ -71,7 +71,7 @@ async def _browse(
     form: Form = BLANK,
     refused: ApiError | None = None,
 ) -> Response:
-    """The page; with a form that failed, the form as it was filled in."""
+    """Return the page; after an invalid form with its fields and the error."""
     queue = _existing(viewer, vhost, name)
     query = request.query_params
     asked = {key: query.get(key, "") for key in (*CRITERIA, "from", "order")}
@@ -122,7 +122,7 @@ async def _browse(
 async def show(
     request: Request, viewer: ViewerHere, vhost: Segment, name: Segment, offset: Segment
 ) -> Response:
-    """One message: what it is addressed with, its properties and headers, its body."""
+    """Show one message: address, properties, headers, body and trace."""
     await require_to_browse(viewer.caller, vhost, name)
     queue = _existing(viewer, vhost, name)
     found = await viewer.caller.perform(
@@ -155,7 +155,7 @@ async def show(
 
 
 def _existing(viewer: Viewer, vhost: str, name: str) -> OpenQueue:
-    """A queue that the viewer may see. Raises ApiError 401 and 404."""
+    """Return a queue that the user may see. Raises ApiError 401 and 404."""
     host = viewer.caller.vhost(vhost)
     held = host.queues.get(name)
     if held is None:
@@ -164,7 +164,7 @@ def _existing(viewer: Viewer, vhost: str, name: str) -> OpenQueue:
 
 
 def _rights(viewer: Viewer, queue: OpenQueue) -> dict[str, bool]:
-    """What is offered. Nothing leaves a stream before its time."""
+    """Return which actions to offer; messages cannot be taken from a stream."""
     vhost = queue.definition.vhost
     return {
         "take": isinstance(queue, Queue),
@@ -176,7 +176,7 @@ def _rights(viewer: Viewer, queue: OpenQueue) -> dict[str, bool]:
 
 
 def _selection(asked: Mapping[str, str]) -> dict[str, Any]:
-    """MessageFilter as operations take them, of what people typed. Raises ApiError 400."""
+    """Return the filter as operations take it, from text fields. Raises ApiError 400."""
     select: dict[str, Any] = {key: asked[key] for key in TEXTS if asked.get(key)}
     for key in TIMES:
         if asked.get(key):
@@ -201,7 +201,7 @@ def _offset(asked: Mapping[str, str], key: str) -> int | None:
 
 
 def _chosen(form: Form) -> dict[str, Any]:
-    """The messages whose boxes are checked, or all that fit the filter. Raises ApiError 400."""
+    """Return the checked messages, or all that match the filter. Raises ApiError 400."""
     if form.word("which") == "matching":
         return _selection({key: form.word(key) for key in CRITERIA})
     offsets = [_offset({"offset": text}, "offset") for text in form.all("offset")]
@@ -215,19 +215,19 @@ def _chosen(form: Form) -> dict[str, Any]:
 
 @router.post("/delete")
 async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
-    """Settle those that are chosen."""
+    """Settle the chosen messages."""
     return await _deal(viewer, form, "delete", (vhost, name), {})
 
 
 @router.post("/move")
 async def move(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
-    """Publish those that are chosen elsewhere, and settle them here."""
+    """Publish the chosen messages elsewhere and settle them here."""
     return await _deal(viewer, form, "move", (vhost, name), _destination(form))
 
 
 @router.post("/copy")
 async def copy(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
-    """Publish those that are chosen elsewhere, too."""
+    """Publish copies of the chosen messages elsewhere."""
     return await _deal(viewer, form, "copy", (vhost, name), _destination(form))
 
 
@@ -260,7 +260,7 @@ async def _deal(
 
 
 def _told(answer: Mapping[str, Any], verb: str, name: str) -> str:
-    """What became of the chosen messages."""
+    """Return the notice about the chosen messages."""
     parts = [f"{answer[verb]} messages of queue {name} were {verb}"]
     if answer["skipped"]:
         parts.append(f"{answer['skipped']} are with consumers and were left")
@@ -274,7 +274,7 @@ def _told(answer: Mapping[str, Any], verb: str, name: str) -> str:
 
 
 def _destination(form: Form) -> dict[str, str | None]:
-    """A queue, or else an exchange; without a key each message keeps its own."""
+    """Return the destination: a queue, or an exchange, with a routing key or the messages' own."""
     if form.word("to") == "exchange":
         exchange = form.text("exchange_to")
         return {"to_queue": None, "exchange": exchange, "routing_key": form.text("key_to") or None}
@@ -285,7 +285,7 @@ def _destination(form: Form) -> dict[str, str | None]:
 async def publish(
     request: Request, viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment
 ) -> Response:
-    """Publish one message, to the queue or to an exchange; a bad form is shown again."""
+    """Publish one message to the queue or an exchange; an invalid form is shown again."""
     _existing(viewer, vhost, name)
     exchange = form.text("exchange") or DEFAULT_EXCHANGE
     try:

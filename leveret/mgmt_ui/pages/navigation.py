@@ -1,4 +1,4 @@
-"""What there is to be seen, in the order of the navigation."""
+"""The navigation menu, in its order."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def _administrators(caller: Caller) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A link; `is_for` says who may use what is behind it."""
+    """A link; `is_for` tells which users may use its page."""
 
     title: str
     address: str
     is_for: Callable[[Caller], bool] = _everybody
 
     def is_current(self, address: str) -> bool:
-        """Whether a page belongs to it."""
+        """Whether the link's page is shown."""
         return address == self.address or address.startswith(f"{self.address.rstrip('/')}/")
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Links that belong together."""
+    """Group of links."""
 
     title: str
     entries: tuple[Entry, ...]
@@ -84,7 +84,7 @@ SECTIONS = (
 
 
 def sections_for(caller: Caller) -> list[Section]:
-    """What a user may see of the navigation."""
+    """Return the menu for a user."""
     shown = [
         Section(section.title, tuple(entry for entry in section.entries if entry.is_for(caller)))
         for section in SECTIONS

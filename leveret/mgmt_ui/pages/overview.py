@@ -1,4 +1,4 @@
-"""GET /overview: the node at a glance."""
+"""Overview page of the node."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ THINGS = {
 }
 
 
-# What so many of the deliveries took at most.
+# Quantiles of the delivery latency, by label.
 QUANTILES = {"Half": 0.5, "95 %": 0.95, "99 %": 0.99}
 
 
 @router.get("/overview")
 async def overview(request: Request, viewer: ViewerHere) -> Response:
-    """The page."""
+    """Show the page."""
     period = period_named(request.query_params.get("period", ""))
     return page(
         request,
@@ -77,7 +77,7 @@ async def overview(request: Request, viewer: ViewerHere) -> Response:
 
 @router.get("/findings")
 async def show_findings(request: Request, viewer: ViewerHere) -> Response:
-    """What is wrong with the node, and what to do about it; takes a fraction of a second."""
+    """Show the findings of the health checks; takes a fraction of a second."""
     viewer.caller.require_administrator()
     found = await viewer.caller.perform("node.diagnose")
     return page(request, viewer, "findings.html.j2", findings=found)
@@ -85,7 +85,7 @@ async def show_findings(request: Request, viewer: ViewerHere) -> Response:
 
 @router.get("/live/overview")
 async def live(request: Request, viewer: ViewerHere) -> Response:
-    """Its figures, as they change."""
+    """Stream the page's figures."""
     statistics = viewer.broker.statistics
     before = statistics.latency.counts
 
@@ -109,7 +109,7 @@ async def live(request: Request, viewer: ViewerHere) -> Response:
 
 
 def _charts(viewer: Viewer, period: Period) -> tuple[Chart, ...]:
-    """Those of the whole node, for who may see what is others'."""
+    """Return the charts of the whole node, for monitors only."""
     if not viewer.caller.is_monitor:
         return ()
     statistics = viewer.broker.statistics
@@ -127,13 +127,13 @@ def _charts(viewer: Viewer, period: Period) -> tuple[Chart, ...]:
 
 
 def _quantiles(bounds: Sequence[int], counts: Sequence[int]) -> list[float | None]:
-    """In seconds, of buckets in milliseconds."""
+    """Return quantiles in seconds, from buckets in milliseconds."""
     found = (quantile(bounds, counts, part) for part in QUANTILES.values())
     return [None if value is None else value / 1000 for value in found]
 
 
 def _latency_figures(viewer: Viewer) -> dict[str, str]:
-    """Since the node's start."""
+    """Return latency quantiles since the node's start."""
     if not viewer.caller.is_monitor:
         return {}
     latency = viewer.broker.statistics.latency
@@ -142,7 +142,7 @@ def _latency_figures(viewer: Viewer) -> dict[str, str]:
 
 
 def _churn(viewer: Viewer) -> dict[str, tuple[int, float]]:
-    """What came and went since the node's start, and how much a second of late."""
+    """Return churn counts since the node's start, and current rates per second."""
     if not viewer.caller.is_monitor:
         return {}
     statistics = viewer.broker.statistics
@@ -153,7 +153,7 @@ def _churn(viewer: Viewer) -> dict[str, tuple[int, float]]:
 
 
 def _firing(viewer: Viewer) -> list[Row]:
-    """The alerts of virtual hosts that the viewer may see."""
+    """Return the firing alerts of virtual hosts that the user may see."""
     alerting = viewer.node.context.alerting
     if alerting is None:
         return []
@@ -162,7 +162,7 @@ def _firing(viewer: Viewer) -> list[Row]:
 
 
 async def _node_facts(viewer: Viewer) -> dict[str, str]:
-    """How much the node has of what it may have."""
+    """Return the node's resource usage and limits."""
     runtime = viewer.node.context.runtime
     if runtime is None or not viewer.caller.is_monitor:
         return {}

@@ -1,4 +1,4 @@
-"""Policies, which policymakers set, and operator policies, which administrators do."""
+"""Page of policies, set by policymakers, and operator policies, set by administrators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ router = APIRouter(prefix="/policies")
 
 @router.get("")
 async def list_policies(request: Request, viewer: ViewerHere) -> Response:
-    """Those of the virtual hosts that the viewer may list; `edit` names one to be changed."""
+    """Show the policies that the user may list; `edit` names one to fill the form with."""
     query = request.query_params
     form = Form({})
     if query.get("edit"):
@@ -62,7 +62,7 @@ async def _rows(viewer: Viewer, *, operator: bool) -> list[Row]:
 
 
 def _filled_in(row: Row, *, operator: bool) -> Form:
-    """The form that would have set a policy."""
+    """Return the form filled in from a policy."""
     fields = {
         "vhost": row["vhost"],
         "name": row["name"],
@@ -77,7 +77,7 @@ def _filled_in(row: Row, *, operator: bool) -> Form:
 
 @router.post("")
 async def set_policy(request: Request, viewer: ViewerHere, form: FormHere) -> Response:
-    """Set one, or replace that of the same name; what makes no sense is shown again."""
+    """Set or replace a policy; an invalid form is shown again."""
     _require(viewer, form)
     vhost, name = form.text("vhost", "/"), form.text("name")
     try:
@@ -103,7 +103,7 @@ async def set_policy(request: Request, viewer: ViewerHere, form: FormHere) -> Re
 
 @router.post("/clear")
 async def clear_policy(viewer: ViewerHere, form: FormHere) -> Response:
-    """Delete one: what it applied to behaves as without it."""
+    """Delete a policy."""
     _require(viewer, form)
     chosen: dict[str, Any] = {
         "vhost": form.text("vhost"),
@@ -115,7 +115,7 @@ async def clear_policy(viewer: ViewerHere, form: FormHere) -> Response:
 
 
 def _require(viewer: Viewer, form: Form) -> None:
-    """Raise ApiError 401 or 404."""
+    """Raise ApiError 401 or 404 unless the user may set policies there."""
     if form.flag("operator"):
         viewer.caller.require_administrator()
     else:

@@ -1,4 +1,4 @@
-"""Pages that say why there is no other: what went wrong, in words, and how to go on."""
+"""Error pages, with the reason and a way to go on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TITLES = {
     413: "That is too much",
     500: "The node made a mistake",
 }
-# What `not_found` says of each kind of thing, for people.
+# Texts for the reasons of `not_found`.
 REASONS = {
     "Object Not Found": "Nothing is found under this address.",
     "vhost_not_found": "There is no virtual host of this name. It may have been deleted.",
@@ -39,7 +39,7 @@ REASONS = {
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Let an application answer failures with pages."""
+    """Register handlers that answer errors with pages."""
     app.add_exception_handler(ApiError, _refused)
     app.add_exception_handler(HTTPException, _unroutable)
     app.add_exception_handler(RequestValidationError, _misunderstood)
@@ -51,13 +51,13 @@ async def _refused(request: Request, error: Exception) -> Response:
     session = session_of(request)
     if session is None and error.status == 401:
         return _sign_in(request)
-    # The API says 401 also to those it knows; people are told what it is.
+    # The API uses 401 also for missing permissions; pages use 403.
     status = 403 if error.status == 401 else error.status
     return await _problem(request, status, REASONS.get(error.reason, error.reason))
 
 
 def _sign_in(request: Request) -> Response:
-    """To the sign-in page, which leads back; what is no page that a person asked for gets a 401."""
+    """Redirect to the sign-in page, which leads back; requests other than page loads get a 401."""
     if request.method in {"GET", "HEAD"} and "hx-request" not in request.headers:
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(with_query("/login", wanted=request.url.path + query), 303)
@@ -90,7 +90,7 @@ async def _problem(request: Request, status: int, reason: str) -> Response:
 
 
 async def _viewer(request: Request) -> Viewer | None:
-    """Whoever looks, if that can be said: the page has the navigation then."""
+    """Return the signed-in user, if any: the error page has the navigation then."""
     session = session_of(request)
     if session is None:
         return None

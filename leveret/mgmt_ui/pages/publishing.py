@@ -1,7 +1,7 @@
-"""Messages that people write on pages: what their form says, and publishing it.
+"""Publishing of messages by form.
 
-They are published as the HTTP API does it, in the viewer's name and with his permissions. It is
-people who do so here, one message at a time, so that each is written down in the audit log.
+They are published as by the HTTP API, with the user's name and permissions. Each is recorded in the
+audit log, since people publish one at a time here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["BLANK", "DEFAULT_EXCHANGE", "noted", "payload_of", "properties_of", "publish_written"]
 
 DEFAULT_EXCHANGE = "amq.default"  # as the API calls it
-BLANK = Form({"persistent": ["1"]})  # what a form has before anybody has typed anything
+BLANK = Form({"persistent": ["1"]})  # defaults of an empty form
 TEXTS = ("content_type", "message_id", "expiration")  # properties with fields of their own
 TRANSIENT, PERSISTENT = 1, 2  # delivery modes
 
@@ -30,7 +30,7 @@ TRANSIENT, PERSISTENT = 1, 2  # delivery modes
 async def publish_written(
     viewer: Viewer, vhost: str, exchange: str, form: Form
 ) -> tuple[str, bool]:
-    """Publish what a form says. Returns what to tell, and whether a queue took it. ApiError."""
+    """Publish a form's message. Returns a notice, and whether it was routed. Raises ApiError."""
     key = form.text("routing_key")
     headers = json_object_of(form, "headers")
     delay_seconds = form.integer("delay_seconds")
@@ -47,7 +47,7 @@ async def publish_written(
 
 
 def told(exchange: str, key: str, *, is_routed: bool) -> str:
-    """What has become of a message that was published."""
+    """Return the notice about a published message."""
     where = f"exchange {exchange} with routing key “{key}”"
     if exchange == DEFAULT_EXCHANGE:
         where = f"queue {key}"
@@ -57,14 +57,14 @@ def told(exchange: str, key: str, *, is_routed: bool) -> str:
 
 
 def properties_of(form: Form) -> dict[str, Any]:
-    """The properties that a form says, but for headers. Raises ApiError 400."""
+    """Return the properties in a form, without headers. Raises ApiError 400."""
     properties = json_object_of(form, "properties")
     properties |= {name: form.word(name) for name in TEXTS if form.word(name)}
     return {**properties, "delivery_mode": PERSISTENT if form.flag("persistent") else TRANSIENT}
 
 
 def payload_of(form: Form) -> dict[str, str]:
-    """The body that a form says, as the API takes it. Base64 may be broken into lines."""
+    """Return the body in a form, as the API takes it. Base64 may have line breaks."""
     text = form.text("payload")
     if form.flag("base64"):
         return {"payload": "".join(text.split()), "payload_encoding": "base64"}
@@ -73,7 +73,7 @@ def payload_of(form: Form) -> dict[str, str]:
 
 @asynccontextmanager
 async def noted(viewer: Viewer, **where: str) -> AsyncIterator[None]:
-    """Write down in the audit log that the viewer publishes something there, and how that ended."""
+    """Record a publish of the user in the audit log, with its outcome."""
     answer: dict[str, str] = {}
     try:
         yield

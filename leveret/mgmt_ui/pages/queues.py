@@ -1,4 +1,4 @@
-"""Queues and topics: a list, each by itself, and what can be done to them."""
+"""Pages of queues and streams: list, details, and changes."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ ROWS_MAX = 500  # consumers and bindings on the page of one queue; the API has a
 
 @router.get("/queues")
 async def list_queues(request: Request, viewer: ViewerHere) -> Response:
-    """All that the viewer may list."""
+    """Show the queues that the user may list."""
     return await _list(request, viewer, Form({}), "")
 
 
 async def _list(
     request: Request, viewer: Viewer, form: Form, failure: str, status: int = 200
 ) -> Response:
-    """The list; with a form that failed, the form as it was filled in."""
+    """Return the list page; after an invalid form with its fields and the error."""
     filters = chosen(request, "vhost", "type", "state")
     wanted = {name: value for name, value in filters.items() if value}
     found = queues_of(viewer.caller.open_vhosts())
@@ -115,7 +115,7 @@ def _is_wanted(queue: Any, wanted: dict[str, str]) -> bool:
 
 @router.post("/queues")
 async def declare_queue(request: Request, viewer: ViewerHere, form: FormHere) -> Response:
-    """Declare one as the form says; a form that makes no sense is shown again."""
+    """Declare a queue; an invalid form is shown again."""
     vhost, name = form.text("vhost", "/"), form.text("name")
     try:
         host = viewer.caller.vhost(vhost)
@@ -142,7 +142,7 @@ async def declare_queue(request: Request, viewer: ViewerHere, form: FormHere) ->
 async def show_queue(
     request: Request, viewer: ViewerHere, vhost: Segment, name: Segment
 ) -> Response:
-    """One queue: how full it is, who consumes it, how messages come to it."""
+    """Show one queue: message counts, rates, consumers and bindings."""
     queue = _existing(viewer, vhost, name)
     period = period_named(request.query_params.get("period", ""))
     row = views.queue_row(queue, viewer.node.name)
@@ -178,7 +178,7 @@ async def show_queue(
 
 @router.get("/live/queues/{vhost}/{name}")
 async def live(request: Request, viewer: ViewerHere, vhost: Segment, name: Segment) -> Response:
-    """Its figures, as they change; the stream ends with the queue."""
+    """Stream the queue's figures; the stream ends with the queue."""
     _existing(viewer, vhost, name)
     statistics = viewer.broker.statistics
 
@@ -198,7 +198,7 @@ async def live(request: Request, viewer: ViewerHere, vhost: Segment, name: Segme
 
 @router.post("/queues/{vhost}/{name}/purge")
 async def purge(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
-    """Throw away what is ready, and what waits beside the queue where the form says so."""
+    """Purge ready messages, and waiting ones if the form says so."""
     await _require(viewer, vhost, name, "read")
     waiting = form.flag("waiting")
     done = f"What was ready in queue {name}{' or waited for it' * waiting} was thrown away."
@@ -207,7 +207,7 @@ async def purge(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segmen
 
 @router.post("/queues/{vhost}/{name}/delete")
 async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
-    """Delete the queue with what it holds."""
+    """Delete the queue with its messages."""
     await _require(viewer, vhost, name, "configure")
     return await act(
         viewer,
@@ -224,7 +224,7 @@ async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segme
 
 @router.post("/queues/{vhost}/{name}/pause")
 async def pause(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
-    """Hand out no more messages, and take none either where the form says so."""
+    """Pause delivery, and publishing if the form says so."""
     await _require(viewer, vhost, name, "configure")
     done = f"Queue {name} is paused."
     publishing = form.flag("publishing")
@@ -233,7 +233,7 @@ async def pause(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segmen
 
 @router.post("/queues/{vhost}/{name}/resume")
 async def resume(viewer: ViewerHere, _: FormHere, vhost: Segment, name: Segment) -> Response:
-    """Go on where it was paused."""
+    """Resume the queue."""
     await _require(viewer, vhost, name, "configure")
     return await _act(viewer, "queue.resume", vhost, name, f"Queue {name} goes on.")
 
@@ -246,7 +246,7 @@ async def _act(
 
 
 async def _require(viewer: Viewer, vhost: str, name: str, permission: Any) -> None:
-    """Raise ApiError 401 or 404."""
+    """Raise ApiError 401 or 404 unless the user has a permission for the queue."""
     _existing(viewer, vhost, name)
     await viewer.caller.require(vhost, "queue", name, permission)
     viewer.caller.require_shared(vhost, name)
@@ -256,7 +256,7 @@ async def _require(viewer: Viewer, vhost: str, name: str, permission: Any) -> No
 
 
 def _existing(viewer: Viewer, vhost: str, name: str) -> OpenQueue:
-    """A queue that the viewer may see. Raises ApiError 401 and 404."""
+    """Return a queue that the user may see. Raises ApiError 401 and 404."""
     host = viewer.caller.vhost(vhost)
     held = host.queues.get(name)
     if held is None:
@@ -265,7 +265,7 @@ def _existing(viewer: Viewer, vhost: str, name: str) -> OpenQueue:
 
 
 def _rights(viewer: Viewer, vhost: str, name: str) -> dict[str, bool]:
-    """What is offered."""
+    """Return which actions to offer."""
     configure = viewer.may("configure", "queue", vhost, name)
     read, write = (viewer.may(verb, "queue", vhost, name) for verb in ("read", "write"))
     return {
@@ -296,7 +296,7 @@ def _newest_files(queue: OpenQueue) -> list[LogFile]:
 
 
 def _log_facts(queue: OpenQueue) -> Row:
-    """Where its records are in its log."""
+    """Return facts about the queue's log."""
     log, retention = queue.log, queue.settings.retention
     facts: Row = {
         "First offset kept": formats.count(log.first),

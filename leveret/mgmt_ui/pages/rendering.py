@@ -1,4 +1,4 @@
-"""Templates and what they are given."""
+"""Rendering of templates."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ __all__ = ["Renderer", "page", "renderer_of"]
 THEME_COOKIE = "leveret_theme"
 THEMES = frozenset({"light", "dark"})
 RUN_SECONDS = 0.00005  # of a thread that renders, ...
-REST_SECONDS = 0.001  # ... before it leaves the interpreter to the event loop for so long
-# Of pages only: who signs in must not wait behind them. They are asleep nearly all of the time.
+REST_SECONDS = 0.001  # ... before it leaves the interpreter to the event loop for this time
+# Threads for pages only, so that sign-ins do not wait behind them. They mostly sleep.
 THREADS = ThreadPoolExecutor(8, "page")
 
 
 class Renderer:
-    """Makes pages of templates. A name that a template does not have is our mistake, and raises."""
+    """Renders templates. Names that a template lacks raise, as they are mistakes of ours."""
 
     def __init__(self, assets: Assets) -> None:
         self._environment = _compiled()
         self._assets = assets
 
     def render(self, template: str, **values: Any) -> str:
-        """The text of a page."""
+        """Return the text of a page."""
         return self._environment.get_template(template).render(asset=self._assets.address, **values)
 
 
 @functools.cache
 def _compiled() -> Environment:
-    """All templates, compiled: that takes a third of a second, while nobody waits for a page."""
+    """Return the environment with all templates compiled, which takes a third of a second."""
     environment = Environment(
         loader=FileSystemLoader(DIRECTORY.with_name("templates")),
-        autoescape=True,  # whatever the template is called
+        autoescape=True,  # for templates of any name
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -72,18 +72,18 @@ def _compiled() -> Environment:
 
 
 class Rests:
-    """Lets a thread that renders rest, time and again; called with each value that a page shows.
+    """Makes a rendering thread sleep now and then; called with each value that a page shows.
 
-    A message that comes in wants the interpreter several times before it is on its way, and waits
+    A message that comes in needs the interpreter several times before it is on its way, and waits
     for this thread each time. So the thread is mostly asleep, and a page takes tens of milliseconds
     longer, which nobody sees.
     """
 
     def __init__(self) -> None:
-        self._began = 0.0  # shared by threads: who rests, rests for all
+        self._began = 0.0  # shared by threads: one sleeps for all
 
     def __call__(self, value: object) -> object:
-        """The value as it is, perhaps a millisecond later."""
+        """Return the value, perhaps a millisecond later."""
         if time.perf_counter() - self._began > RUN_SECONDS:
             time.sleep(REST_SECONDS)
             self._began = time.perf_counter()
@@ -91,9 +91,9 @@ class Rests:
 
 
 class Page(HTMLResponse):
-    """A page that becomes text when it is sent, in a thread: that takes milliseconds.
+    """Page that is rendered when it is sent, in a thread, as that takes milliseconds.
 
-    So what a template is given is values that stay as they are, and nothing of the broker itself.
+    So a template is given values that do not change, and no objects of the broker.
     """
 
     def __init__(self, render: Callable[[], str], status: int) -> None:
@@ -101,7 +101,7 @@ class Page(HTMLResponse):
         self._render = render
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See the ASGI specification."""
+        """Render and send the page (see the ASGI specification)."""
         text = await asyncio.get_running_loop().run_in_executor(THREADS, self._render)
         self.body = text.encode()
         self.headers["content-length"] = str(len(self.body))
@@ -109,7 +109,7 @@ class Page(HTMLResponse):
 
 
 def renderer_of(request: Request) -> Renderer:
-    """The one of the application."""
+    """Return the renderer of the application."""
     renderer: Renderer = request.app.state.renderer
     return renderer
 
@@ -122,10 +122,10 @@ def page(
     status: int = 200,
     **values: Any,
 ) -> Page:
-    """The answer that shows a template to somebody, or to nobody whom we know.
+    """Return the answer that renders a template for a user, or for an unknown one (None).
 
-    Every template is given the `viewer`, the `sections` of the navigation, the `notices` of what
-    was done before, and `address`, its own path. When htmx renews a part of a page, notices wait.
+    Every template is given the `viewer`, the `sections` of the navigation, the pending `notices`,
+    and `address`, its own path. When htmx renews a part of a page, notices stay pending.
     """
     is_part = "hx-request" in request.headers
     theme = request.cookies.get(THEME_COOKIE, "")

@@ -1,9 +1,9 @@
-"""GET and POST /queues/VHOST/QUEUE/messages/OFFSET/edit: a message, changed and sent again.
+"""GET and POST /queues/VHOST/QUEUE/messages/OFFSET/edit: edit a message and send it again.
 
-A message in a queue does not change. The form has what is in it; what somebody changes there makes
-a copy, which is put into the same queue in the original's place (`message.edit`, one atomic write),
-or is published, after which the original may be deleted. What was not touched stays as it was on
-the wire, whatever a form cannot say of it.
+A message in a queue does not change. The form shows it; what is changed there makes a copy, which
+is put into the same queue in the original's place (`message.edit`, one atomic write), or is
+published, after which the original may be deleted. Unchanged parts stay as they were on the wire,
+even if a form cannot show them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["editable_text", "router"]
 
-# Of a body in a form, which has to come back within forms.FORM_BYTES_MAX, each byte as up to three.
+# Size of a body in a form, which must be within forms.FORM_BYTES_MAX with three bytes per byte.
 EDITED_BYTES_MAX = 256 * 1024
 FIXED = {"user_id", "cluster_id", "headers"}  # see leveret.core.browse.editing
 
@@ -58,7 +58,7 @@ router = APIRouter(prefix="/queues/{vhost}/{name}/messages/{offset}/edit")
 async def show_form(
     request: Request, viewer: ViewerHere, vhost: Segment, name: Segment, offset: Segment
 ) -> Response:
-    """The message in a form."""
+    """Show the message in a form."""
     found = await _shown(viewer, vhost, name, offset)
     return _page(request, viewer, (vhost, name), found, _form_of(found))
 
@@ -73,7 +73,7 @@ async def send_again(
     name: Segment,
     offset: Segment,
 ) -> Response:
-    """Send the changed copy; a form that makes no sense is shown again."""
+    """Send the changed copy; an invalid form is shown again."""
     found = await _shown(viewer, vhost, name, offset)
     try:
         said, is_done = await _send(viewer, (vhost, name), found, form)
@@ -86,7 +86,7 @@ async def send_again(
 
 
 async def _shown(viewer: Viewer, vhost: str, name: str, offset: str) -> dict[str, Any]:
-    """The message as operations show it. Raises ApiError 401 and 404."""
+    """Return the message as operations show it. Raises ApiError 401 and 404."""
     await require_to_browse(viewer.caller, vhost, name)
     if not (offset.isascii() and offset.isdigit() and len(offset) < 19):
         raise not_found("message_not_found")
@@ -155,7 +155,7 @@ def _form_of(found: Mapping[str, Any]) -> Form:
 
 
 def editable_text(body: bytes) -> str | None:
-    """A body as a form can give it back, which knows one kind of line ends; None: it cannot."""
+    """Return a body as text if a form can return it unchanged, in line ends too; else None."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -166,7 +166,7 @@ def editable_text(body: bytes) -> str | None:
 
 
 def _changes(found: Mapping[str, Any], form: Form) -> dict[str, Any]:
-    """What the form says otherwise than the message, as `message.edit` takes it. ApiError 400."""
+    """Return the form's changes, as `message.edit` takes them. Raises ApiError 400."""
     shown = dict(found["properties"])
     headers = shown.get("headers") or {}
     shown = {
@@ -183,7 +183,7 @@ def _changes(found: Mapping[str, Any], form: Form) -> dict[str, Any]:
 
 
 def _differences(shown: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What is wanted otherwise than it was shown; null for what was taken out."""
+    """Return the changed entries; null for removed ones."""
     changed = {
         key: value
         for key, value in wanted.items()
@@ -193,7 +193,7 @@ def _differences(shown: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[st
 
 
 def _payload(body: bytes, form: Form) -> dict[str, str]:
-    """The body that is wanted, with the line ends that the original had."""
+    """Return the form's body, with the line ends of the original."""
     wanted = payload_of(form)
     if wanted["payload_encoding"] == "string" and b"\r\n" in body:
         wanted["payload"] = wanted["payload"].replace("\n", "\r\n")
@@ -206,7 +206,7 @@ def _payload(body: bytes, form: Form) -> dict[str, str]:
 async def _send(
     viewer: Viewer, queue: tuple[str, str], found: Mapping[str, Any], form: Form
 ) -> tuple[str, bool]:
-    """Returns what to tell, and whether the copy is somewhere now. Raises ApiError."""
+    """Send the copy. Returns a notice, and whether it was stored. Raises ApiError."""
     vhost, name = queue
     changes = _changes(found, form)
     is_elsewhere = form.word("to") == "exchange"
@@ -232,7 +232,7 @@ async def _send(
 async def _copy(
     viewer: Viewer, queue: tuple[str, str], offset: int, changes: dict[str, Any]
 ) -> tuple[bytes, bytes]:
-    """Content header and body of the changed copy. Raises ApiError."""
+    """Return content header and body of the changed copy. Raises ApiError."""
     vhost, name = queue
     host = viewer.caller.vhost(vhost)
     queue_here = host.queues.get(name)
@@ -250,7 +250,7 @@ async def _copy(
 
 
 async def _remove(viewer: Viewer, queue: tuple[str, str], offset: int) -> str:
-    """Delete the original, whose copy is safe. Returns what to tell."""
+    """Delete the original after its copy was stored. Returns a notice."""
     vhost, name = queue
     select = {"offsets": [offset]}
     try:

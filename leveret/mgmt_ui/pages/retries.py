@@ -1,6 +1,6 @@
-"""Messages that failed and wait to be tried again, queue by queue.
+"""Pages of failed messages that wait for a retry, by queue.
 
-Who may consume from a queue may have them back at once, or give them up.
+Users who may consume from a queue may retry them at once, or cancel the retries.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ router = APIRouter(prefix="/retries")
 
 @router.get("")
 async def list_queues(request: Request, viewer: ViewerHere) -> Response:
-    """The queues that try failed messages again."""
+    """Show the queues with a retry policy or retries."""
     queues = await readable_queues(
         viewer, lambda queue: queue.settings.retry is not None or queue.retry_topic is not None
     )
@@ -54,7 +54,7 @@ async def list_queues(request: Request, viewer: ViewerHere) -> Response:
 async def list_retries(
     request: Request, viewer: ViewerHere, vhost: Segment, name: Segment
 ) -> Response:
-    """What waits for one queue, the next one first."""
+    """Show the retries of one queue, the next one first."""
     await readable_queue(viewer, vhost, name)
     query = request.query_params
     after = read_cursor(query.get("after", ""))
@@ -97,7 +97,7 @@ async def show(
     name: Segment,
     id: Segment,  # noqa: A002
 ) -> Response:
-    """One message that waits."""
+    """Show one retry."""
     await readable_queue(viewer, vhost, name)
     found = await viewer.caller.perform("retry.show", vhost=vhost, queue=name, id=id)
     return waiting_message(
@@ -113,13 +113,13 @@ async def show(
 
 @router.post("/{vhost}/{name}/now")
 async def retry_now(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
-    """Bring the chosen messages, or all, back at once."""
+    """Retry the chosen messages, or all, at once."""
     return await _deal(viewer, form, "retry.retry_now", "are tried again now", (vhost, name))
 
 
 @router.post("/{vhost}/{name}/cancel")
 async def cancel(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
-    """Try them no more."""
+    """Cancel the retries of the chosen messages."""
     return await _deal(viewer, form, "retry.cancel", "are not tried any more", (vhost, name))
 
 

@@ -1,8 +1,8 @@
-"""Delayed messages of a virtual host: when they come, and what can be done about it.
+"""Pages of a virtual host's delayed messages.
 
-Who may publish to the exchange of a message may also see which Celery task it is, put it off, have
-it now, or call it off. The Celery tasks that a queue holds are shown one queue at a time, to who
-may consume from it, and may be called off by him.
+Users who may publish to the exchange of a message may also see its Celery task, reschedule, deliver
+or cancel it. The Celery tasks that a queue holds are shown one queue at a time, to users who may
+consume from it, and who may cancel them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ router = APIRouter(prefix="/schedules")
 
 @router.get("")
 async def list_schedules(request: Request, viewer: ViewerHere) -> Response:
-    """The messages of one virtual host that wait for their time, the next one first."""
+    """Show the delayed messages of one virtual host, the next one first."""
     names = open_names(viewer)
     query = request.query_params
     vhost = query.get("vhost") or ("/" if "/" in names else next(iter(names), "/"))
@@ -94,7 +94,7 @@ async def list_schedules(request: Request, viewer: ViewerHere) -> Response:
 
 
 async def _holders(viewer: Viewer, vhost: str) -> dict[str, int]:
-    """The queues of a virtual host that hold Celery's tasks for the viewer, and how many."""
+    """Return the queues that hold Celery tasks and that the user may read, with counts."""
     found = {
         queue.name: queue.eta_hold.pending_count
         async for part in in_yielding_chunks(list(viewer.caller.vhost(vhost).queues.values()))
@@ -127,7 +127,7 @@ async def show(
     viewer: ViewerHere,
     id: Segment,  # noqa: A002
 ) -> Response:
-    """One message: for who might have published it, or may consume the task."""
+    """Show one message; needs permission to publish it, or to consume the task."""
     query = request.query_params
     vhost, queue = query.get("vhost", "/"), query.get("queue") or None
     viewer.caller.vhost(vhost)
@@ -150,7 +150,7 @@ async def show(
 
 @router.post("/cancel")
 async def cancel(viewer: ViewerHere, form: FormHere) -> Response:
-    """Never deliver the chosen messages."""
+    """Cancel the chosen messages: they are never delivered."""
     vhost, queue = form.text("vhost"), form.text("queue") or None
     if queue is not None:
         await readable_queue(viewer, vhost, queue)
@@ -159,13 +159,13 @@ async def cancel(viewer: ViewerHere, form: FormHere) -> Response:
 
 @router.post("/deliver")
 async def deliver_now(viewer: ViewerHere, form: FormHere) -> Response:
-    """Deliver them at once."""
+    """Deliver the chosen messages at once."""
     return await _each(viewer, form, "schedule.deliver_now", "sent on their way")
 
 
 @router.post("/reschedule")
 async def reschedule(viewer: ViewerHere, form: FormHere) -> Response:
-    """Deliver them at another time, which is stated, or some minutes from now."""
+    """Deliver the chosen messages at a given time, or some minutes from now."""
     minutes, time = form.integer("delay_minutes"), form.word("due")
     if (minutes is None) == (not time):
         raise bad_request("state either a time, or minutes from now")
@@ -207,6 +207,6 @@ async def _each(viewer: Viewer, form: Form, operation: str, done: str, **more: o
 
 
 async def _require_to_publish(viewer: Viewer, vhost: str, id_: str) -> None:
-    """Raise ApiError unless the viewer may publish to the exchange of a message."""
+    """Raise ApiError unless the user may publish to the exchange of a message."""
     held = await viewer.caller.perform("schedule.show", vhost=vhost, queue=None, id=id_)
     await viewer.caller.require(vhost, "exchange", held["exchange"] or "amq.default", "write")

@@ -1,4 +1,4 @@
-"""Headers that bind the browser: what may run on our pages, and who may show them."""
+"""Security headers: content security policy, framing, caching."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ HEADERS = {
 
 
 class SecurityHeaders:
-    """Adds them to every answer of an application, errors included."""
+    """Adds security headers to every answer of an application, errors included."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See the ASGI specification."""
+        """Run the application with the added headers (see the ASGI specification)."""
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -16,7 +16,7 @@ from leveret.mgmt_ui.sessions import COOKIE
 __all__ = ["router"]
 
 START = "/overview"
-SIGN_IN_BYTES_MAX = 8192  # of a stranger's form, which is taken apart before he has proved anything
+SIGN_IN_BYTES_MAX = 8192  # of a form that is parsed before authentication
 FAILURES = {
     "Not_Authorized": "Unknown user or wrong password.",
     "Not management user": "This user has no tag that lets it in: management, policymaker, "
@@ -29,7 +29,7 @@ router = APIRouter()
 
 @router.get("/login")
 async def sign_in_page(request: Request) -> Response:
-    """The form; whoever is signed in already goes on."""
+    """Show the form; users who are signed in are redirected."""
     wanted = local_address(request.query_params.get("wanted", START))
     if session_of(request) is not None:
         return RedirectResponse(wanted, 303)
@@ -38,7 +38,7 @@ async def sign_in_page(request: Request) -> Response:
 
 @router.post("/login")
 async def sign_in(request: Request) -> Response:
-    """Open a session for who proves a name, as slowly as anywhere else for who does not."""
+    """Open a session for valid credentials; failures are delayed as for other logins."""
     form = await read_form(request, SIGN_IN_BYTES_MAX)
     wanted, user = local_address(form.text("wanted", START)), form.text("user")
     try:
@@ -63,7 +63,7 @@ async def sign_out(request: Request, viewer: ViewerHere, _: FormHere) -> Respons
 
 
 def local_address(wanted: str) -> str:
-    """An address of ours, or the start: a link must not lead to another host by way of us."""
+    """Return a local address, or the start page, so that links cannot redirect to other hosts."""
     if not wanted.startswith("/") or wanted.startswith(("//", "/\\", "/login", "/logout")):
         return START
     return START if wanted == "/" or not wanted.isprintable() or "\\" in wanted else wanted

@@ -1,8 +1,8 @@
-"""Lists of things: filtered, sorted and cut to a page on the server, as the HTTP API does it.
+"""Lists: filtered, sorted and paginated on the server, as by the HTTP API.
 
-A page states its `Column`s and the `Kind` of what it lists; the template shows the `Listing`.
-Whatever the address says wrongly is taken as not said: people edit addresses, and a list that has
-become shorter has another last page.
+A page has its `Column`s and the `Kind` of its objects; the template shows the `Listing`. Invalid
+parameters of an address are ignored: people edit addresses, and a list that has become shorter has
+another last page.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PAGE_SIZES = (50, 100, 200, 500)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`key` names what the column is sorted by, as `name` or `message_stats.publish`; "" = not.
+    """`key` is the sort key of the column, as `name` or `message_stats.publish`; "" for none.
 
     A `minor` one is not shown on a phone; its cells have the class of that name, too.
     """
@@ -43,7 +43,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The head of a column: where a click on it leads, and how it is sorted now."""
+    """Head of a column: the address that sorts by it, and its current order."""
 
     title: str
     numeric: bool
@@ -71,7 +71,7 @@ class Listing:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether something may be hidden by what was asked for."""
+        """Whether a filter is set, so that rows may be hidden."""
         return bool(self.name) or any(self.filters.values())
 
     @property
@@ -80,7 +80,7 @@ class Listing:
         return (self.number - 1) * self.page_size + 1
 
     def page_address(self, number: int) -> str:
-        """Where another page of the same list is."""
+        """Return the address of another page of the list."""
         size = self.page_size if self.page_size != PAGE_ROWS else None
         return with_query(
             self.address,
@@ -94,7 +94,7 @@ class Listing:
 
 
 def chosen(request: Request, *names: str) -> dict[str, str]:
-    """What an address says of filters that a page has beside that by name; "" where nothing."""
+    """Return the values of a page's own filters; "" for absent ones."""
     return {name: request.query_params.get(name, "") for name in names}
 
 
@@ -105,7 +105,7 @@ async def list_rows(
     columns: Sequence[Column],
     filters: Mapping[str, str] | None = None,
 ) -> Listing:
-    """The page that a request's query asks for of `items`, which `filters` has chosen already."""
+    """Return the requested page of `items`, to which `filters` were applied already."""
     query = _query(request.query_params, columns)
     ordered = await in_order(items, kind, query)
     count = max(-(-len(ordered) // query.page_size), 1)
@@ -156,7 +156,7 @@ def _header(column: Column, listing: Listing, kind: Kind[Any]) -> Header:
     order = "none"
     if column.key == sorted_by:
         order = "descending" if listing.sort_reverse else "ascending"
-    # Of numbers, the large ones are what people look for first.
+    # For numbers, the largest first is the usual wish.
     reverse = order == "ascending" or (order == "none" and column.numeric)
     address = with_query(
         listing.address,

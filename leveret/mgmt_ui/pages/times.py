@@ -1,4 +1,4 @@
-"""Times as people type them into forms: in UTC, as pages show them."""
+"""Times in forms: in UTC, as pages show them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["epoch_ms", "field_time"]
 
 
 def epoch_ms(text: str) -> int:
-    """Milliseconds since 1970 of `2026-11-22T04:05` or `2026-11-22 04:05`. Raises ApiError 400."""
+    """Return ms since 1970 of `2026-11-22T04:05` or `2026-11-22 04:05`. Raises ApiError 400."""
     try:
         moment = datetime.fromisoformat(text.strip().removesuffix(" UTC"))
         if moment.tzinfo is None:
@@ -24,5 +24,5 @@ def epoch_ms(text: str) -> int:
 
 
 def field_time(epoch_ms: float) -> str:
-    """A time as a field of type `datetime-local` holds it, down to the second."""
+    """Return a time for a field of type `datetime-local`, with seconds."""
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")

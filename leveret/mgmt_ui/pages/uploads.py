@@ -1,4 +1,4 @@
-"""Files that browsers send with a form: `multipart/form-data` (RFC 7578)."""
+"""Parsing of forms with files: `multipart/form-data` (RFC 7578)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MEDIA_TYPE = "multipart/form-data"
 
 
 async def read_upload(request: Request, viewer: Viewer) -> dict[str, bytes]:
-    """The parts of a form by their names, once it has proved that it is ours. Raises ApiError."""
+    """Return the parts of a form by name, after checking its CSRF token. Raises ApiError."""
     require_own_site(request, "this form")
     body = bytearray()
     try:
@@ -46,7 +46,7 @@ async def read_upload(request: Request, viewer: Viewer) -> dict[str, bytes]:
 
 
 def parts_of(content_type: str, body: bytes) -> dict[str, bytes]:
-    """The parts of a body by their names, the last of each. Raises ApiError 400."""
+    """Return the parts of a body by name, the last of each. Raises ApiError 400."""
     if not content_type.lower().startswith(MEDIA_TYPE):
         raise bad_request(f"a form with a file is sent as {MEDIA_TYPE}")
     head = f"content-type: {content_type}\r\n\r\n".encode("latin-1", "replace")

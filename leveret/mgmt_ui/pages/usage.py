@@ -1,6 +1,6 @@
-"""Usage by the hour: what virtual hosts, users and queues have sent and received.
+"""Usage page: hourly usage of virtual hosts, users and queues.
 
-Monitors see all; others see the virtual hosts that they may enter, and of users themselves.
+Monitors see all; others see the virtual hosts that they may enter, and among users themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["router"]
 
 HOURS = {"day": 24, "week": 7 * 24, "month": 30 * 24}
 TITLES = {"day": "last day", "week": "last week", "month": "last 30 days"}
-ROWS_MAX = 200  # of the table: those who have used most
+ROWS_MAX = 200  # of the table: the largest
 NUMBERS = ("messages_in", "bytes_in", "messages_out", "bytes_out")
 
 router = APIRouter()
@@ -32,7 +32,7 @@ router = APIRouter()
 
 @router.get("/usage")
 async def usage(request: Request, viewer: ViewerHere) -> Response:
-    """Who has used how much, those first who have used most."""
+    """Show the usage of a period, the largest first."""
     query = request.query_params
     subject = query.get("of", "") if query.get("of") in set(Subject) else Subject.QUEUE.value
     period = query.get("period", "") if query.get("period") in HOURS else "day"
@@ -67,7 +67,7 @@ async def _records(viewer: Viewer, subject: str, hours: int) -> list[Row]:
 
 
 def _sums(records: list[Row]) -> list[Row]:
-    """One row for each who has used something, the largest first."""
+    """Return the sum of each subject, the largest first."""
     sums: dict[tuple[str, str], Row] = {}
     for record in records:
         key = (record["vhost"], record["name"])
@@ -82,7 +82,7 @@ def _weight(row: Row) -> Any:
 
 
 def _chart(records: list[Row], hours: int, now_ms: int) -> Chart:
-    """All of them together, hour by hour."""
+    """Return a chart of the sum of all records, by hour."""
     sums: dict[int, list[float | None]] = {}
     last = now_ms // 1000 // HOUR_SECONDS * HOUR_SECONDS
     for hour in range(last - (hours - 1) * HOUR_SECONDS, last + 1, HOUR_SECONDS):

@@ -1,4 +1,4 @@
-"""Users: a list, each by itself with what he may do and how much, for administrators."""
+"""Pages of users, for administrators: list, and details with permissions and limits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ router = APIRouter(prefix="/users")
 
 @router.get("")
 async def list_users(request: Request, viewer: ViewerHere) -> Response:
-    """All of them."""
+    """Show all users."""
     viewer.caller.require_administrator()
     return await _list(request, viewer, Form({}), "")
 
@@ -46,7 +46,7 @@ async def list_users(request: Request, viewer: ViewerHere) -> Response:
 async def _list(
     request: Request, viewer: Viewer, form: Form, failure: str, status: int = 200
 ) -> Response:
-    """The list; with a form that failed, the form as it was filled in, but for the password."""
+    """Return the list page; after an invalid form with its fields, without the password."""
     users = await viewer.caller.perform("user.list")
     permissions = await viewer.caller.perform("permission.list", user=None, vhost=None)
     entered: dict[str, list[str]] = {}
@@ -76,7 +76,7 @@ async def _list(
 
 @router.get("/{name}")
 async def show_user(request: Request, viewer: ViewerHere, name: Segment) -> Response:
-    """One user: tags, permissions, limits."""
+    """Show one user: tags, permissions, limits."""
     viewer.caller.require_administrator()
     user = await _existing(viewer, name)
     return page(
@@ -93,7 +93,7 @@ async def show_user(request: Request, viewer: ViewerHere, name: Segment) -> Resp
 
 
 async def _existing(viewer: Viewer, name: str) -> Row:
-    """Raises ApiError 404."""
+    """Return a user. Raises ApiError 404."""
     users: list[Row] = await viewer.caller.perform("user.list")
     for user in users:
         if user["name"] == name:
@@ -106,7 +106,7 @@ async def _existing(viewer: Viewer, name: str) -> Row:
 
 @router.post("")
 async def add_user(request: Request, viewer: ViewerHere, form: FormHere) -> Response:
-    """Add one; what he may do is said on his own page."""
+    """Add a user, whose permissions are set on the user's page."""
     viewer.caller.require_administrator()
     name = form.text("name")
     try:
@@ -130,7 +130,7 @@ def _tags(form: Form) -> list[str]:
 
 @router.post("/{name}/password")
 async def set_password(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
-    """Give him another password; his sessions end."""
+    """Set a user's password; the user's sessions end."""
     return await _act(
         viewer,
         "user.set_password",
@@ -145,14 +145,14 @@ async def set_password(viewer: ViewerHere, form: FormHere, name: Segment) -> Res
 
 @router.post("/{name}/tags")
 async def set_tags(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
-    """Say what he may do here."""
+    """Set a user's tags."""
     done = f"User {name} has other tags."
     return await _act(viewer, "user.set_tags", name, done, name=name, tags=_tags(form))
 
 
 @router.post("/{name}/delete")
 async def delete_user(viewer: ViewerHere, _: FormHere, name: Segment) -> Response:
-    """Delete him with his permissions; his connections are closed."""
+    """Delete a user with permissions; the user's connections are closed."""
     viewer.caller.require_administrator()
     done, back = f"User {name} was deleted.", path("users", name)
     return await act(viewer, "user.delete", name=name, done=done, then="/users", otherwise=back)
@@ -160,7 +160,7 @@ async def delete_user(viewer: ViewerHere, _: FormHere, name: Segment) -> Respons
 
 @router.post("/{name}/permissions")
 async def set_permission(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
-    """Let him into a virtual host, with the patterns of names that he may use there."""
+    """Set a user's permissions in a virtual host."""
     vhost = form.text("vhost", "/")
     patterns = {kind: form.text(kind) for kind in ("configure", "write", "read")}
     done = f"User {name} has permissions in {vhost}."
@@ -169,7 +169,7 @@ async def set_permission(viewer: ViewerHere, form: FormHere, name: Segment) -> R
 
 @router.post("/{name}/permissions/clear")
 async def clear_permission(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
-    """Let him into a virtual host no more."""
+    """Remove a user's permissions in a virtual host."""
     vhost = form.text("vhost")
     done = f"User {name} has no permissions in {vhost}."
     return await _act(viewer, "permission.clear", name, done, user=name, vhost=vhost)
@@ -177,7 +177,7 @@ async def clear_permission(viewer: ViewerHere, form: FormHere, name: Segment) ->
 
 @router.post("/{name}/topic-permissions")
 async def set_topic_permission(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
-    """Bind him to routing keys of a topic exchange."""
+    """Restrict a user to some routing keys of a topic exchange."""
     vhost, exchange = form.text("vhost", "/"), form.text("exchange")
     patterns = {kind: form.text(kind) for kind in ("write", "read")}
     return await _act(
@@ -194,7 +194,7 @@ async def set_topic_permission(viewer: ViewerHere, form: FormHere, name: Segment
 
 @router.post("/{name}/topic-permissions/clear")
 async def clear_topic_permission(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
-    """Bind him to them no more."""
+    """Remove a user's restriction to routing keys."""
     vhost, exchange = form.text("vhost"), form.text("exchange")
     return await _act(
         viewer,
@@ -210,6 +210,6 @@ async def clear_topic_permission(viewer: ViewerHere, form: FormHere, name: Segme
 async def _act(
     viewer: Viewer, operation: str, shown: str, done: str, **parameters: Any
 ) -> Response:
-    """Do what only administrators may, and show a user."""
+    """Perform an operation for administrators, and redirect to a user's page."""
     viewer.caller.require_administrator()
     return await act(viewer, operation, done=done, then=path("users", shown), **parameters)

@@ -1,4 +1,4 @@
-"""Virtual hosts: a list, each by itself, and what administrators do to them."""
+"""Pages of virtual hosts: list, details, and changes by administrators."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ COLUMNS = (
 
 @router.get("/vhosts")
 async def list_vhosts(request: Request, viewer: ViewerHere) -> Response:
-    """Those that the viewer may know of."""
+    """Show the virtual hosts that the user may see."""
     return await _list(request, viewer, Form({}), "")
 
 
 async def _list(
     request: Request, viewer: Viewer, form: Form, failure: str, status: int = 200
 ) -> Response:
-    """The list; with a form that failed, the form as it was filled in."""
+    """Return the list page; after an invalid form with its fields and the error."""
     visible = viewer.caller.visible_vhosts()
     rows = {vhost.name: await _row(viewer, vhost) for vhost in visible}
     kind: Kind[Vhost] = Kind(lambda vhost: (vhost.name,), lambda vhost: rows[vhost.name], ("name",))
@@ -80,7 +80,7 @@ async def _row(viewer: Viewer, vhost: Vhost) -> Row:
 
 @router.get("/vhosts/{name}")
 async def show_vhost(request: Request, viewer: ViewerHere, name: Segment) -> Response:
-    """One virtual host, and who may do what in it."""
+    """Show one virtual host, and the permissions in it."""
     vhost = _visible(viewer, name)
     held = viewer.broker.access.permissions(vhost=name) if viewer.caller.is_administrator else []
     return page(
@@ -95,7 +95,7 @@ async def show_vhost(request: Request, viewer: ViewerHere, name: Segment) -> Res
 
 @router.post("/vhosts")
 async def add_vhost(request: Request, viewer: ViewerHere, form: FormHere) -> Response:
-    """Add one, and let its maker in, as who makes a virtual host wants to use it."""
+    """Add a virtual host, with all permissions for its creator."""
     viewer.caller.require_administrator()
     name = form.text("name")
     try:
@@ -121,7 +121,7 @@ def _described(form: Form) -> dict[str, Any]:
 
 @router.post("/vhosts/{name}/describe")
 async def describe_vhost(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
-    """Change what is said of it."""
+    """Change the description, tags and queue type."""
     done = f"Virtual host {name} is described anew."
     return await _act(viewer, "vhost.set", name, done, **_described(form))
 
@@ -136,7 +136,7 @@ async def trace_vhost(viewer: ViewerHere, form: FormHere, name: Segment) -> Resp
 
 @router.post("/vhosts/{name}/protect")
 async def protect_vhost(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
-    """Protect it from deletion, or no longer."""
+    """Turn deletion protection on or off."""
     is_on = form.flag("on")
     done = f"Virtual host {name} is {'now' if is_on else 'no longer'} protected from deletion."
     return await _act(viewer, "vhost.protect", name, done, protected=is_on)
@@ -144,7 +144,7 @@ async def protect_vhost(viewer: ViewerHere, form: FormHere, name: Segment) -> Re
 
 @router.post("/vhosts/{name}/delete")
 async def delete_vhost(viewer: ViewerHere, _: FormHere, name: Segment) -> Response:
-    """Delete it with all that is in it."""
+    """Delete a virtual host with its contents."""
     viewer.caller.require_administrator()
     done = f"Virtual host {name} was deleted."
     back = path("vhosts", name)
@@ -158,7 +158,7 @@ async def _act(viewer: Viewer, operation: str, name: str, done: str, **more: Any
 
 
 def _visible(viewer: Viewer, name: str) -> Vhost:
-    """Raises ApiError 404, also for what the viewer may not know of."""
+    """Return a virtual host that the user may see. Raises ApiError 404."""
     for vhost in viewer.caller.visible_vhosts():
         if vhost.name == name:
             return vhost

@@ -1,4 +1,4 @@
-"""Who looks at a page: a user with a session. Everybody else is shown the sign-in page."""
+"""The signed-in user of a page; others are shown the sign-in page."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ __all__ = ["Viewer", "ViewerHere"]
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """The user who looks, and his browser's session."""
+    """Signed-in user and session."""
 
     caller: Caller
     session: Session
 
     @property
     def node(self) -> ManagedNode:
-        """The node that is looked at."""
+        """The node that this web UI belongs to."""
         return self.caller.node
 
     @property
     def broker(self) -> Broker:
-        """Its broker."""
+        """The node's broker."""
         return self.caller.node.broker
 
     @property
     def now_ms(self) -> int:
-        """The time, in milliseconds since 1970."""
+        """Current time, in milliseconds since 1970."""
         return self.broker.timers.wall_ms()
 
     def may(self, permission: Permission, kind: Kind, vhost: str, name: str) -> bool:
-        """Whether the user could do so with AMQP as well: what he may not is not offered."""
+        """Whether the user has a permission; actions without permission are not offered."""
         try:
             return self.caller.enters(vhost) and self.caller.rights.allows(
                 vhost, kind, name, permission
             )
         except UnansweredError:
-            return True  # somebody else knows; it is asked when it is tried
+            return True  # an external source decides when it is tried
 
 
 async def _viewer(request: Request) -> Viewer:
-    """Raises ApiError 401 for nobody, and for users without a management tag."""
+    """Return the signed-in user. Raises ApiError 401 without session or management tag."""
     session = session_of(request)
     if session is None:
         raise not_authorized()

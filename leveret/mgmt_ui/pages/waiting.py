@@ -1,4 +1,4 @@
-"""What pages of messages that wait have in common: how these are looked for, and one of them."""
+"""Common parts of pages of waiting messages: their filter, and the page of one message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["header_criterion", "waiting_message", "waiting_selection"]
 
 
 def header_criterion(stated: str) -> dict[str, str]:
-    """The header of a filter, `name=value`; none where nothing is typed. Raises ApiError 400."""
+    """Return the header of a filter, `name=value`; empty if blank. Raises ApiError 400."""
     if not stated:
         return {}
     header, equals, value = stated.partition("=")
@@ -30,7 +30,7 @@ def header_criterion(stated: str) -> dict[str, str]:
 
 
 def waiting_selection(asked: Mapping[str, str]) -> dict[str, Any]:
-    """Which messages that wait, as operations take it. Raises ApiError 400."""
+    """Return the filter of waiting messages, as operations take it. Raises ApiError 400."""
     return {
         **{key: asked[key] or None for key in ("id", "message_id", "exchange", "routing_key")},
         "headers": header_criterion(asked["header"]),
@@ -42,7 +42,7 @@ def waiting_selection(asked: Mapping[str, str]) -> dict[str, Any]:
 def waiting_message(
     request: Request, viewer: Viewer, found: Mapping[str, Any], **more: Any
 ) -> Response:
-    """The page of one message that waits; `query` goes with its address."""
+    """Return the page of one waiting message; `query` is added to its address."""
     body = body_of(found)
     properties = dict(found["properties"])
     headers = properties.pop("headers", None) or {}
