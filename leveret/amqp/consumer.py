@@ -194,5 +194,5 @@ def return_counts(queue: OpenQueue) -> AddedField | None:
     """
     if not (isinstance(queue, Queue) and queue.settings.counts_deliveries):
         return None
-    machine = queue.machine
+    machine = queue.state
     return CountedFields({"x-delivery-count": machine.counts, "x-acquired-count": machine.acquired})

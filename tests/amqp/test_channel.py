@@ -393,7 +393,7 @@ def test_get_tells_how_many_are_left():
     client.send(commands.Basic.Get(queue="q", no_ack=True))
     assert client.received()[0][1].message_count == 0
     assert client.call(commands.Basic.Get(queue="q")).name == "Basic.GetEmpty"
-    assert stage.queue("q").machine.leased_count == 1
+    assert stage.queue("q").state.leased_count == 1
     client.send(commands.Basic.Reject(1, requeue=True), commands.Basic.Get(queue="q"))
     assert client.deliveries() == [Delivery(3, b"a", redelivered=True)]
 
@@ -428,7 +428,7 @@ def test_a_get_that_cannot_be_read_gives_its_message_back(cold):
     client.send(commands.Basic.Get(queue="q"))
     text = "INTERNAL_ERROR - Cannot get a message from queue 'q': bad sector"
     assert client.methods(0) == [("Connection.Close", 541, text, 60, 70)]
-    assert stage.queue("q").machine.leased_count == 0
+    assert stage.queue("q").state.leased_count == 0
 
 
 # -- names

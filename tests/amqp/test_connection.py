@@ -413,7 +413,7 @@ def test_a_bug_while_settling_closes_its_connection(stage, client, monkeypatch):
     client.consume("q")
     client.publish("q", b"m")
     client.received()
-    monkeypatch.setattr(stage.queue("q").machine.__class__, "settle", broken)
+    monkeypatch.setattr(stage.queue("q").state.__class__, "settle", broken)
     client.send(commands.Basic.Ack(1))
     assert [method[:2] for method in client.methods(0)] == [("Connection.Close", 541)]
     assert len(stage.reported) == 1
@@ -458,7 +458,7 @@ def test_a_connection_lost_while_an_operation_waits_holds_nothing():
     client.transport.lose()
     stage.log("q").commit()
     stage.run()
-    assert stage.queue("q").machine.leased_count == 0
+    assert stage.queue("q").state.leased_count == 0
     assert other.count("q") == 1
     assert stage.reported == []
 

@@ -138,7 +138,7 @@ def test_consumers_without_acks_have_no_limit(client):
     client.consume("q", no_ack=True)
     client.publish("q", *numbered(0, 50))
     assert bodies(client) == numbered(0, 50)
-    assert client.stage.queue("q").machine.leased_count == 0
+    assert client.stage.queue("q").state.leased_count == 0
 
 
 def test_gets_do_not_count(client):
@@ -318,7 +318,7 @@ def test_a_rejected_message_is_gone_or_comes_back(client):
     client.send(commands.Basic.Reject(1, requeue=False), commands.Basic.Reject(2, requeue=True))
     assert client.deliveries() == [Delivery(3, b"b", redelivered=True)]
     client.send(commands.Basic.Ack(3))
-    assert client.stage.queue("q").machine.leased_count == 0
+    assert client.stage.queue("q").state.leased_count == 0
     assert client.count("q") == 0
 
 
@@ -329,7 +329,7 @@ def test_nack_of_everything(client):
     client.received()
     client.send(commands.Basic.Nack(0, multiple=True, requeue=False))
     assert client.received() == []
-    assert client.stage.queue("q").machine.leased_count == 0
+    assert client.stage.queue("q").state.leased_count == 0
 
 
 @pytest.mark.covers("basic.recover")

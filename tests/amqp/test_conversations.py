@@ -75,7 +75,7 @@ def seen(data, cuts):
                 confirmed.clear()
             lines[channel].append(as_line(value))
     queued = {
-        name: (queue.message_count, queue.machine.leased_count)
+        name: (queue.message_count, queue.state.leased_count)
         for name, queue in stage.broker.vhosts["/"].queues.items()
     }
     return lines, confirmed, queued, client.transport.close_after_seconds

@@ -152,7 +152,7 @@ def test_a_transaction_hands_in_its_messages_first_and_takes_effect_when_they_ar
     stage.run()
     client.send()
     assert client.received()[0][1].name == "Tx.CommitOk"
-    assert stage.queue("q").machine.leased_count == 1  # of the message that went on at once
+    assert stage.queue("q").state.leased_count == 1  # of the message that went on at once
 
 
 def test_what_cannot_be_kept_fails_the_transaction_and_gives_its_acks_back(stage, keeper):

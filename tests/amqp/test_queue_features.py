@@ -114,7 +114,7 @@ def test_counts_go_with_their_messages(stage, client):
     for tag in range(1, 4):
         client.send(commands.Basic.Get(queue="q"))
         client.send(commands.Basic.Nack(tag))
-    machine = stage.queue("q").machine
+    machine = stage.queue("q").state
     client.received()
     assert len(machine.counts) > 0
     client.call(commands.Queue.Purge(queue="q"))

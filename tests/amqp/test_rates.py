@@ -141,7 +141,7 @@ def test_acks_of_a_connection_that_publishes_too_fast_come_later_but_come():
     assert stage.queue("q").leased_count == 1
     for _ in range(3):
         stage.advance(0.1)
-    assert stage.queue("q").machine.ledger.leased_count == 2  # 1 and 2; 0 is settled
+    assert stage.queue("q").state._ledger.leased_count == 2  # 1 and 2; 0 is settled
 
 
 @pytest.mark.covers("C-216")

@@ -44,7 +44,7 @@ def hold(client, *bodies):
 
 
 def leased(client):
-    return client.stage.queue("q").machine.leased_count
+    return client.stage.queue("q").state.leased_count
 
 
 # -- publishes

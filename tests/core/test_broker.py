@@ -94,7 +94,7 @@ def test_a_queue_that_must_be_empty_is_not_deleted_with_messages(stage, vhost):
 def test_a_queue_that_must_be_unused_is_not_deleted_with_consumers(stage, vhost):
     declare(vhost, "q")
     queue = stage.queue("q")
-    queue.machine.add_consumer(_Idle())
+    queue.state.add_consumer(_Idle())
     with pytest.raises(ChannelError) as caught:
         stage.broker.delete_queue(vhost, queue, if_unused=True)
     assert caught.value.reply_text == "PRECONDITION_FAILED - queue 'q' in vhost '/' in use"

@@ -117,7 +117,7 @@ class Bench:
 
     @property
     def ready(self):
-        return self.queue.machine.ready_count
+        return self.queue.state.ready_count
 
     def turns(self):
         """Turns without the reads they ask for."""

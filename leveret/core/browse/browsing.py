@@ -228,7 +228,7 @@ def states(queue: OpenQueue, first: int, stop: int) -> Callable[[int], State]:
     """Return a function giving the present state of messages in [first, stop); READY in streams."""
     if not isinstance(queue, Queue):
         return lambda _offset: State.READY
-    leased = RangeSet(queue.machine.ledger.leased_in(first, stop))
+    leased = RangeSet(queue.state.leased_in(first, stop))
     waits = queue.waits
 
     def state_of(offset: int) -> State:

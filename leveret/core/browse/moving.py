@@ -60,7 +60,7 @@ def portions(seen: list[BrowsedMessage]) -> Iterator[list[BrowsedMessage]]:
 
 def delete(queue: Queue, seen: list[BrowsedMessage], outcome: Outcome) -> None:
     """Settle the messages that are ready."""
-    withdrawn = queue.machine.withdraw(_ranges(seen))
+    withdrawn = queue.state.withdraw(_ranges(seen))
     queue.settle(withdrawn)
     count = sum(stop - first for first, stop in withdrawn)
     outcome.done += count
@@ -97,7 +97,7 @@ class Mover:
     async def move(self, seen: list[BrowsedMessage], outcome: Outcome) -> None:
         """Publish one portion elsewhere and settle it here, atomically."""
         queue = cast("Queue", self._queue)
-        withdrawn = RangeSet(queue.machine.withdraw(_ranges(seen)))
+        withdrawn = RangeSet(queue.state.withdraw(_ranges(seen)))
         taken = [one for one in seen if one.offset in withdrawn]
         outcome.skipped += len(seen) - len(taken)
         write = self._writes.begin()

@@ -243,7 +243,7 @@ class Redrive:
         room, size = self._pace.allowance(self._redrives.timers.wall_ms(), self._at_once), 0
         found: list[StoredDeadLetter] = []
         behind = min(batches[-1].stop_offset, self._stop, first + LOOKED_AT_MAX)
-        ready = RangeSet(self.queue.machine.ledger.ready_in(first, behind))
+        ready = RangeSet(self.queue.state.ready_in(first, behind))
         for batch in batches:
             for offset in range(max(first, batch.base_offset), min(behind, batch.stop_offset)):
                 if len(found) >= room or size >= MOVED_BYTES_MAX:
@@ -285,7 +285,7 @@ class Redrive:
         if not self._moving:
             self._soon()
             return
-        queue.machine.withdraw(self._ranges())
+        queue.state.withdraw(self._ranges())
         write.settle(queue, self._ranges())
         self._busy = True
         self._write = write

@@ -78,7 +78,7 @@ async def delete(queue: Queue, selection: Selection) -> int:
         first, stop = max(first, min(selection.offsets)), min(stop, max(selection.offsets) + 1)
     async for found in scan(queue, selection, first, stop):
         # Nothing happens between these two: what was withdrawn is leased to no consumer.
-        withdrawn = queue.machine.withdraw([(at, at + 1) for at in (x.told.offset for x in found)])
+        withdrawn = queue.state.withdraw([(at, at + 1) for at in (x.told.offset for x in found)])
         queue.settle(withdrawn)
         count += sum(stop - first for first, stop in withdrawn)
     return count

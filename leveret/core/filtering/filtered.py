@@ -56,14 +56,14 @@ class FilteredDelivery:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._machine = queue.machine
+        self._state = queue.state
         self._searches: dict[Wanted, Search] = {}  # most recently used last
         self._taking: dict[QueueConsumer, Search] = {}
         self._windows: deque[LogWindow] = deque(maxlen=WINDOWS_MAX)
         self._delivered = 0  # in this turn
         self.is_held_up = False  # whether a consumer waits for capacity shared with other queues
         self._next: QueueConsumer | None = None  # who is served first in the next turn
-        self._machine.ledger.came_back = RangeSet()
+        self._state.track_returns()
 
     # -- searches
 
@@ -94,7 +94,7 @@ class FilteredDelivery:
     def looks_on(self, consumer: QueueConsumer) -> bool:
         """Whether a consumer's search has not reached the end."""
         search = self._taking.get(consumer)
-        return search is not None and search.next(self._machine.ledger) is not None
+        return search is not None and search.next(self._state) is not None
 
     # -- a turn
 
@@ -104,7 +104,7 @@ class FilteredDelivery:
         self._delivered = 0
         self.is_held_up = False
         left = PUMP_RECORDS_MAX
-        lines: list[list[QueueConsumer]] = self._machine.lines  # type: ignore[assignment]
+        lines: list[list[QueueConsumer]] = self._state.lines  # type: ignore[assignment]
         for line in lines:
             while left > 0:
                 cost = self._serve_line(line)
@@ -117,7 +117,7 @@ class FilteredDelivery:
                 return self._delivered, True
             if any(self._waits(consumer) for consumer in line):
                 break  # what they may match is not for lower priorities
-        if not self._machine.ready_count:
+        if not self._state.ready_count:
             self._queue.reader.clear()
         if self._windows and self._is_caught_up:
             self._windows.clear()
@@ -142,20 +142,16 @@ class FilteredDelivery:
     @property
     def _is_caught_up(self) -> bool:
         """Whether all searches have reached the end."""
-        ledger = self._machine.ledger
-        return all(search.next(ledger) is None for search in self._searches.values())
+        return all(search.next(self._state) is None for search in self._searches.values())
 
     def _note_returns(self) -> None:
         """Have all searches scan the offsets again that were returned since the last turn."""
-        returned = self._machine.ledger.came_back
-        if returned is None:  # too many to be listed
-            for search in self._searches.values():
+        returned = self._state.take_returned()
+        for search in self._searches.values():
+            if returned is None:
                 search.start_over()
-            self._machine.ledger.came_back = RangeSet()
-        elif returned:
-            for search in self._searches.values():
+            else:
                 search.came_back(returned)
-            returned.clear()
 
     def _waits(self, consumer: QueueConsumer) -> bool:
         search = self._taking.get(consumer)
@@ -172,7 +168,7 @@ class FilteredDelivery:
             return self._offer(consumer)
         if search.waits:
             return 0
-        stretch = search.next(self._machine.ledger)
+        stretch = search.next(self._state)
         if stretch is None:
             return 0
         batches = self._batches(search, stretch.first)
@@ -180,7 +176,7 @@ class FilteredDelivery:
 
     def _offer(self, consumer: QueueConsumer) -> int:
         """Offer the next records to a consumer without a filter."""
-        offer = self._machine.offer_to(consumer)
+        offer = self._state.offer_to(consumer)
         batches = None if offer is None else self._queue.reader.read(offer.first)
         if offer is None or batches is None:
             return 0
@@ -198,7 +194,7 @@ class FilteredDelivery:
     ) -> int:
         """Scan the part of a range that is in memory, and deliver what matches."""
         _, ready, first, stop = stretch
-        limit = self._machine.share(consumer, capacity, stop - first)
+        limit = self._state.share(consumer, capacity, stop - first)
         wanted = search.filter
         runs, reached = wanted.find(batches, ready, first, stop, limit)
         feature_counters = self._queue.services.feature_counters
@@ -216,7 +212,7 @@ class FilteredDelivery:
         """Settle the unmatched records of a range, for a consumer that skips them."""
         unwanted = list(ready.gaps(first, stop).gaps(first, stop))
         if unwanted:
-            self._queue.log.settle(self._machine.lose(unwanted))
+            self._queue.log.settle(self._state.lose(unwanted))
 
     # -- sending
 
@@ -234,12 +230,11 @@ class FilteredDelivery:
 
     def _alike(self, runs: Runs) -> list[tuple[Runs, bool]]:
         """Group consecutive runs by whether they were delivered before."""
-        ledger = self._machine.ledger
         found: list[tuple[Runs, bool]] = []
         for first, stop in runs:
             at = first
             while at < stop:
-                end, redelivered = ledger.kind(at, stop)
+                end, redelivered = self._state.alike(at, stop)
                 if not found or found[-1][1] != redelivered:
                     found.append(([], redelivered))
                 found[-1][0].append((at, end))

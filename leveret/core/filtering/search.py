@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from leveret.core.filtering.filters import RecordFilter
-    from leveret.core.ledgers.ledger import Ledger
-    from leveret.core.ledgers.weighing import WeighedLedger
+    from leveret.core.queues.state import QueueState
 
 
 class Stretch(NamedTuple):
@@ -45,13 +44,13 @@ class Search:
         self._cursors: dict[int, int] = {}
         self._again = RangeSet()  # returned below a cursor, and not scanned since
 
-    def next(self, ledger: Ledger | WeighedLedger) -> Stretch | None:
+    def next(self, state: QueueState) -> Stretch | None:
         """Return the next range to scan, in order of service; None at the end."""
-        committed = ledger.committed
-        for level, ready in ledger.ready_sets():
+        committed = state.committed
+        for level, ready in state.ready_sets():
             cursor = self._cursors.get(level, 0)
             if self._again:
-                found = self._returned(level, ready, cursor, ledger)
+                found = self._returned(level, ready, cursor, state)
                 if found is not None:
                     return found
             first = ready.first_from(cursor)
@@ -60,7 +59,7 @@ class Search:
         return None
 
     def _returned(
-        self, level: int, ready: RangeSet, cursor: int, ledger: Ledger | WeighedLedger
+        self, level: int, ready: RangeSet, cursor: int, state: QueueState
     ) -> Stretch | None:
         """Return the first range of returned offsets that is ready on this level, or None."""
         for first, stop in list(self._again):
@@ -69,7 +68,7 @@ class Search:
             offset = ready.first_from(first)
             if offset is not None and offset < min(stop, cursor):
                 return Stretch(level, ready, offset, min(stop, cursor))
-            if not ledger.ready_in(first, stop):
+            if not state.ready_in(first, stop):
                 self._again.remove(first, stop)  # leased or settled; it may be returned again
         return None
 

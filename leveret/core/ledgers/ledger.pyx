@@ -1,7 +1,7 @@
 """Ledger: delivery state of a queue; offsets that are neither ready nor leased are settled.
 
 Compiled because delivery of single messages calls it four times for each: in Python that cost 750
-ns, as much as all the rest of the queue machine, and costs 170 ns now (`bench/queue_machine.py`).
+ns, as much as all the rest of the queue state, and costs 170 ns now (`bench/queue_state.py`).
 """
 
 from libc.stdint cimport uint64_t

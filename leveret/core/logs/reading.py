@@ -129,9 +129,9 @@ class QueueReader:
         queue = self._queue
         if queue is None:
             return True
-        lost = RangeSet(queue.machine.lose(damage.lost))
+        lost = RangeSet(queue.state.lose(damage.lost))
         if leased and offset in damage.lost:
-            queue.machine.settle([(offset, offset + 1)])
+            queue.state.settle([(offset, offset + 1)])
             lost.add(offset, offset + 1)
         queue.log.settle(list(lost))
         if lost or damage.kept:

@@ -118,7 +118,7 @@ async def learn_backlog(queue: Queue, *, show: bool) -> None:
                 queue.learn(batch, settled=queue.log.settled)
         offset = min(batches[-1].stop_offset, stop)
         if show:
-            queue.machine.committed(offset)
+            queue.state.commit(offset)
         offset = queue.log.settled.gaps(offset, stop).first
     if show and not queue.deleted:
-        queue.machine.committed(stop)
+        queue.state.commit(stop)

@@ -14,7 +14,7 @@ from leveret.core.queues.deadlines import Deadlines, deadline, same_fate
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from leveret.core.queues.machine import QueueMachine
+    from leveret.core.queues.state import QueueState
     from leveret.ports.records import Batch
 
 # Minimum number of deadlines before those of delivered messages are pruned; they must also
@@ -25,8 +25,8 @@ DEADLINES_MIN = 1024
 class Expiry:
     """Expiry of one queue's messages; `ttl_ms` applies to all of them."""
 
-    def __init__(self, machine: QueueMachine, ttl_ms: int | None) -> None:
-        self._machine = machine
+    def __init__(self, state: QueueState, ttl_ms: int | None) -> None:
+        self._state = state
         self.ttl_ms = ttl_ms
         self._deadlines = Deadlines()
         self._overdue = RangeSet()  # expired while leased or uncommitted
@@ -42,12 +42,11 @@ class Expiry:
     def learn(self, batch: Batch) -> None:
         """Add the records of a batch that have an expiration."""
         self._deadlines.learn(batch)
-        if len(self._deadlines) > DEADLINES_MIN:
-            ledger = self._machine.ledger
-            if len(self._deadlines) > 2 * (ledger.ready_count + ledger.leased_count + batch.count):
-                live = ledger.unsettled()
-                live.add(batch.base_offset, batch.stop_offset)
-                self._deadlines.prune(live)
+        live_count = self._state.unsettled_count + batch.count
+        if len(self._deadlines) > max(DEADLINES_MIN, 2 * live_count):
+            live = self._state.unsettled()
+            live.add(batch.base_offset, batch.stop_offset)
+            self._deadlines.prune(live)
 
     def forget(self, offset: int) -> None:
         """Drop records from `offset` on: they are lost, and their offsets will be reused."""
@@ -75,14 +74,13 @@ class Expiry:
 
     def _withdraw(self, due: RangeSet) -> list[tuple[int, int]]:
         """Withdraw what is ready of `due`; remember the rest until it is ready."""
-        ledger = self._machine.ledger
-        taken = self._machine.withdraw(list(due))
+        taken = self._state.withdraw(list(due))
         self._overdue = RangeSet()
         self._recheck = False
         for first, stop in due:
-            for low, high in ledger.leased_in(first, stop):
+            for low, high in self._state.leased_in(first, stop):
                 self._overdue.add(low, high)
-            self._overdue.add(max(first, ledger.committed), stop)
+            self._overdue.add(max(first, self._state.committed), stop)
         for first, stop in taken:
             self._overdue.remove(first, stop)
         return taken
@@ -99,7 +97,7 @@ class Expiry:
         """Return the ready record that expires first by the TTL, or None without a TTL."""
         if self.ttl_ms is None:
             return None
-        oldest = self._machine.ledger.first_ready
+        oldest = self._state.first_ready
         if oldest is None or oldest != self._oldest:
             self._oldest = self._oldest_deadline = None
         return oldest

@@ -27,13 +27,13 @@ class ExpiryAndLimits:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._machine = queue.machine
+        self._state = queue.state
         self._timers = queue.services.timers
         self._timer = self._timers.timer(queue.touch)
         # Messages below were offered to consumers before, and may have expired since.
-        self._offered_stop = queue.machine.ledger.committed
-        self.expiry = Expiry(queue.machine, queue.settings.message_ttl_ms)
-        self.overflow = OverflowPolicy(queue.machine, queue.log, queue.settings)
+        self._offered_stop = queue.state.committed
+        self.expiry = Expiry(queue.state, queue.settings.message_ttl_ms)
+        self.overflow = OverflowPolicy(queue.state, queue.log, queue.settings)
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Apply other lifetimes and limits from now on."""
@@ -90,7 +90,7 @@ class ExpiryAndLimits:
             while at < stop:
                 end, expired = self.alive(at, stop, batches)
                 if expired:
-                    self._queue.give_up(self._machine.withdraw([(at, end)]), Reason.EXPIRED)
+                    self._queue.give_up(self._state.withdraw([(at, end)]), Reason.EXPIRED)
                 else:
                     alive.append((at, end))
                 at = end
@@ -105,7 +105,7 @@ class ExpiryAndLimits:
         """Discard expired and excess messages. Returns whether another turn is needed at once."""
         queue = self._queue
         if not queue.reader.fetching:
-            self._offered_stop = self._machine.ledger.committed
+            self._offered_stop = self._state.committed
         now = self._timers.wall_ms()
         queue.give_up(self.expiry.take_due(now), Reason.EXPIRED)
         more = self.expiry.has_due(now)
@@ -119,8 +119,8 @@ class ExpiryAndLimits:
 
     def _is_draining(self) -> bool:
         """Whether a consumer only waits for its socket, and the excess can wait for it too."""
-        return self._machine.ready_count < PUMP_RECORDS_MAX and any(
-            consumer.credit() for consumer in self._machine.served
+        return self._state.ready_count < PUMP_RECORDS_MAX and any(
+            consumer.credit() for consumer in self._state.served
         )
 
     def _expire_oldest(self, now: int) -> bool:
@@ -136,7 +136,7 @@ class ExpiryAndLimits:
             if not expired:
                 self.expiry.note_oldest(oldest, batches)
                 return False
-            withdrawn = self._machine.withdraw([(oldest, stop)])
+            withdrawn = self._state.withdraw([(oldest, stop)])
             self._queue.give_up(withdrawn, Reason.EXPIRED)
             expired_count += stop - oldest
             if expired_count > PUMP_RECORDS_MAX:

@@ -64,7 +64,7 @@ def _head(queue: QueueLike) -> int | None:
     """Return the offset of the next ready message, or None."""
     if not isinstance(queue, Queue) or queue.deleted:
         return None
-    ranges = queue.machine.ledger.next_ranges(1)
+    ranges = queue.state.next_ranges(1)
     return ranges[0][0] if ranges else None
 
 

@@ -1,4 +1,4 @@
-from leveret.core.queues.machine import Consumer
+from leveret.core.queues.state import Consumer
 
 class Deliver:
     @property

@@ -49,7 +49,7 @@ HANDED_OUT = (DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK)
 
 
 class QueueConsumer(Protocol):
-    """Consumer as a queue sees it, in addition to the machine's interface."""
+    """Consumer as a queue sees it, in addition to the state's interface."""
 
     priority: int
     no_ack: bool

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.ledgers.weighing import WeighedLedger
 from leveret.core.logs.publish_tags import PublishTags
 from leveret.core.queues.settings import Overflow
 from leveret.core.queues.sizes import BodySizes
 
 if TYPE_CHECKING:
-    from leveret.core.queues.machine import QueueMachine
     from leveret.core.queues.settings import QueueSettings
+    from leveret.core.queues.state import QueueState
     from leveret.ports import TopicLog
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch, BatchBuilder
@@ -26,13 +25,10 @@ NEXT_RECORDS = 256
 
 
 class OverflowPolicy:
-    """Length limits of one queue.
+    """Length limits of one queue. With a limit in bytes its state is given the sizes of bodies."""
 
-    With a limit in bytes, its ledger is wrapped by a WeighedLedger.
-    """
-
-    def __init__(self, machine: QueueMachine, log: TopicLog, settings: QueueSettings) -> None:
-        self._machine = machine
+    def __init__(self, state: QueueState, log: TopicLog, settings: QueueSettings) -> None:
+        self._state = state
         self._log = log
         self.sizes: BodySizes | None = None
         self.reconfigure(settings)
@@ -44,15 +40,11 @@ class OverflowPolicy:
         self._length = UNLIMITED if settings.max_length is None else settings.max_length
         self._bytes = UNLIMITED if settings.max_length_bytes is None else settings.max_length_bytes
         self._log.builder.publish_tags = PublishTags() if self._rejects else None
-        ledger = self._machine.ledger
         if self._bytes == UNLIMITED:
             self.sizes = None
-            if isinstance(ledger, WeighedLedger):
-                self._machine.ledger = ledger.inner
-        elif not isinstance(ledger, WeighedLedger):
+        elif self.sizes is None:
             self.sizes = BodySizes()
-            self._machine.ledger = WeighedLedger(ledger, self.sizes)
-        self._machine.delayed.weigh(self.sizes)
+        self._state.weigh(self.sizes)
 
     def learn(self, batch: Batch, settled: RangeSet | None) -> None:
         """Record the body sizes of a batch, except those of `settled` records."""
@@ -71,20 +63,8 @@ class OverflowPolicy:
 
     def weigh(self) -> None:
         """Recompute byte counts after `learn` was called for records that were ready already."""
-        if isinstance(self._machine.ledger, WeighedLedger):
-            self._machine.ledger.weigh()
-            self._machine.delayed.weigh(self.sizes)
-
-    @property
-    def _waiting_count(self) -> int:
-        return self._machine.ready_count + self._machine.delayed.count
-
-    def _waiting_bytes(self) -> int:
-        return self._ready_bytes() + self._machine.delayed.bytes
-
-    def _ready_bytes(self) -> int:
-        ledger = self._machine.ledger
-        return ledger.ready_bytes if isinstance(ledger, WeighedLedger) else 0
+        if self.sizes is not None:
+            self._state.weigh(self.sizes)
 
     # -- refusing publishes
 
@@ -117,23 +97,23 @@ class OverflowPolicy:
 
     def _room(self, wanted: int) -> tuple[int, int]:
         """Return how many records and bytes of bodies fit, when `wanted` records are published."""
-        records_max = max(0, self._length - self._waiting_count - self._uncommitted_count())
-        bytes_max = max(0, self._bytes - self._waiting_bytes() - self._uncommitted_bytes())
+        records_max = max(0, self._length - self._state.waiting_count - self._uncommitted_count())
+        bytes_max = max(0, self._bytes - self._state.waiting_bytes - self._uncommitted_bytes())
         if self._length and self._bytes:  # a limit of zero refuses everything
-            taken_at_once = sum(consumer.credit() for consumer in self._machine.served)
+            taken_at_once = sum(consumer.credit() for consumer in self._state.served)
             records_max += taken_at_once
             bytes_max += UNLIMITED // 2 if taken_at_once >= wanted else 0
         return min(records_max, UNLIMITED), min(bytes_max, UNLIMITED)
 
     def _uncommitted_count(self) -> int:
         """Number of records not ready yet; of an unread backlog, settled ones may be included."""
-        first, stop = self._machine.ledger.committed, self._log.end
+        first, stop = self._state.committed, self._log.end
         return stop - first - self._log.settled.overlap(first, stop)
 
     def _uncommitted_bytes(self) -> int:
         if self.sizes is None:
             return 0
-        return self.sizes.total(self._machine.ledger.committed, self._log.end)
+        return self.sizes.total(self._state.committed, self._log.end)
 
     # -- dropping the head
 
@@ -141,29 +121,28 @@ class OverflowPolicy:
         """Withdraw the messages beyond the limits, in delivery order. Returns their ranges."""
         if self._rejects:
             return []
-        ledger = self._machine.ledger
         ranges: list[tuple[int, int]] = []
-        excess = self._waiting_count - self._length
+        excess = self._state.waiting_count - self._length
         if excess > 0:
-            ranges = self._machine.withdraw(ledger.next_ranges(excess))
-        excess_bytes = self._waiting_bytes() - self._bytes
+            ranges = self._state.withdraw(self._state.next_ranges(excess))
+        excess_bytes = self._state.waiting_bytes - self._bytes
         if excess_bytes > 0:
-            ranges += self._machine.withdraw(self._heaviest(excess_bytes))
+            ranges += self._state.withdraw(self._heaviest(excess_bytes))
         return ranges
 
     def _heaviest(self, excess_bytes: int) -> list[tuple[int, int]]:
         """Return the next offsets that have `excess_bytes` together."""
         assert self.sizes is not None, "bytes are limited"
-        ledger, records = self._machine.ledger, NEXT_RECORDS
+        state, records = self._state, NEXT_RECORDS
         while True:
             found: list[tuple[int, int]] = []
             missing = excess_bytes
-            for first, stop in ledger.next_ranges(records):
+            for first, stop in state.next_ranges(records):
                 reached, reached_bytes = self.sizes.reach(first, stop, missing)
                 found.append((first, reached))
                 missing -= reached_bytes
                 if missing <= 0:
                     return found
-            if records >= ledger.ready_count:
+            if records >= state.ready_count:
                 return found
             records *= 8

@@ -313,7 +313,7 @@ class Receive:
             self._pulls.leases(queue).receipt(offset, token),
             message,
             redelivered,
-            queue.machine.acquired.get(offset, 0) if counted else None,
+            queue.state.acquired.get(offset, 0) if counted else None,
         )
 
     def cancel(self) -> None:

@@ -1,7 +1,7 @@
-"""Queue: its definition, log, state machine and consumers combined.
+"""Queue: its definition, log, state and consumers combined.
 
 Called by the channels (declare, get, settle), by the turn (flush, pump) and by the log when a flush
-to disk has advanced the committed offset. The order of deliveries is decided by the machine, files
+to disk has advanced the committed offset. The order of deliveries is decided by the state, files
 are the log's; what it shares with streams is in `OpenQueue`.
 """
 
@@ -14,18 +14,15 @@ from leveret.core.dead_letters.counters import DeadLetterCounters
 from leveret.core.dead_letters.worker import DeadLetterSink, DeadLetterWorker, Reason, Window, drop
 from leveret.core.filtering.arguments import record_filter
 from leveret.core.filtering.filtered import FilteredDelivery
-from leveret.core.ledgers.groups import GroupLedger
-from leveret.core.ledgers.ledger import Ledger
-from leveret.core.ledgers.priorities import PriorityLedger
 from leveret.core.logs.log_writer import AfterBoth
 from leveret.core.logs.reading import QueueReader
 from leveret.core.queues.backlog import BACKLOGS_AT_ONCE_MAX, Backlog, FewAtATime
 from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
 from leveret.core.queues.farewell import say_farewell
-from leveret.core.queues.machine import QueueMachine
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue
 from leveret.core.queues.queue_expiry import QueueExpiry
 from leveret.core.queues.sending import count, cut
+from leveret.core.queues.state import QueueState
 from leveret.core.retry.key_order import KeyOrder
 from leveret.core.telemetry.feature_counters import FeatureCounters
 from leveret.ports.records import RecordFlag
@@ -87,8 +84,6 @@ class Queue(OpenQueue):
         "_dead_letter_worker",
         "_expiry_and_limits",
         "_filtered",
-        "_learner",
-        "_learns",
         "_lease_next",
         "_noted",
         "_queue_expiry",
@@ -99,11 +94,11 @@ class Queue(OpenQueue):
         "died_count",
         "eta_hold",
         "is_learning",
-        "machine",
         "order",
         "reader",
         "retry_topic",
         "services",
+        "state",
     )
 
     def __init__(
@@ -125,7 +120,7 @@ class Queue(OpenQueue):
         self._retry_timer: Timer | None = None
         self._rests = False  # no deliveries: the backlog is being read, or it is paused
         self._undone_stop = 0  # records of undone atomic writes are below this offset
-        self.machine = self._make_machine()
+        self.state = self._make_state()
         self.reader = QueueReader(self, self.touch)
         self.retry_topic = self._find_retry_topic()
         self.order: KeyOrder | None = None  # per-key ordering during retries
@@ -142,13 +137,13 @@ class Queue(OpenQueue):
         """Make the messages left by an earlier run ready, once their records are indexed."""
         log = self.log
         if log.settled.gaps(0, log.committed):
-            self.is_learning = self._learner is not None or self.order is not None
+            self.is_learning = bool(self.state.indexed_features) or self.order is not None
             self._read_backlog()
         elif self.order is not None and self.retry_topic is not None:
             self.is_learning = True
             self._read_backlog()
         else:
-            self.machine.committed(log.committed)
+            self.state.commit(log.committed)
         self._follow_pause()
 
     def _read_backlog(self) -> Backlog:
@@ -169,28 +164,15 @@ class Queue(OpenQueue):
     def _follow_pause(self) -> None:
         """Update whether messages may be delivered."""
         self._rests = self.is_learning or self.settings.is_paused
-        self._lease_next = _nothing if self.settings.is_paused else self.machine.get
+        self._lease_next = _nothing if self.settings.is_paused else self.state.get
 
-    def _make_machine(self) -> QueueMachine:
-        """Return a new machine for the settings, without consumers."""
-        # The ledger, if it needs properties of records.
-        self._learner: PriorityLedger | GroupLedger | None = None
-        self._learns = RecordFlag(0)  # flags of those records
-        self._noted = RecordFlag.HAS_EXPIRATION  # flags of records that must be indexed
-        settings = self.settings
-        machine = QueueMachine(
-            self._make_ledger(),
-            single_active=settings.single_active,
-            by_priority=settings.single_active_by_priority,
-            counts_returns=settings.counts_deliveries,
-            counts_every_return=self.services.counts_every_return,
-            delivery_limit=settings.delivery_limit,
-            retry_delay=settings.retry_delay,
-            returns=self.log.returns,
-        )
-        if isinstance(self._learner, GroupLedger):
-            machine.groups = self._learner
-        return machine
+    def _make_state(self) -> QueueState:
+        """Return a new state for the settings, without consumers."""
+        every = self.services.counts_every_return
+        state = QueueState.of_log(self.log, self.settings, counts_every_return=every)
+        # Flags of records that must be indexed.
+        self._noted = RecordFlag.HAS_EXPIRATION | state.indexed_features
+        return state
 
     @property
     def can_reorder(self) -> bool:
@@ -198,19 +180,19 @@ class Queue(OpenQueue):
         return (
             self.is_caught_up
             and (self._backlog is None or not self._backlog.is_being_read)
-            and not self.machine.ledger.leased_count
+            and not self.state.has_leases
             and self.order is None
         )
 
     def reorder(self, settings: QueueSettings) -> None:
         """Change the order of messages. The backlog is read again, as at a start."""
         assert self.can_reorder, "what is leased would be forgotten"
-        consumers, exclusive = self.machine.consumers, self.machine.is_exclusive
+        consumers, exclusive = self.state.consumers, self.state.is_exclusive
         if self._expiry_and_limits is not None:
             self._expiry_and_limits.close()
             self._expiry_and_limits = None
         super().reconfigure(settings)
-        self.machine = self._make_machine()
+        self.state = self._make_state()
         self.reader = QueueReader(self, self.touch)
         self._searching = self._filtered = None
         self._keep_order()
@@ -219,35 +201,14 @@ class Queue(OpenQueue):
             self.add_consumer(consumer, exclusive=exclusive)  # type: ignore[arg-type]  # were added so
         self._take_up_backlog()
 
-    def _make_ledger(self) -> Ledger:
-        log, settings = self.log, self.settings
-        state = log.first, log.committed, log.settled, log.redelivered_stop
-        if settings.group_ordering:
-            self._learns = RecordFlag.HAS_GROUP
-            self._learner = GroupLedger(*state)
-        elif settings.max_priority is not None:
-            self._learns = RecordFlag.HAS_PRIORITY
-            self._learner = PriorityLedger(
-                *state, settings.max_priority, settings.default_priority, settings.returns_first
-            )
-        else:
-            return Ledger(*state)
-        self._noted |= self._learns
-        return self._learner
-
     def reconfigure(self, settings: QueueSettings) -> None:
         """Apply other settings from now on, except message groups."""
         # Message groups can only change when the queue is opened: its ledger depends on them.
-        settings = replace(settings, group_ordering=self.machine.groups is not None)
+        settings = replace(settings, group_ordering=self.state.has_groups)
         super().reconfigure(settings)
         if self.eta_hold is None and settings.celery_eta:
             self.eta_hold = self._find_eta_hold()
-        self.machine.counts_returns = settings.counts_deliveries
-        self.machine.delivery_limit = settings.delivery_limit
-        self.machine.retry_delay = settings.retry_delay
-        self.machine.serve(
-            single_active=settings.single_active, by_priority=settings.single_active_by_priority
-        )
+        self.state.reconfigure(settings)
         self._keep_order()
         self._follow_pause()
         weighed = self._expiry_and_limits is not None and self._expiry_and_limits.weighs
@@ -275,16 +236,16 @@ class Queue(OpenQueue):
     @property
     def message_count(self) -> int:
         """Number of ready messages, those gathered in this turn included."""
-        log, committed = self.log, self.machine.ledger.committed
+        log, committed = self.log, self.state.committed
         hidden = log.end - committed
         if self.is_learning:
             hidden -= log.settled.overlap(committed, log.end)
-        return self.machine.ledger.ready_count + self.builder.count + hidden
+        return self.state.ready_count + self.builder.count + hidden
 
     @property
     def leased_count(self) -> int:
         """Number of messages delivered and neither settled nor returned."""
-        return self.machine.leased_count - self._parked_count
+        return self.state.leased_count - self._parked_count
 
     @property
     def _parked_count(self) -> int:
@@ -293,7 +254,7 @@ class Queue(OpenQueue):
     @property
     def delayed_count(self) -> int:
         """Number of returned messages that are delayed, and of messages blocked by their key."""
-        return self.machine.delayed.count + self._parked_count
+        return self.state.delayed_count + self._parked_count
 
     @property
     def dead_letters_waiting(self) -> int:
@@ -303,21 +264,21 @@ class Queue(OpenQueue):
     @property
     def held_bytes(self) -> int:
         """Estimated memory in bytes, see OpenQueue."""
-        machine, rules = self.machine, self._expiry_and_limits
-        known = machine.ledger.held_bytes + machine.delayed.held_bytes
+        rules = self._expiry_and_limits
+        known = self.state.held_bytes
         known += 0 if rules is None else rules.expiry.held_bytes
         return super().held_bytes + known + self.reader.held_bytes
 
     def waits(self, offset: int) -> bool:
         """Whether a leased message belongs to no consumer because it is delayed or blocked."""
-        if self.machine.delayed.holds(offset):
+        if self.state.is_delayed(offset):
             return True
         return self.order is not None and self.order.has_parked(offset)
 
     @property
     def consumer_count(self) -> int:
         """Number of consumers, with or without capacity."""
-        return self.machine.consumer_count
+        return self.state.consumer_count
 
     # -- publishing
 
@@ -353,8 +314,7 @@ class Queue(OpenQueue):
 
     def learn(self, batch: Batch, settled: RangeSet | None = None) -> None:
         """Index the properties of a batch's records, except `settled` ones."""
-        if self._learner is not None and batch.features & self._learns:
-            self._learner.learn(batch)
+        self.state.index(batch)
         if self._expiry_and_limits is None and batch.features & RecordFlag.HAS_EXPIRATION:
             self._expiry_and_limits = ExpiryAndLimits(self)
         if self._expiry_and_limits is not None:
@@ -363,8 +323,7 @@ class Queue(OpenQueue):
             self.order.learn(batch, settled)
 
     def _forget_uncommitted(self) -> None:
-        if self._learner is not None:
-            self._learner.forget(self.log.end)
+        self.state.truncate(self.log.end)
         if self._expiry_and_limits is not None:
             self._expiry_and_limits.forget(self.log.end)
         if self.order is not None:
@@ -377,18 +336,18 @@ class Queue(OpenQueue):
         if self._undone_stop:
             self._pass_over_undone()
         else:
-            self.machine.ledger.commit(self.log.committed)
+            self.state.commit(self.log.committed)
         if self._expiry_and_limits is not None:
             self._expiry_and_limits.expiry.more_is_ready()
             # A message count before the next turn must not include expired or excess messages.
-            if not self.machine.can_deliver():
+            if not self.state.can_deliver():
                 self._expiry_and_limits.enforce()
 
     def _pass_over_undone(self) -> None:
         """Make committed records ready, except those of undone atomic writes."""
-        first, stop = self.machine.ledger.committed, self.log.committed
-        self.machine.committed(stop)
-        self.machine.lose(self.log.undone.gaps(first, stop).gaps(first, stop))
+        first, stop = self.state.committed, self.log.committed
+        self.state.commit(stop)
+        self.state.lose(self.log.undone.gaps(first, stop).gaps(first, stop))
         if stop >= self._undone_stop:
             self._undone_stop = 0
 
@@ -421,12 +380,12 @@ class Queue(OpenQueue):
     # -- consuming
 
     def admits(self, *, exclusive: bool) -> bool:
-        """Whether `add_consumer` may be called; see QueueMachine.admits."""
-        return self.machine.admits(exclusive=exclusive)
+        """Whether `add_consumer` may be called; see QueueState.admits."""
+        return self.state.admits(exclusive=exclusive)
 
     def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:
         """Add `consumer`, from the next turn on. Call `admits` first."""
-        self.machine.add_consumer(consumer, exclusive=exclusive)
+        self.state.add_consumer(consumer, exclusive=exclusive)
         wanted = (
             record_filter(consumer.arguments, self._turn.is_over) if consumer.arguments else None
         )
@@ -438,7 +397,7 @@ class Queue(OpenQueue):
 
     def remove_consumer(self, consumer: QueueConsumer) -> None:
         """Remove `consumer`; what it holds stays leased."""
-        self.machine.remove_consumer(consumer)
+        self.state.remove_consumer(consumer)
         if self._filtered is not None and not self._filtered.remove(consumer):
             self._filtered = None
             self.searches = False
@@ -459,9 +418,9 @@ class Queue(OpenQueue):
         if self._filtered is not None:
             return self._pump_filtered(self._filtered)
         while delivered < PUMP_RECORDS_MAX:
-            offer = self.machine.offer()
+            offer = self.state.offer()
             if offer is None:
-                if not self.machine.ledger.ready_count:
+                if not self.state.ready_count:
                     self.reader.clear()
                 break
             batches = self.reader.read(offer.first)
@@ -472,7 +431,7 @@ class Queue(OpenQueue):
             self.passed_over_in = 0
             return True
         if self.passed_over_in or not delivered:  # otherwise there is nothing to note
-            held_up = self.machine.ledger.ready_count > 0 and self.machine.is_held_up
+            held_up = self.state.ready_count > 0 and self.state.is_held_up
             self._note_pump(delivered=delivered > 0, held_up=held_up)
         return self._expiry_and_limits is not None and self._expiry_and_limits.enforce(
             delivered=delivered > 0
@@ -488,7 +447,7 @@ class Queue(OpenQueue):
 
     def _pump_filtered(self, filtered: FilteredDelivery) -> bool:
         delivered, more = filtered.pump()
-        held_up = self.machine.ready_count > 0 and filtered.is_held_up
+        held_up = self.state.ready_count > 0 and filtered.is_held_up
         self._note_pump(delivered=delivered > 0, held_up=held_up)
         if more or self._expiry_and_limits is None:
             return more
@@ -502,12 +461,12 @@ class Queue(OpenQueue):
 
     def deliver(self, offer: Deliver, batches: list[Batch]) -> int:
         """Send one offer. Returns how many records were sent (at least one), or expired."""
-        if offer.is_partial and self.machine.groups is None:
+        if offer.is_partial and not self.state.has_groups:
             return self._deliver_runs(offer, batches)
         if self._expiry_and_limits is not None:
             stop, expired = self._expiry_and_limits.alive(offer.first, offer.stop, batches)
             if expired:
-                self.give_up(self.machine.withdraw([(offer.first, stop)]), Reason.EXPIRED)
+                self.give_up(self.state.withdraw([(offer.first, stop)]), Reason.EXPIRED)
                 return stop - offer.first
             offer = offer.cut(offer.first, stop)
         if self.order is not None:
@@ -517,7 +476,7 @@ class Queue(OpenQueue):
             offer = offer.cut(*passing[0])
         consumer: QueueConsumer = offer.consumer  # type: ignore[assignment]  # by add_consumer
         stop = consumer.send(batches, offer.first, offer.stop, redelivered=offer.redelivered)
-        self.machine.deliver(offer, stop)
+        self.state.deliver(offer, stop)
         if consumer.no_ack:
             self.settle([(offer.first, stop)])
         return stop - offer.first
@@ -526,7 +485,7 @@ class Queue(OpenQueue):
         """Send the next ready records that are not adjacent, as far as the batches contain them."""
         consumer: QueueConsumer = offer.consumer  # type: ignore[assignment]  # by add_consumer
         limit = min(offer.limit, PUMP_RECORDS_MAX)
-        found, redelivered = self.machine.ledger.peek_runs(limit, batches[-1].stop_offset)
+        found, redelivered = self.state.peek_runs(limit, batches[-1].stop_offset)
         runs = self.alive(found, batches)
         done = count(found) - count(runs)
         if runs:
@@ -539,7 +498,7 @@ class Queue(OpenQueue):
         """Send ready runs that the batches contain, and lease what was sent. Returns its runs."""
         sent = cut(runs, consumer.send_runs(batches, runs, redelivered=redelivered))
         if sent:
-            self.machine.deliver_runs(consumer, sent)
+            self.state.deliver_runs(consumer, sent)
             if consumer.no_ack:
                 self.settle(sent)
         return sent
@@ -590,11 +549,11 @@ class Queue(OpenQueue):
         """Settle leased records."""
         if self.deleted:
             return
-        self.machine.settle(ranges)
+        self.state.settle(ranges)
         self.log.settle(ranges)
         if self.order is not None:
             self.order.settled(ranges)
-        if self.machine.groups is not None:  # other messages of their groups may be ready now
+        if self.state.has_groups:  # other messages of their groups may be ready now
             self.wake()
 
     def return_(
@@ -616,8 +575,8 @@ class Queue(OpenQueue):
             self.give_up(ranges, cause)
             return
         now_ms = self.services.timers.wall_ms()
-        refused = self.machine.return_(ranges, failed=failed, now_ms=now_ms, delay_ms=delay_ms)
-        self.log.redelivered_stop = self.machine.redelivered_stop
+        refused = self.state.return_(ranges, failed=failed, now_ms=now_ms, delay_ms=delay_ms)
+        self.log.redelivered_stop = self.state.redelivered_stop
         self.counters.moved = True
         if self.settings.counts_deliveries:
             self.log.note_returns(ranges)
@@ -627,7 +586,7 @@ class Queue(OpenQueue):
 
     def _await_delayed(self) -> None:
         """Set the timer for the first delayed message."""
-        next_ms = self.machine.delayed.next_ms
+        next_ms = self.state.next_delayed_ms
         if self._retry_timer is None and next_ms is not None:
             self._retry_timer = self.services.timers.timer(self._release_delayed)
         if self._retry_timer is not None:
@@ -637,7 +596,7 @@ class Queue(OpenQueue):
         """Make messages ready whose delay is over."""
         if self.deleted:
             return
-        released = self.machine.release(self.services.timers.wall_ms())
+        released = self.state.release(self.services.timers.wall_ms())
         self._await_delayed()
         if released:
             self._more_is_ready()
@@ -669,16 +628,16 @@ class Queue(OpenQueue):
 
     def wake(self, consumer: QueueConsumer | None = None) -> None:
         """Note that this consumer, or any, may have more capacity."""
-        machine = self.machine
-        machine.wake(consumer)
-        if machine.ledger.ready_count and not self.deleted:
+        state = self.state
+        state.wake(consumer)
+        if state.ready_count and not self.deleted:
             self._turn.touch(self)
 
     def purge(self) -> int:
         """Settle everything ready or delayed. Returns the number of messages."""
         if self.deleted:
             return 0
-        ranges = list(self.machine.purge())
+        ranges = list(self.state.purge())
         self.counters.moved = True  # so that the lower message count is sampled
         self._await_delayed()
         self.log.settle(ranges)
@@ -706,7 +665,7 @@ class Queue(OpenQueue):
 
     def unpark(self, ranges: list[tuple[int, int]]) -> None:
         """Make messages ready that were blocked by their key."""
-        self.machine.ledger.return_(ranges)
+        self.state.unblock(ranges)
         self._more_is_ready()
 
     def open_retry_topic(self) -> RetryTopic:
@@ -732,7 +691,7 @@ class Queue(OpenQueue):
             self.retry_topic.delete()
         if self.eta_hold is not None:
             self.eta_hold.delete()
-        consumers: list[QueueConsumer] = self.machine.consumers  # type: ignore[assignment]
+        consumers: list[QueueConsumer] = self.state.consumers  # type: ignore[assignment]
         say_farewell(self._turn, consumers)
 
     def _let_parts_go(self) -> None:

@@ -115,7 +115,7 @@ class KeyOrder:
         key = key_of(flags, exchange, routing_key, header)
         if self._holders.get(key, offset) == offset:
             return False
-        self._queue.machine.withdraw([(offset, offset + 1)])
+        self._queue.state.withdraw([(offset, offset + 1)])
         self._parked[key].add(offset, offset + 1)
         return True
 

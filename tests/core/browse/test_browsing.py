@@ -55,7 +55,7 @@ def test_a_walk_sees_everything_in_order_and_changes_nothing(yard):
 
 def test_backwards_is_the_other_way_round(yard):
     fill(yard, 1500)
-    yard.queue.settle([yard.queue.machine.withdraw([(10, 1400)])[0]])
+    yard.queue.settle([yard.queue.state.withdraw([(10, 1400)])[0]])
     found, walk = walked(yard, yard.queue, backwards=True)
     assert offsets(found) == [*range(1499, 1399, -1), *range(9, -1, -1)]
     assert walk.rest is None
@@ -81,7 +81,7 @@ def test_every_unsettled_message_is_met_once(settled, wanted):
     yard = Yard()
     fill(yard, 60)
     for offset in settled:
-        yard.queue.settle(yard.queue.machine.withdraw([(offset, offset + 1)]))
+        yard.queue.settle(yard.queue.state.withdraw([(offset, offset + 1)]))
     left = [at for at in range(60) if at not in settled and (wanted is None or at in wanted)]
     chosen = None if wanted is None else RangeSet((at, at + 1) for at in wanted)
     for backwards in (False, True):
@@ -161,7 +161,7 @@ def test_all_that_is_stated_must_fit(yard, criteria, expected):
 
 def test_one_message_is_found_by_its_offset(yard):
     fill(yard, 3)
-    yard.queue.settle(yard.queue.machine.withdraw([(1, 2)]))
+    yard.queue.settle(yard.queue.state.withdraw([(1, 2)]))
     found = []
 
     async def look(offset):

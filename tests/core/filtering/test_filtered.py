@@ -373,14 +373,14 @@ class FilteredAgainstModel(RuleBasedStateMachine):
         self.gone |= missing
 
     def ready(self):
-        ledger = self.bench.queue.machine.ledger
+        ledger = self.bench.queue.state._ledger
         return {o for first, stop in ledger.ready_in(0, len(self.tags)) for o in range(first, stop)}
 
     @invariant()
     def nobody_waits_for_what_is_there(self):
         if not hasattr(self, "tags"):
             return
-        active = self.bench.queue.machine.served
+        active = self.bench.queue.state.served
         for offset in self.ready():
             for taker in active:
                 if taker.capacity() > 0:

@@ -119,7 +119,7 @@ def test_a_flush_that_fails_undoes_the_write_everywhere():
     assert outcome.failed
     publish(client, "a", b"later")
     assert (client.count("a"), client.count("b")) == (1, 0)
-    assert stage.queue("a").machine.ready_count == 1
+    assert stage.queue("a").state.ready_count == 1
 
 
 def test_what_others_have_published_before_goes_before(stage, client):

@@ -299,9 +299,9 @@ def test_bytes_come_back_with_what_is_returned():
     bench.queue.return_([(1, 2)])
     consumer.limit = 0
     bench.run()
-    assert bench.queue.machine.ledger.ready_in(0, 9) == [(2, 3)]
+    assert bench.queue.state._ledger.ready_in(0, 9) == [(2, 3)]
     bench.queue.purge()
-    assert bench.queue.machine.ledger.ready_bytes == 0
+    assert bench.queue.state._ledger.ready_bytes == 0
     bench.queue.settle([(0, 1)])
     assert len(bench.queue._expiry_and_limits.overflow.sizes) == 0
 
@@ -310,10 +310,10 @@ def test_a_limit_of_bytes_can_come_later():
     bench = bench_of()
     bench.store(3, size=4)
     bench.log.settled.add(0, 1)
-    bench.queue.machine.lose([(0, 1)])
+    bench.queue.state.lose([(0, 1)])
     bench.queue.reconfigure(QueueSettings(max_length_bytes=7))
     bench.run()
-    assert bench.queue.machine.ledger.ready_in(0, 9) == [(2, 3)]
+    assert bench.queue.state._ledger.ready_in(0, 9) == [(2, 3)]
     bench.queue.reconfigure(QueueSettings(max_length_bytes=3))
     bench.run()
     assert bench.ready == 0

@@ -92,7 +92,7 @@ def test_a_failed_flush_takes_back_what_was_not_shown(slow):
     slow.store()
     slow.log.commit()
     slow.run()
-    assert slow.queue.machine.leased_count == 3
+    assert slow.queue.state.leased_count == 3
 
 
 def test_what_is_not_committed_is_counted_and_not_shown(slow):
@@ -122,13 +122,13 @@ def test_deliveries_follow_the_log(bench):
     bench.queue.wake()
     bench.run()
     assert consumer.got == offsets(0, 1, 2)
-    assert bench.queue.machine.leased_count == 3
+    assert bench.queue.state.leased_count == 3
 
 
 def test_what_needs_no_ack_is_settled_with_the_delivery(bench):
     bench.store(3)
     bench.consume(no_ack=True)
-    assert bench.queue.machine.leased_count == 0
+    assert bench.queue.state.leased_count == 0
     assert list(bench.log.settled) == [(0, 3)]
 
 

@@ -90,7 +90,7 @@ def test_after_a_restart_nothing_waits_and_the_count_goes_on():
     bench.reopen()
     assert (bench.ready, bench.queue.delayed_count) == (2, 0)
     assert bench.consume().got == [(0, True), (1, False)]
-    assert bench.queue.machine.counts == {0: 1}
+    assert bench.queue.state.counts == {0: 1}
     bench.queue.return_([(0, 2)])
     bench.advance(1000)
     assert (bench.ready, bench.queue.delayed_count) == (0, 1)

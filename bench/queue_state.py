@@ -1,11 +1,11 @@
-"""What the queue machine costs for each message and each range operation.
+"""What the queue state costs for each message and each range operation.
 
-    PYTHONPATH=. python bench/queue_machine.py
+    PYTHONPATH=. python bench/queue_state.py
 
 Each line is the best of some rounds, in nanoseconds, with the shell's part (sockets, bytes) left
 out; `capacity()` is a Python method here and a compiled one in the broker. Read "ns/operation"
 against the time one turn of the event loop has, and "ns/message" against the 160 ns that a message
-costs in all from socket to socket: where ranges are long the machine must vanish beside that.
+costs in all from socket to socket: where ranges are long the state must vanish beside that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 from leveret.core.ledgers.ledger import Ledger
-from leveret.core.queues.machine import QueueMachine
+from leveret.core.queues.state import QueueState
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ class Channel:
         return PREFETCH - self.outstanding
 
 
-def pump(machine: QueueMachine) -> tuple[list[tuple[Channel, int, int]], int]:
+def pump(state: QueueState) -> tuple[list[tuple[Channel, int, int]], int]:
     """Deliver all that can be; what was leased, and how many operations it took."""
     leases = []
-    while (offer := machine.offer()) is not None:
-        machine.deliver(offer, offer.stop)
+    while (offer := state.offer()) is not None:
+        state.deliver(offer, offer.stop)
         channel = offer.consumer
         assert isinstance(channel, Channel)
         channel.outstanding += offer.stop - offer.first
@@ -53,56 +53,56 @@ def pump(machine: QueueMachine) -> tuple[list[tuple[Channel, int, int]], int]:
 
 def in_chunks(consumers: int, published: int) -> tuple[int, int]:
     """Publish `published`, pump, settle each lease as one range; again and again."""
-    machine = QueueMachine(Ledger(0, 0, RangeSet()))
+    state = QueueState(Ledger(0, 0, RangeSet()))
     for _ in range(consumers):
-        machine.add_consumer(Channel())
+        state.add_consumer(Channel())
     operations = 0
     for stop in range(published, MESSAGES + 1, published):
-        machine.committed(stop)
-        leases, pumped = pump(machine)
+        state.commit(stop)
+        leases, pumped = pump(state)
         for channel, first, last in leases:
-            channel.outstanding -= machine.settle([(first, last)])
-            machine.wake(channel)
+            channel.outstanding -= state.settle([(first, last)])
+            state.wake(channel)
         operations += 1 + pumped + len(leases)
     return MESSAGES, operations
 
 
 def acked_singly(order: str, consumers: int = 1) -> tuple[int, int]:
     """`PREFETCH` leased for each consumer, settled one by one, each settlement refilled at once."""
-    machine = QueueMachine(Ledger(0, MESSAGES, RangeSet()))
+    state = QueueState(Ledger(0, MESSAGES, RangeSet()))
     for _ in range(consumers):
-        machine.add_consumer(Channel())
+        state.add_consumer(Channel())
     chance = random.Random(1)
     held: list[tuple[Channel, int]] = []
     operations = 0
     for position in range(MESSAGES // 4):
-        leases, pumped = pump(machine)
+        leases, pumped = pump(state)
         for lease_channel, first, stop in leases:
             held += [(lease_channel, offset) for offset in range(first, stop)]
         if order == "random":
             at = chance.randrange(position, len(held))
             held[position], held[at] = held[at], held[position]
         channel, offset = held[position]
-        channel.outstanding -= machine.settle(((offset, offset + 1),))
-        machine.wake(channel)
+        channel.outstanding -= state.settle(((offset, offset + 1),))
+        state.wake(channel)
         operations += pumped + 1
     return MESSAGES // 4, operations
 
 
 def settled_only(order: str) -> tuple[int, int]:
     """`PREFETCH` leased at once, then only the settlements, one by one."""
-    machine = QueueMachine(Ledger(0, MESSAGES, RangeSet()))
-    machine.add_consumer(Channel())
+    state = QueueState(Ledger(0, MESSAGES, RangeSet()))
+    state.add_consumer(Channel())
     chance = random.Random(1)
     for _ in range(MESSAGES // PREFETCH):
-        [(channel, first, stop)], _ = pump(machine)
+        [(channel, first, stop)], _ = pump(state)
         offsets = list(range(first, stop))
         if order == "random":
             chance.shuffle(offsets)
         for offset in offsets:
-            machine.settle(((offset, offset + 1),))
+            state.settle(((offset, offset + 1),))
         channel.outstanding = 0
-        machine.wake(channel)
+        state.wake(channel)
     return MESSAGES, MESSAGES
 
 

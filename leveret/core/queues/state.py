@@ -1,16 +1,16 @@
-"""Queue state machine without I/O: decides which consumer gets which offsets next.
+"""State of a queue without I/O: decides which consumer gets which offsets next.
 
 The shell reports events (the log committed more, records were settled or returned, consumers were
 added or removed) and asks for offers until there are none:
 
-    while (offer := machine.offer()) is not None:
+    while (offer := state.offer()) is not None:
         stop = send(offer)                  # as much of it as could be sent
-        machine.deliver(offer, stop)
+        state.deliver(offer, stop)
         if stop < offer.stop: ...           # bytes not at hand: go on when they are
 
-It knows offsets only, never bytes, and its cost is per range. The ledger knows what is ready or
-leased; the machine knows the consumers: those of one priority form a line, the least recently
-served in front.
+It knows offsets only, never bytes, and its cost is per range. Its ledger, which only it touches,
+knows what is ready or leased; the consumers of one priority form a line, the least recently served
+in front.
 
 The ledger determines the order of ready offsets (`Ledger`, `PriorityLedger`, `GroupLedger`).
 Messages that expire or exceed a limit are withdrawn: leased to no consumer until they are
@@ -22,23 +22,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from leveret.core.ledgers.groups import GroupLedger
+from leveret.core.ledgers.ledger import Ledger
+from leveret.core.ledgers.priorities import PriorityLedger
+from leveret.core.ledgers.weighing import WeighedLedger
 from leveret.core.queues.delayed_requeue import DelayedRequeue
 from leveret.core.queues.offers import Deliver
 from leveret.core.queues.service_line import ServiceLine
 from leveret.ports.ranges import RangeSet
+from leveret.ports.records import RecordFlag
 from leveret.ports.returns import Returns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.core.ledgers.groups import GroupLedger
-    from leveret.core.ledgers.ledger import Ledger
-    from leveret.core.ledgers.weighing import WeighedLedger
-    from leveret.core.queues.settings import RetryDelay
+    from leveret.core.queues.settings import QueueSettings, RetryDelay
+    from leveret.core.queues.sizes import BodySizes
+    from leveret.ports import TopicLog
+    from leveret.ports.records import Batch
 
 
 class Consumer(Protocol):
-    """Consumer as the machine sees it. Compared by identity; `priority` does not change."""
+    """Consumer as the state sees it. Compared by identity; `priority` does not change."""
 
     @property
     def priority(self) -> int:
@@ -62,7 +67,7 @@ class Consumer(Protocol):
         ...
 
 
-class QueueMachine:
+class QueueState:
     """Ready and leased offsets of one queue, and its consumers.
 
     With `single_active` only one consumer is served until it is removed; then the next in line.
@@ -76,23 +81,25 @@ class QueueMachine:
         "_active",
         "_by_priority",
         "_counts_every_return",
+        "_delayed",
         "_exclusive",
+        "_groups",
+        "_indexed",
+        "_ledger",
         "_lines",
         "_single_active",
         "acquired",
         "counts",
         "counts_returns",
-        "delayed",
         "delivery_limit",
-        "groups",
-        "ledger",
+        "indexed_features",
         "retry_delay",
         "returns",
     )
 
     def __init__(
         self,
-        ledger: Ledger | WeighedLedger,
+        ledger: Ledger,
         *,
         single_active: bool = False,
         by_priority: bool = False,
@@ -102,7 +109,7 @@ class QueueMachine:
         retry_delay: RetryDelay | None = None,
         returns: Returns | None = None,
     ) -> None:
-        self.ledger = ledger
+        self._ledger: Ledger | WeighedLedger = ledger
         self.returns = Returns() if returns is None else returns
         if counts_every_return:
             self.returns.failures.clear()  # counts of an earlier run with the other setting
@@ -115,10 +122,41 @@ class QueueMachine:
         self._counts_every_return = counts_every_return
         self.delivery_limit = delivery_limit
         self.retry_delay = retry_delay
-        self.delayed = DelayedRequeue()
-        self.groups: GroupLedger | None = None  # with message groups
+        self._delayed = DelayedRequeue()
+        # The ledger, if its order depends on properties of records, and the flags of those.
+        self._indexed = ledger if isinstance(ledger, PriorityLedger | GroupLedger) else None
+        self._groups = ledger if isinstance(ledger, GroupLedger) else None
+        self.indexed_features = RecordFlag(0)
+        if self._indexed is not None:
+            with_group, with_priority = RecordFlag.HAS_GROUP, RecordFlag.HAS_PRIORITY
+            self.indexed_features = with_priority if self._groups is None else with_group
         self._active: Consumer | None = None  # the active consumer, with single_active
         self._exclusive = False  # whether the only consumer is exclusive
+
+    @classmethod
+    def of_log(
+        cls, log: TopicLog, settings: QueueSettings, *, counts_every_return: bool
+    ) -> QueueState:
+        """Return the state of a queue without consumers, as its log tells."""
+        return cls(
+            _make_ledger(log, settings),
+            single_active=settings.single_active,
+            by_priority=settings.single_active_by_priority,
+            counts_returns=settings.counts_deliveries,
+            counts_every_return=counts_every_return,
+            delivery_limit=settings.delivery_limit,
+            retry_delay=settings.retry_delay,
+            returns=log.returns,
+        )
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Apply other settings from now on, except those which determine the order of offsets."""
+        self.counts_returns = settings.counts_deliveries
+        self.delivery_limit = settings.delivery_limit
+        self.retry_delay = settings.retry_delay
+        self.serve(
+            single_active=settings.single_active, by_priority=settings.single_active_by_priority
+        )
 
     def serve(self, *, single_active: bool, by_priority: bool) -> None:
         """Set whether all consumers are served, or only one."""
@@ -127,17 +165,140 @@ class QueueMachine:
     @property
     def ready_count(self) -> int:
         """Number of offsets ready for delivery."""
-        return self.ledger.ready_count
+        return self._ledger.ready_count
 
     @property
     def leased_count(self) -> int:
         """Number of offsets delivered and neither settled nor returned."""
-        return self.ledger.leased_count - self.delayed.count
+        return self._ledger.leased_count - self._delayed.count
+
+    @property
+    def committed(self) -> int:
+        """Committed offset: offsets below it are ready, leased or settled."""
+        return self._ledger.committed
+
+    @property
+    def first_ready(self) -> int | None:
+        """Lowest ready offset, or None."""
+        return self._ledger.first_ready
+
+    @property
+    def unsettled_count(self) -> int:
+        """Number of ready, leased and delayed offsets."""
+        return self._ledger.ready_count + self._ledger.leased_count
+
+    @property
+    def has_leases(self) -> bool:
+        """Whether any offset is leased to a consumer or to nobody, delayed ones included."""
+        return self._ledger.leased_count > 0
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether messages wait for others of their group."""
+        return self._groups is not None
+
+    @property
+    def delayed_count(self) -> int:
+        """Number of returned offsets that are delayed."""
+        return self._delayed.count
+
+    @property
+    def next_delayed_ms(self) -> int | None:
+        """When the first delayed offset becomes ready, in ms since 1970, or None."""
+        return self._delayed.next_ms
+
+    def is_delayed(self, offset: int) -> bool:
+        """Whether an offset was returned and is delayed."""
+        return self._delayed.holds(offset)
+
+    @property
+    def waiting_count(self) -> int:
+        """Number of ready and delayed offsets."""
+        return self._ledger.ready_count + self._delayed.count
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of ready and delayed messages, by the sizes given to `weigh`, else 0."""
+        ledger = self._ledger
+        ready_bytes = ledger.ready_bytes if isinstance(ledger, WeighedLedger) else 0
+        return ready_bytes + self._delayed.bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of ready, leased and delayed ranges, in bytes."""
+        return self._ledger.held_bytes + self._delayed.held_bytes
+
+    def ready_in(self, first: int, stop: int) -> list[tuple[int, int]]:
+        """Return the ready ranges of [first, stop)."""
+        return self._ledger.ready_in(first, stop)
+
+    def leased_in(self, first: int, stop: int) -> list[tuple[int, int]]:
+        """Return the leased ranges of [first, stop), delayed ones included."""
+        return self._ledger.leased_in(first, stop)
+
+    def next_ranges(self, limit: int) -> list[tuple[int, int]]:
+        """Return the ranges of the next `limit` offsets to be delivered, in order."""
+        return self._ledger.next_ranges(limit)
+
+    def peek_runs(self, limit: int, end: int) -> tuple[list[tuple[int, int]], bool]:
+        """Return (runs, redelivered): the next offsets below `end`, at most `limit` of them."""
+        return self._ledger.peek_runs(limit, end)
+
+    def ready_sets(self) -> list[tuple[int, RangeSet]]:
+        """Return (level, its ready offsets) in order of service, for filters' positions."""
+        return self._ledger.ready_sets()
+
+    def alike(self, first: int, stop: int) -> tuple[int, bool]:
+        """Return (stop, redelivered): how far ready offsets from `first` on have that in common."""
+        return self._ledger.kind(first, stop)
+
+    def unsettled(self) -> RangeSet:
+        """Return all ready and leased offsets, as a new RangeSet."""
+        return self._ledger.unsettled()
+
+    def weigh(self, sizes: BodySizes | None) -> None:
+        """Count the bytes of ready and delayed messages by these sizes; None: no longer.
+
+        To be called again when sizes of ready offsets were added.
+        """
+        ledger = self._ledger
+        if isinstance(ledger, WeighedLedger):
+            ledger = ledger.inner
+        self._ledger = ledger if sizes is None else WeighedLedger(ledger, sizes)
+        self._delayed.weigh(sizes)
+
+    # -- properties of records that determine the order
+
+    def index(self, batch: Batch) -> None:
+        """Index the priorities or groups of a batch's records, before they are committed."""
+        if self._indexed is not None and batch.features & self.indexed_features:
+            self._indexed.learn(batch)
+
+    def truncate(self, offset: int) -> None:
+        """Forget uncommitted records from `offset` on: they are lost, their offsets reused."""
+        if self._indexed is not None:
+            self._indexed.forget(offset)
+
+    # -- returns, as filters follow them
+
+    def track_returns(self) -> None:
+        """Note returned offsets from now on, for `take_returned`."""
+        self._ledger.came_back = RangeSet()
+
+    def take_returned(self) -> list[tuple[int, int]] | None:
+        """Return and forget the ranges returned since the last call; None: they are too many."""
+        returned = self._ledger.came_back
+        if returned is None:
+            self.track_returns()
+            return None
+        ranges = list(returned)
+        returned.clear()
+        return ranges
 
     @property
     def redelivered_stop(self) -> int:
         """Offset below which messages may have been delivered before."""
-        return self.ledger.redelivered_stop
+        return self._ledger.redelivered_stop
 
     @property
     def consumer_count(self) -> int:
@@ -160,8 +321,8 @@ class QueueMachine:
         Of the consumers that have capacity, the highest priority is served, and within it the least
         recently served. Changes nothing: answer with `deliver` before any other call, or drop it.
         """
-        ready_count = self.ledger.ready_count
-        if ready_count == 0 or not (self.groups is None or self.groups.is_open):
+        ready_count = self._ledger.ready_count
+        if ready_count == 0 or not (self._groups is None or self._groups.is_open):
             return None
         if self._single_active:
             return self._offer_to_active()
@@ -170,7 +331,7 @@ class QueueMachine:
             if found is not None:
                 consumer, capacity = found
                 capacity = line.share(consumer, capacity, ready_count)
-                return Deliver(consumer, capacity, self.ledger.peek(capacity), ready_count)
+                return Deliver(consumer, capacity, self._ledger.peek(capacity), ready_count)
         return None
 
     @property
@@ -194,7 +355,7 @@ class QueueMachine:
         capacity = active.capacity() if active is not None else 0
         if active is None or capacity <= 0:
             return None
-        return Deliver(active, capacity, self.ledger.peek(capacity), self.ledger.ready_count)
+        return Deliver(active, capacity, self._ledger.peek(capacity), self._ledger.ready_count)
 
     @property
     def served(self) -> list[Consumer]:
@@ -223,11 +384,11 @@ class QueueMachine:
 
     def offer_to(self, consumer: Consumer) -> Deliver | None:
         """Propose the next ready offsets to one consumer, out of turn."""
-        capacity, ready_count = consumer.capacity(), self.ledger.ready_count
+        capacity, ready_count = consumer.capacity(), self._ledger.ready_count
         if capacity <= 0 or not ready_count:
             return None
         limit = self.share(consumer, capacity, ready_count)
-        return Deliver(consumer, limit, self.ledger.peek(limit), ready_count)
+        return Deliver(consumer, limit, self._ledger.peek(limit), ready_count)
 
     def can_deliver(self) -> bool:
         """Whether a consumer could get a message at once."""
@@ -241,7 +402,7 @@ class QueueMachine:
         assert offer.first <= stop <= offer.stop, "more was sent than was offered"
         if stop == offer.first:
             return
-        self.ledger.lease(offer.first, stop)
+        self._ledger.lease(offer.first, stop)
         lines = self._lines
         if len(lines) > 1:
             self._pass_turn(offer.consumer)
@@ -251,7 +412,7 @@ class QueueMachine:
     def deliver_runs(self, consumer: Consumer, runs: Iterable[tuple[int, int]]) -> None:
         """Lease ready ranges that were sent, in any order; the turn passes to the next consumer."""
         for first, stop in runs:
-            self.ledger.lease(first, stop)
+            self._ledger.lease(first, stop)
         self._pass_turn(consumer)
 
     def _pass_turn(self, consumer: Consumer) -> None:
@@ -265,16 +426,20 @@ class QueueMachine:
             elif line.priority == consumer.priority:
                 line.wake(consumer)
 
-    def committed(self, stop: int) -> None:
+    def commit(self, stop: int) -> None:
         """Advance the committed offset to `stop`: records below it become ready."""
-        self.ledger.commit(stop)
+        self._ledger.commit(stop)
+
+    def unblock(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Make offsets ready that were withdrawn, and count no return."""
+        self._ledger.return_(ranges)
 
     def settle(self, ranges: Iterable[tuple[int, int]]) -> int:
         """Settle leased offsets. Returns their number."""
         if self.acquired:
             ranges = list(ranges)
             self.returns.forget(ranges)
-        return self.ledger.settle(ranges)
+        return self._ledger.settle(ranges)
 
     def return_(
         self,
@@ -298,11 +463,11 @@ class QueueMachine:
                 ranges, refused = self._count(ranges)
         if delay_ms:
             for first, stop in ranges:
-                self.delayed.add(first, stop, now_ms + delay_ms)
+                self._delayed.add(first, stop, now_ms + delay_ms)
         elif self.retry_delay is not None and self.retry_delay.applies(failed=failed):
             self._delay(ranges, self.retry_delay, now_ms)
         else:
-            self.ledger.return_(ranges)
+            self._ledger.return_(ranges)
         return list(refused)
 
     def _delay(self, ranges: Iterable[tuple[int, int]], delay: RetryDelay, now_ms: int) -> None:
@@ -313,14 +478,14 @@ class QueueMachine:
             for offset in range(first + 1, stop):
                 offset_ms = delay.after(counts.get(offset, 0))
                 if offset_ms != begin_ms:
-                    self.delayed.add(begin, offset, now_ms + begin_ms)
+                    self._delayed.add(begin, offset, now_ms + begin_ms)
                     begin, begin_ms = offset, offset_ms
-            self.delayed.add(begin, stop, now_ms + begin_ms)
+            self._delayed.add(begin, stop, now_ms + begin_ms)
 
     def release(self, now_ms: int) -> bool:
         """Make offsets ready whose delay is over. Returns whether there were any."""
-        due = self.delayed.take_due(now_ms)
-        self.ledger.return_(due)
+        due = self._delayed.take_due(now_ms)
+        self._ledger.return_(due)
         return bool(due)
 
     def _count(self, ranges: Iterable[tuple[int, int]]) -> tuple[list[tuple[int, int]], RangeSet]:
@@ -349,20 +514,20 @@ class QueueMachine:
 
     def withdraw(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Lease the ready part of `ranges` to no consumer, to be discarded. Returns it."""
-        return self.ledger.withdraw(ranges)
+        return self._ledger.withdraw(ranges)
 
     def get(self) -> tuple[int, bool] | None:
         """Lease the next ready offset for basic.get: (offset, redelivered), or None."""
-        if self.ledger.ready_count == 0 or not (self.groups is None or self.groups.is_open):
+        if self._ledger.ready_count == 0 or not (self._groups is None or self._groups.is_open):
             return None
-        first, stop, redelivered = self.ledger.peek(1)
-        self.ledger.lease(first, stop)
+        first, stop, redelivered = self._ledger.peek(1)
+        self._ledger.lease(first, stop)
         return first, redelivered
 
     def purge(self) -> list[tuple[int, int]]:
         """Settle everything ready or delayed and return its ranges. Leased offsets stay leased."""
-        self.ledger.return_(self.delayed.clear())
-        purged = self.ledger.purge()
+        self._ledger.return_(self._delayed.clear())
+        purged = self._ledger.purge()
         self.returns.forget(purged)
         return purged
 
@@ -371,7 +536,7 @@ class QueueMachine:
 
         Leased offsets stay leased.
         """
-        lost = self.ledger.lose(ranges)
+        lost = self._ledger.lose(ranges)
         self.returns.forget(lost)
         return lost
 
@@ -413,3 +578,13 @@ class QueueMachine:
                 return self._lines[i]
         self._lines.append(ServiceLine(priority))
         return self._lines[-1]
+
+
+def _make_ledger(log: TopicLog, settings: QueueSettings) -> Ledger:
+    state = log.first, log.committed, log.settled, log.redelivered_stop
+    if settings.group_ordering:
+        return GroupLedger(*state)
+    if settings.max_priority is not None:
+        priorities = settings.max_priority, settings.default_priority
+        return PriorityLedger(*state, *priorities, settings.returns_first)
+    return Ledger(*state)

@@ -1,4 +1,4 @@
-"""The queue machine: its rules one by one, then against a model that keeps every message."""
+"""The state of a queue: its rules one by one, then against a model that keeps every message."""
 
 from dataclasses import dataclass, field
 
@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from leveret.core.ledgers.ledger import Ledger
-from leveret.core.queues.machine import QueueMachine
 from leveret.core.queues.service_line import CHUNK_OFFSETS_MAX, DEAL_SINGLY_MAX, chunk_offsets
 from leveret.core.queues.settings import RetryDelay
+from leveret.core.queues.state import QueueState
 from leveret.ports.ranges import RangeSet
 
 CONSUMERS_MAX = 5
@@ -34,70 +34,70 @@ class FakeConsumer:
 
 
 def queue(committed=0, *, first=0, settled=(), **options):
-    return QueueMachine(Ledger(first, committed, RangeSet(settled)), **options)
+    return QueueState(Ledger(first, committed, RangeSet(settled)), **options)
 
 
-def deliver_next(machine, at_most=None):
+def deliver_next(state, at_most=None):
     """One turn: (consumer's name, first, stop, redelivered), or None."""
-    offer = machine.offer()
+    offer = state.offer()
     if offer is None:
         return None
     stop = offer.stop if at_most is None else min(offer.stop, offer.first + at_most)
-    machine.deliver(offer, stop)
+    state.deliver(offer, stop)
     offer.consumer.held.update(range(offer.first, stop))
     return offer.consumer.name, offer.first, stop, offer.redelivered
 
 
-def deliver_all(machine):
+def deliver_all(state):
     turns = []
-    while (turn := deliver_next(machine)) is not None:
+    while (turn := deliver_next(state)) is not None:
         turns.append(turn)
     return turns
 
 
-def with_consumers(machine, *consumers):
+def with_consumers(state, *consumers):
     for consumer in consumers:
-        machine.add_consumer(consumer)
-    return machine
+        state.add_consumer(consumer)
+    return state
 
 
 # Offers
 
 
 def test_offers_nothing_without_a_consumer_or_without_a_message():
-    machine = queue(3)
-    assert machine.offer() is None
+    state = queue(3)
+    assert state.offer() is None
     assert with_consumers(queue(), FakeConsumer()).offer() is None
-    machine.add_consumer(FakeConsumer(limit=0))
-    assert machine.offer() is None
+    state.add_consumer(FakeConsumer(limit=0))
+    assert state.offer() is None
 
 
 def test_an_offer_changes_nothing():
-    machine = with_consumers(queue(3), FakeConsumer("a"), FakeConsumer("b"))
-    one, other = machine.offer(), machine.offer()
+    state = with_consumers(queue(3), FakeConsumer("a"), FakeConsumer("b"))
+    one, other = state.offer(), state.offer()
     assert (one.consumer, one.first, one.stop) == (other.consumer, other.first, other.stop)
-    assert (machine.ready_count, machine.leased_count) == (3, 0)
+    assert (state.ready_count, state.leased_count) == (3, 0)
 
 
 def test_a_lone_consumer_takes_everything_it_can_at_once():
-    machine = with_consumers(queue(5_000), FakeConsumer("a", limit=2_000))
-    assert deliver_all(machine) == [("a", 0, 2_000, False)]
+    state = with_consumers(queue(5_000), FakeConsumer("a", limit=2_000))
+    assert deliver_all(state) == [("a", 0, 2_000, False)]
 
 
 def test_a_consumer_is_alone_when_all_others_are_blocked():
-    machine = with_consumers(queue(10), FakeConsumer("a", limit=0), FakeConsumer("b"))
-    assert deliver_all(machine) == [("b", 0, 10, False)]
+    state = with_consumers(queue(10), FakeConsumer("a", limit=0), FakeConsumer("b"))
+    assert deliver_all(state) == [("b", 0, 10, False)]
 
 
 def test_small_backlogs_are_dealt_one_by_one_in_turn():
-    machine = with_consumers(queue(4), FakeConsumer("a"), FakeConsumer("b"), FakeConsumer("c"))
-    assert [turn[:2] for turn in deliver_all(machine)] == [("a", 0), ("b", 1), ("c", 2), ("a", 3)]
+    state = with_consumers(queue(4), FakeConsumer("a"), FakeConsumer("b"), FakeConsumer("c"))
+    assert [turn[:2] for turn in deliver_all(state)] == [("a", 0), ("b", 1), ("c", 2), ("a", 3)]
 
 
 def test_large_backlogs_are_dealt_in_chunks():
-    machine = with_consumers(queue(1_000), FakeConsumer("a"), FakeConsumer("b"))
-    assert deliver_next(machine) == ("a", 0, 125, False)
-    assert deliver_next(machine) == ("b", 125, 234, False)
+    state = with_consumers(queue(1_000), FakeConsumer("a"), FakeConsumer("b"))
+    assert deliver_next(state) == ("a", 0, 125, False)
+    assert deliver_next(state) == ("b", 125, 234, False)
 
 
 @pytest.mark.parametrize("consumer_count", [2, 3, 50])
@@ -110,79 +110,79 @@ def test_chunks_grow_with_the_backlog_between_one_and_their_limit(consumer_count
 
 
 def test_a_chunk_is_no_more_than_the_consumer_can_take():
-    machine = with_consumers(queue(40), FakeConsumer("a", limit=3), FakeConsumer("b"))
+    state = with_consumers(queue(40), FakeConsumer("a", limit=3), FakeConsumer("b"))
     assert chunk_offsets(40, 2) == 5
-    assert deliver_next(machine) == ("a", 0, 3, False)
+    assert deliver_next(state) == ("a", 0, 3, False)
 
 
 def test_messages_committed_later_go_on_in_turn():
-    machine = with_consumers(queue(1), FakeConsumer("a"), FakeConsumer("b"))
-    deliver_all(machine)
-    machine.committed(2)
-    assert deliver_next(machine) == ("b", 1, 2, False)
+    state = with_consumers(queue(1), FakeConsumer("a"), FakeConsumer("b"))
+    deliver_all(state)
+    state.commit(2)
+    assert deliver_next(state) == ("b", 1, 2, False)
 
 
 def test_what_could_not_be_sent_stays_ready_in_place():
-    machine = with_consumers(queue(10), FakeConsumer("a"))
-    assert deliver_next(machine, at_most=4) == ("a", 0, 4, False)
-    assert (machine.ready_count, machine.leased_count) == (6, 4)
-    assert deliver_next(machine) == ("a", 4, 10, False)
+    state = with_consumers(queue(10), FakeConsumer("a"))
+    assert deliver_next(state, at_most=4) == ("a", 0, 4, False)
+    assert (state.ready_count, state.leased_count) == (6, 4)
+    assert deliver_next(state) == ("a", 4, 10, False)
 
 
 def test_the_turn_stays_when_nothing_could_be_sent():
-    machine = with_consumers(queue(2), FakeConsumer("a"), FakeConsumer("b"))
-    deliver_next(machine, at_most=0)
-    assert machine.leased_count == 0
-    assert deliver_next(machine) == ("a", 0, 1, False)
+    state = with_consumers(queue(2), FakeConsumer("a"), FakeConsumer("b"))
+    deliver_next(state, at_most=0)
+    assert state.leased_count == 0
+    assert deliver_next(state) == ("a", 0, 1, False)
 
 
 def test_a_consumer_that_was_blocked_is_first_when_it_is_not_any_more():
     blocked = FakeConsumer("a", limit=0)
-    machine = with_consumers(queue(3), blocked, FakeConsumer("b"), FakeConsumer("c"))
-    assert deliver_next(machine)[0] == "b"
+    state = with_consumers(queue(3), blocked, FakeConsumer("b"), FakeConsumer("c"))
+    assert deliver_next(state)[0] == "b"
     blocked.limit = 1
-    machine.wake(blocked)
-    assert [turn[0] for turn in deliver_all(machine)] == ["a", "c"]
+    state.wake(blocked)
+    assert [turn[0] for turn in deliver_all(state)] == ["a", "c"]
 
 
 @pytest.mark.covers("B-120")
 def test_higher_priorities_are_served_while_they_can_take():
-    machine = with_consumers(
+    state = with_consumers(
         queue(6),
         FakeConsumer("low", priority=-1),
         FakeConsumer("high1", limit=2, priority=7),
         FakeConsumer("middle", limit=1),
         FakeConsumer("high2", limit=1, priority=7),
     )
-    names = [(turn[0], turn[2] - turn[1]) for turn in deliver_all(machine)]
+    names = [(turn[0], turn[2] - turn[1]) for turn in deliver_all(state)]
     assert names == [("high1", 1), ("high2", 1), ("high1", 1), ("middle", 1), ("low", 2)]
-    assert [consumer.name for consumer in machine.consumers] == ["high2", "high1", "middle", "low"]
+    assert [consumer.name for consumer in state.consumers] == ["high2", "high1", "middle", "low"]
 
 
 def test_more_than_was_offered_cannot_have_been_sent():
-    machine = with_consumers(queue(4), FakeConsumer(limit=2))
+    state = with_consumers(queue(4), FakeConsumer(limit=2))
     with pytest.raises(AssertionError):
-        machine.deliver(machine.offer(), 3)
+        state.deliver(state.offer(), 3)
 
 
 def test_an_offer_is_void_once_its_offsets_went_elsewhere():
-    machine = with_consumers(queue(4), FakeConsumer())
-    offer = machine.offer()
-    machine.get()
+    state = with_consumers(queue(4), FakeConsumer())
+    offer = state.offer()
+    state.get()
     with pytest.raises(AssertionError):
-        machine.deliver(offer, offer.stop)
+        state.deliver(offer, offer.stop)
 
 
 # Returns, settlements, get, purge
 
 
 def test_returned_offsets_come_first_and_flagged():
-    machine = with_consumers(queue(6), FakeConsumer("a", limit=4))
-    deliver_all(machine)
-    machine.return_([(1, 2), (3, 4)])
-    machine.consumers[0].limit = 100
-    machine.wake()
-    assert deliver_all(machine) == [
+    state = with_consumers(queue(6), FakeConsumer("a", limit=4))
+    deliver_all(state)
+    state.return_([(1, 2), (3, 4)])
+    state.consumers[0].limit = 100
+    state.wake()
+    assert deliver_all(state) == [
         ("a", 1, 2, True),
         ("a", 3, 4, True),
         ("a", 4, 6, False),
@@ -190,40 +190,40 @@ def test_returned_offsets_come_first_and_flagged():
 
 
 def test_settled_offsets_are_gone():
-    machine = with_consumers(queue(6), FakeConsumer("a"))
-    deliver_all(machine)
-    assert machine.settle([(0, 2), (5, 6)]) == 3
-    assert (machine.ready_count, machine.leased_count) == (0, 3)
+    state = with_consumers(queue(6), FakeConsumer("a"))
+    deliver_all(state)
+    assert state.settle([(0, 2), (5, 6)]) == 3
+    assert (state.ready_count, state.leased_count) == (0, 3)
 
 
 def test_get_takes_the_lowest_whoever_consumes():
-    machine = with_consumers(queue(2), FakeConsumer(limit=0))
-    assert machine.get() == (0, False)
-    machine.return_([(0, 1)])
-    assert machine.get() == (0, True)
-    assert machine.get() == (1, False)
-    assert machine.get() is None
+    state = with_consumers(queue(2), FakeConsumer(limit=0))
+    assert state.get() == (0, False)
+    state.return_([(0, 1)])
+    assert state.get() == (0, True)
+    assert state.get() == (1, False)
+    assert state.get() is None
 
 
 def test_purge_leaves_leases():
-    machine = with_consumers(queue(6), FakeConsumer(limit=2))
-    deliver_all(machine)
-    assert machine.purge() == [(2, 6)]
-    assert (machine.ready_count, machine.leased_count) == (0, 2)
-    assert machine.purge() == []
+    state = with_consumers(queue(6), FakeConsumer(limit=2))
+    deliver_all(state)
+    assert state.purge() == [(2, 6)]
+    assert (state.ready_count, state.leased_count) == (0, 2)
+    assert state.purge() == []
 
 
 @pytest.mark.covers("B-143")
 def test_what_comes_back_often_waits_longer():
-    machine = queue(2, counts_returns=True, retry_delay=RetryDelay(True, False, 100, 250))
+    state = queue(2, counts_returns=True, retry_delay=RetryDelay(True, False, 100, 250))
     now, waited = 1000, []
     for _ in range(4):
-        assert machine.get() == (0, bool(waited))
-        machine.return_([(0, 1)], now_ms=now)
-        assert (machine.ready_count, machine.leased_count, machine.delayed.count) == (1, 0, 1)
-        due = machine.delayed.next_ms
-        assert not machine.release(due - 1)
-        assert machine.release(due)
+        assert state.get() == (0, bool(waited))
+        state.return_([(0, 1)], now_ms=now)
+        assert (state.ready_count, state.leased_count, state._delayed.count) == (1, 0, 1)
+        due = state._delayed.next_ms
+        assert not state.release(due - 1)
+        assert state.release(due)
         waited.append(due - now)
         now = due
     assert waited == [100, 200, 250, 250]
@@ -232,20 +232,20 @@ def test_what_comes_back_often_waits_longer():
 @pytest.mark.covers("B-143")
 @pytest.mark.parametrize("failed", [False, True])
 def test_only_one_kind_of_return_may_be_delayed(failed):
-    machine = queue(2, retry_delay=RetryDelay(failed, not failed, 100))
-    machine.get(), machine.get()
-    machine.return_([(0, 1)], failed=failed)
-    machine.return_([(1, 2)], failed=not failed)
-    assert (machine.ready_count, machine.delayed.count) == (1, 1)
-    assert machine.get() == (1, True)
+    state = queue(2, retry_delay=RetryDelay(failed, not failed, 100))
+    state.get(), state.get()
+    state.return_([(0, 1)], failed=failed)
+    state.return_([(1, 2)], failed=not failed)
+    assert (state.ready_count, state._delayed.count) == (1, 1)
+    assert state.get() == (1, True)
 
 
 def test_a_purge_takes_what_is_delayed():
-    machine = queue(3, retry_delay=RetryDelay(True, True, 100))
-    machine.get(), machine.get()
-    machine.return_([(0, 1)])
-    assert machine.purge() == [(0, 1), (2, 3)]
-    assert (machine.leased_count, machine.delayed.count, machine.delayed.next_ms) == (1, 0, None)
+    state = queue(3, retry_delay=RetryDelay(True, True, 100))
+    state.get(), state.get()
+    state.return_([(0, 1)])
+    assert state.purge() == [(0, 1), (2, 3)]
+    assert (state.leased_count, state._delayed.count, state._delayed.next_ms) == (1, 0, None)
 
 
 # Consumers come and go
@@ -253,32 +253,32 @@ def test_a_purge_takes_what_is_delayed():
 
 def test_removing_a_consumer_leaves_its_leases_and_the_others_turns():
     consumers = [FakeConsumer(name) for name in "abc"]
-    machine = with_consumers(queue(5), *consumers)
-    deliver_next(machine)
-    machine.remove_consumer(consumers[1])
-    assert machine.leased_count == 1
-    assert [turn[0] for turn in deliver_all(machine)] == ["c", "a", "c", "a"]
-    assert machine.consumer_count == 2
+    state = with_consumers(queue(5), *consumers)
+    deliver_next(state)
+    state.remove_consumer(consumers[1])
+    assert state.leased_count == 1
+    assert [turn[0] for turn in deliver_all(state)] == ["c", "a", "c", "a"]
+    assert state.consumer_count == 2
 
 
 def test_an_exclusive_consumer_is_the_only_one():
-    machine = queue()
+    state = queue()
     alone = FakeConsumer()
-    machine.add_consumer(alone, exclusive=True)
-    assert not machine.admits(exclusive=False)
+    state.add_consumer(alone, exclusive=True)
+    assert not state.admits(exclusive=False)
     with pytest.raises(AssertionError):
-        machine.add_consumer(FakeConsumer())
-    machine.remove_consumer(alone)
-    machine.add_consumer(FakeConsumer())
-    assert machine.admits(exclusive=False)
-    assert not machine.admits(exclusive=True)
+        state.add_consumer(FakeConsumer())
+    state.remove_consumer(alone)
+    state.add_consumer(FakeConsumer())
+    assert state.admits(exclusive=False)
+    assert not state.admits(exclusive=True)
 
 
 def test_a_consumer_cannot_be_added_twice():
     consumer = FakeConsumer()
-    machine = with_consumers(queue(), consumer)
+    state = with_consumers(queue(), consumer)
     with pytest.raises(AssertionError):
-        machine.add_consumer(consumer)
+        state.add_consumer(consumer)
 
 
 @pytest.mark.covers("B-123")
@@ -288,26 +288,26 @@ def test_a_single_active_consumer_is_followed_by_the_next_in_line():
         FakeConsumer("b"),
         FakeConsumer("c"),
     ]
-    machine = with_consumers(queue(6, single_active=True), *consumers)
-    assert deliver_all(machine) == [("a", 0, 2, False)]
-    machine.remove_consumer(second)
-    assert machine.offer() is None
-    machine.remove_consumer(first)
-    assert deliver_all(machine) == [("c", 2, 6, False)]
-    machine.remove_consumer(third)
-    machine.committed(7)
-    assert machine.offer() is None
-    machine.add_consumer(second)
-    assert deliver_all(machine) == [("b", 6, 7, False)]
+    state = with_consumers(queue(6, single_active=True), *consumers)
+    assert deliver_all(state) == [("a", 0, 2, False)]
+    state.remove_consumer(second)
+    assert state.offer() is None
+    state.remove_consumer(first)
+    assert deliver_all(state) == [("c", 2, 6, False)]
+    state.remove_consumer(third)
+    state.commit(7)
+    assert state.offer() is None
+    state.add_consumer(second)
+    assert deliver_all(state) == [("b", 6, 7, False)]
 
 
 @pytest.mark.covers("B-123")
 def test_a_single_active_consumer_is_followed_by_the_highest_priority():
     active, *others = [FakeConsumer(n, priority=p) for n, p in [("a", 0), ("b", 0), ("c", 1)]]
-    machine = with_consumers(queue(6, single_active=True), active, *others)
-    assert deliver_next(machine, at_most=1) == ("a", 0, 1, False)
-    machine.remove_consumer(active)
-    assert deliver_all(machine) == [("c", 1, 6, False)]
+    state = with_consumers(queue(6, single_active=True), active, *others)
+    assert deliver_next(state, at_most=1) == ("a", 0, 1, False)
+    state.remove_consumer(active)
+    assert deliver_all(state) == [("c", 1, 6, False)]
 
 
 # Everything at once
@@ -372,7 +372,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
     def open_machine(self):
         settled = RangeSet(ranges_of(self.settled))
         settled.add(0, self.first)
-        self.machine = QueueMachine(
+        self.state = QueueState(
             Ledger(self.first, self.committed, settled, self.redelivered_stop),
             single_active=self.single_active,
             by_priority=self.by_priority,
@@ -387,7 +387,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
     def commit(self, count):
         self.ready |= set(range(self.committed, self.committed + count))
         self.committed += count
-        self.machine.committed(self.committed)
+        self.state.commit(self.committed)
 
     @precondition(lambda self: len(self.consumers) < CONSUMERS_MAX)
     @rule(
@@ -401,11 +401,11 @@ class QueueAgainstMessages(RuleBasedStateMachine):
             if self.single_active
             else (not self.consumers or not (exclusive or self.exclusive))
         )
-        assert self.machine.admits(exclusive=exclusive) == admitted
+        assert self.state.admits(exclusive=exclusive) == admitted
         if not admitted:
             return
         consumer = FakeConsumer(limit=limit, priority=priority)
-        self.machine.add_consumer(consumer, exclusive=exclusive)
+        self.state.add_consumer(consumer, exclusive=exclusive)
         self.consumers.append(consumer)
         self.stamp(consumer)
         self.exclusive = exclusive
@@ -417,7 +417,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         """A cancelled consumer keeps its leases for a while; a closed channel returns them."""
         consumer = data.draw(st.sampled_from(self.consumers))
         self.consumers.remove(consumer)
-        self.machine.remove_consumer(consumer)
+        self.state.remove_consumer(consumer)
         self.exclusive = False
         if consumer is self.active:
             self.active = longest_waiting(self.consumers) if self.consumers else None
@@ -429,11 +429,11 @@ class QueueAgainstMessages(RuleBasedStateMachine):
     def change_limit(self, data, limit):
         consumer = data.draw(st.sampled_from(self.consumers))
         consumer.limit = limit
-        self.machine.wake(consumer)
+        self.state.wake(consumer)
 
     @rule(at_most=st.sampled_from([0, 1, 2, 5_000]))
     def turn(self, at_most):
-        offer = self.machine.offer()
+        offer = self.state.offer()
         able = self.able()
         if not self.ready or not able:
             assert offer is None
@@ -444,7 +444,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         self.check_range(offer)
         self.check_chunk(offer, able)
         stop = min(offer.stop, offer.first + at_most)
-        self.machine.deliver(offer, stop)
+        self.state.deliver(offer, stop)
         if stop > offer.first:
             self.stamp(offer.consumer)
             self.lease(range(offer.first, stop), offer.consumer)
@@ -456,7 +456,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
             if not self.ready or not self.able():
                 break
             self.turn(5_000)
-        assert self.machine.offer() is None
+        assert self.state.offer() is None
 
     def able(self):
         candidates = self.consumers
@@ -514,7 +514,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
 
     @rule()
     def get(self):
-        got = self.machine.get()
+        got = self.state.get()
         if not self.ready:
             assert got is None
             return
@@ -528,7 +528,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         offsets = self.some_leased(data)
         ranges = ranges_of(offsets)
         data.draw(st.randoms(use_true_random=False)).shuffle(ranges)
-        assert self.machine.settle(ranges) == len(offsets)
+        assert self.state.settle(ranges) == len(offsets)
         self.leased -= offsets
         self.settled |= offsets
         self.let_go(offsets)
@@ -555,10 +555,10 @@ class QueueAgainstMessages(RuleBasedStateMachine):
                 self.counts[offset] = self.counts.get(offset, 0) + 1
             if self.delivery_limit is not None:
                 refused = {o for o in offsets if self.counts[o] > self.delivery_limit}
-        found = self.machine.return_(ranges_of(offsets), failed=failed, now_ms=self.now)
+        found = self.state.return_(ranges_of(offsets), failed=failed, now_ms=self.now)
         assert found == ranges_of(refused)
-        assert (self.machine.counts, self.machine.acquired) == (self.counts, self.acquired)
-        self.machine.settle(found)
+        assert (self.state.counts, self.state.acquired) == (self.counts, self.acquired)
+        self.state.settle(found)
         self.leased -= offsets
         accepted = offsets - refused
         if self.delay is not None and (self.delay.failed if failed else self.delay.returned):
@@ -573,9 +573,9 @@ class QueueAgainstMessages(RuleBasedStateMachine):
     @rule(milliseconds=st.integers(0, 12))
     def time_passes(self, milliseconds):
         self.now += milliseconds
-        assert self.machine.delayed.next_ms == min(self.delayed.values(), default=None)
+        assert self.state._delayed.next_ms == min(self.delayed.values(), default=None)
         due = {offset for offset, due_ms in self.delayed.items() if due_ms <= self.now}
-        assert self.machine.release(self.now) == bool(due)
+        assert self.state.release(self.now) == bool(due)
         self.ready |= due
         self.delayed = {o: due_ms for o, due_ms in self.delayed.items() if o not in due}
 
@@ -583,9 +583,9 @@ class QueueAgainstMessages(RuleBasedStateMachine):
     def withdraw(self, first, length):
         """What expires or is too much goes wherever it stands; what is leased stays."""
         gone = self.ready & set(range(first, first + length))
-        taken = self.machine.withdraw([(first, first + length)])
+        taken = self.state.withdraw([(first, first + length)])
         assert taken == ranges_of(gone)
-        self.machine.settle(taken)
+        self.state.settle(taken)
         self.ready -= gone
         self.settled |= gone
         self.let_go(gone)
@@ -594,17 +594,17 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         for offset in offsets - self.ready - set(self.delayed):
             self.counts.pop(offset, None)
             self.acquired.pop(offset, None)
-        assert (self.machine.counts, self.machine.acquired) == (self.counts, self.acquired)
+        assert (self.state.counts, self.state.acquired) == (self.counts, self.acquired)
         for consumer in self.consumers:
             if consumer.held & offsets:
                 consumer.held -= offsets
-                self.machine.wake(consumer)
+                self.state.wake(consumer)
 
     @rule()
     def purge(self):
         purged, self.ready = self.ready | set(self.delayed), set()
         self.delayed = {}
-        assert self.machine.purge() == ranges_of(purged)
+        assert self.state.purge() == ranges_of(purged)
         self.settled |= purged
         self.let_go(purged)
 
@@ -619,25 +619,25 @@ class QueueAgainstMessages(RuleBasedStateMachine):
 
     @invariant()
     def every_offset_is_in_one_place(self):
-        if not hasattr(self, "machine"):
+        if not hasattr(self, "state"):
             return
-        ledger = self.machine.ledger
+        ledger = self.state._ledger
         assert list(ledger.ready) == ranges_of(self.ready)
         assert list(ledger.leased) == ranges_of(self.leased | set(self.delayed))
-        assert self.machine.ready_count == len(self.ready)
-        assert self.machine.leased_count == len(self.leased)
-        assert self.machine.delayed.count == len(self.delayed)
+        assert self.state.ready_count == len(self.ready)
+        assert self.state.leased_count == len(self.leased)
+        assert self.state._delayed.count == len(self.delayed)
         held = self.ready, self.leased, self.delayed, self.settled
         counted = sum(map(len, held))
         assert counted == self.committed - self.first
 
     @invariant()
     def every_consumer_stands_in_its_line(self):
-        if not hasattr(self, "machine"):
+        if not hasattr(self, "state"):
             return
-        listed = self.machine.consumers
+        listed = self.state.consumers
         assert set(listed) == set(self.consumers)
-        assert len(listed) == self.machine.consumer_count == len(self.consumers)
+        assert len(listed) == self.state.consumer_count == len(self.consumers)
         priorities = [consumer.priority for consumer in listed]
         assert priorities == sorted(priorities, reverse=True)
 
@@ -652,7 +652,7 @@ TestQueueAgainstMessages.settings = settings(
 
 
 def test_who_can_take_nothing_is_not_asked_again_until_woken():
-    machine = queue(10_000)
+    state = queue(10_000)
     asked = []
 
     class Asked(FakeConsumer):
@@ -661,23 +661,23 @@ def test_who_can_take_nothing_is_not_asked_again_until_woken():
             return super().capacity()
 
     blocked = [Asked(limit=0) for _ in range(1_000)]
-    with_consumers(machine, *blocked, FakeConsumer("able"), FakeConsumer("other"))
-    assert len(deliver_all(machine)) > 30
+    with_consumers(state, *blocked, FakeConsumer("able"), FakeConsumer("other"))
+    assert len(deliver_all(state)) > 30
     assert len(asked) == 1_000
-    deliver_next(machine)
+    deliver_next(state)
     assert len(asked) == 1_000
     blocked[500].limit = 1
-    machine.wake(blocked[500])
-    machine.committed(20_000)
-    assert machine.offer().consumer is blocked[500]
+    state.wake(blocked[500])
+    state.commit(20_000)
+    assert state.offer().consumer is blocked[500]
     assert len(asked) == 1_001
 
 
 def test_consumers_come_and_go_without_a_look_at_the_others():
-    machine = queue(single_active=True)
+    state = queue(single_active=True)
     consumers = [FakeConsumer() for _ in range(20_000)]
-    with_consumers(machine, *consumers)
+    with_consumers(state, *consumers)
     for consumer in consumers:
-        assert machine.served == [consumer]
-        machine.remove_consumer(consumer)
-    assert machine.consumer_count == 0
+        assert state.served == [consumer]
+        state.remove_consumer(consumer)
+    assert state.consumer_count == 0
