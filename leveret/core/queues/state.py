@@ -34,7 +34,7 @@ from leveret.ports.records import RecordFlag
 from leveret.ports.returns import Returns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from leveret.core.queues.settings import QueueSettings, RetryDelay
     from leveret.core.queues.sizes import BodySizes
@@ -89,9 +89,11 @@ class QueueState:
         "_lines",
         "_single_active",
         "acquired",
+        "commit",
         "counts",
         "counts_returns",
         "delivery_limit",
+        "has_groups",
         "indexed_features",
         "retry_delay",
         "returns",
@@ -126,6 +128,10 @@ class QueueState:
         # The ledger, if its order depends on properties of records, and the flags of those.
         self._indexed = ledger if isinstance(ledger, PriorityLedger | GroupLedger) else None
         self._groups = ledger if isinstance(ledger, GroupLedger) else None
+        self.has_groups = self._groups is not None  # whether messages wait for others of a group
+        # Advance the committed offset: records below it become ready. The ledger's own method,
+        # because it is called in each turn.
+        self.commit: Callable[[int], None] = ledger.commit
         self.indexed_features = RecordFlag(0)
         if self._indexed is not None:
             with_group, with_priority = RecordFlag.HAS_GROUP, RecordFlag.HAS_PRIORITY
@@ -191,11 +197,6 @@ class QueueState:
     def has_leases(self) -> bool:
         """Whether any offset is leased to a consumer or to nobody, delayed ones included."""
         return self._ledger.leased_count > 0
-
-    @property
-    def has_groups(self) -> bool:
-        """Whether messages wait for others of their group."""
-        return self._groups is not None
 
     @property
     def delayed_count(self) -> int:
@@ -265,6 +266,7 @@ class QueueState:
         if isinstance(ledger, WeighedLedger):
             ledger = ledger.inner
         self._ledger = ledger if sizes is None else WeighedLedger(ledger, sizes)
+        self.commit = self._ledger.commit
         self._delayed.weigh(sizes)
 
     # -- properties of records that determine the order
@@ -425,10 +427,6 @@ class QueueState:
                 line.wake_all()
             elif line.priority == consumer.priority:
                 line.wake(consumer)
-
-    def commit(self, stop: int) -> None:
-        """Advance the committed offset to `stop`: records below it become ready."""
-        self._ledger.commit(stop)
 
     def unblock(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Make offsets ready that were withdrawn, and count no return."""
