@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CHECK_AFTER_MS", "PREPARE_ID", "Half", "is_asked_for", "read_half", "read_id"]
+__all__ = [
+    "CHECK_AFTER_MS",
+    "PREPARE_ID",
+    "PrepareRequest",
+    "is_asked_for",
+    "read_id",
+    "read_prepare_request",
+]
 
 PREPARE: Final = "x-prepare"
 PREPARE_ID: Final = "x-prepare-id"
@@ -24,7 +31,7 @@ CHECK_AFTER_MS: Final = 60_000  # default if only a queue is named
 CHECK_AFTER_MS_MAX: Final = 366 * 86_400_000
 
 
-class Half(NamedTuple):
+class PrepareRequest(NamedTuple):
     """Headers of a prepared message. Without `check_queue` the publisher is never asked."""
 
     id: str
@@ -52,7 +59,7 @@ def read_id(headers: Mapping[str, Any], message_id: str | None = None) -> str:
     return id_
 
 
-def read_half(headers: Mapping[str, Any], message_id: str | None) -> Half:
+def read_prepare_request(headers: Mapping[str, Any], message_id: str | None) -> PrepareRequest:
     """Parse the headers of a prepared message. Raises ValueError that says what is wrong."""
     queue, after_ms = headers.get(CHECK_QUEUE), headers.get(CHECK_AFTER)
     if queue is not None and (not isinstance(queue, str) or not queue):
@@ -67,4 +74,4 @@ def read_half(headers: Mapping[str, Any], message_id: str | None) -> Half:
         raise ValueError(f"'{CHECK_AFTER}' is not a number of 1 to {CHECK_AFTER_MS_MAX}")
     elif queue is None:
         raise ValueError(f"'{CHECK_AFTER}' without '{CHECK_QUEUE}': nobody could be asked")
-    return Half(read_id(headers, message_id), queue, after_ms)
+    return PrepareRequest(read_id(headers, message_id), queue, after_ms)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Claim", "Position", "Verdict", "expected", "judge", "read_claim"]
+__all__ = ["Position", "SequenceHeaders", "Verdict", "expected", "judge", "read_sequence_headers"]
 
 PRODUCER_ID: Final = "x-producer-id"
 EPOCH: Final = "x-producer-epoch"
@@ -22,7 +22,7 @@ SEQUENCE: Final = "x-producer-seq"
 ID_BYTES_MAX: Final = 255
 
 
-class Claim(NamedTuple):
+class SequenceHeaders(NamedTuple):
     """Producer id, epoch and sequence number of a message."""
 
     producer: str
@@ -46,14 +46,14 @@ class Verdict(Enum):
     FENCED = "fenced"  # a newer epoch has begun
 
 
-def read_claim(headers: Mapping[str, Any]) -> Claim:
+def read_sequence_headers(headers: Mapping[str, Any]) -> SequenceHeaders:
     """Parse the three headers. Raises ValueError that says which is wrong, and why."""
     producer = headers.get(PRODUCER_ID)
     if not isinstance(producer, str) or not producer:
         raise ValueError(f"'{PRODUCER_ID}' is not a text")
     if len(producer.encode(errors="surrogateescape")) > ID_BYTES_MAX:
         raise ValueError(f"'{PRODUCER_ID}' is longer than {ID_BYTES_MAX} bytes")
-    return Claim(producer, _number(headers, EPOCH), _number(headers, SEQUENCE))
+    return SequenceHeaders(producer, _number(headers, EPOCH), _number(headers, SEQUENCE))
 
 
 def _number(headers: Mapping[str, Any], name: str) -> int:
@@ -63,14 +63,14 @@ def _number(headers: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def judge(known: Position | None, claim: Claim) -> Verdict:
+def judge(known: Position | None, stated: SequenceHeaders) -> Verdict:
     """Decide about a message of a publisher whose last accepted position is `known`."""
-    if known is not None and claim.epoch < known.epoch:
+    if known is not None and stated.epoch < known.epoch:
         return Verdict.FENCED
-    last = known.sequence if known is not None and claim.epoch == known.epoch else -1
-    if claim.sequence <= last:
+    last = known.sequence if known is not None and stated.epoch == known.epoch else -1
+    if stated.sequence <= last:
         return Verdict.SEEN
-    return Verdict.NEXT if claim.sequence == last + 1 else Verdict.GAP
+    return Verdict.NEXT if stated.sequence == last + 1 else Verdict.GAP
 
 
 def expected(known: Position | None, epoch: int) -> int:

@@ -4,13 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.features.sequences import Claim, Position, Verdict, expected, judge, read_claim
+from leveret.features.sequences import (
+    Position,
+    SequenceHeaders,
+    Verdict,
+    expected,
+    judge,
+    read_sequence_headers,
+)
 
 GOOD = {"x-producer-id": "p", "x-producer-epoch": 0, "x-producer-seq": 7}
 
 
 def test_a_claim_is_read():
-    assert read_claim(GOOD) == Claim("p", 0, 7)
+    assert read_sequence_headers(GOOD) == SequenceHeaders("p", 0, 7)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +36,7 @@ def test_a_claim_is_read():
 )
 def test_a_wrong_header_is_named(header, value):
     with pytest.raises(ValueError, match=f"'{header}'"):
-        read_claim({**GOOD, header: value})
+        read_sequence_headers({**GOOD, header: value})
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6)), max_size=60))
@@ -38,7 +45,7 @@ def test_each_number_is_taken_once_in_order(claims):
     for epoch, sequence in claims:
         newest = max((each[0] for each in taken), default=None)
         of_epoch = [each[1] for each in taken if each[0] == epoch]
-        verdict = judge(known, Claim("p", epoch, sequence))
+        verdict = judge(known, SequenceHeaders("p", epoch, sequence))
         if newest is not None and epoch < newest:
             assert verdict is Verdict.FENCED
         elif sequence in of_epoch:

@@ -14,7 +14,7 @@ from leveret.core.dedup.keys import text_key
 from leveret.core.dedup.producers import PRODUCERS_TOPIC, Producer, Producers
 from leveret.core.dedup.writer import DedupWriter, DedupWriterServices, Entry
 from leveret.errors import ChannelError, StorageError
-from leveret.features.sequences import read_claim
+from leveret.features.sequences import read_sequence_headers
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from leveret.core.logs.log_writer import Committing
     from leveret.core.publish_interceptors import PublishContext
     from leveret.core.vhost import Vhost
-    from leveret.features.sequences import Claim
+    from leveret.features.sequences import SequenceHeaders
 
 __all__ = ["DedupInterceptor", "IdempotentPublishLimits"]
 
@@ -76,28 +76,28 @@ class DedupInterceptor:
 
     def intercept(self, context: PublishContext) -> Collection[Committing] | None:
         """Take a numbered or de-duplicated message. Raises ChannelError 406 and 506."""
-        claim = self._claim(context)
+        stated = self._sequence_headers(context)
         message = context.message
         exchange = context.vhost.exchanges.get(message.exchange.decode(errors="replace"))
         key = None
         if exchange is not None and exchange.dedup_window_ms is not None:
             key = key_in(message.exchange, message)
-        if claim is None and key is None:
+        if stated is None and key is None:
             return None
         if context.channel.is_transactional:
             raise ChannelError(406, "no message of a transaction is numbered, or has a window")
         writer = self._writer(context.vhost)
-        if claim is not None:
-            producer = Producer(claim.producer, context.user)
+        if stated is not None:
+            producer = Producer(stated.producer, context.user)
             self._admit(writer.producers, producer)
-        return (writer.add(Entry(context, claim, key)),)
+        return (writer.add(Entry(context, stated, key)),)
 
     @staticmethod
-    def _claim(context: PublishContext) -> Claim | None:
+    def _sequence_headers(context: PublishContext) -> SequenceHeaders | None:
         if not context.requests & RecordFlag.WANTS_ORDER:
             return None
         try:
-            return read_claim(context.message.headers)
+            return read_sequence_headers(context.message.headers)
         except ValueError as error:
             raise ChannelError(406, f"invalid message header: {error}") from None
 

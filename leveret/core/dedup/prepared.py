@@ -19,7 +19,7 @@ from leveret.core.logs.log_writer import LogWriter
 from leveret.core.routing.message import MadeMessage, StoredMessage
 from leveret.errors import ChannelError, LeveretError, StorageError
 from leveret.features.deaths import BLIND_COPIES, OPEN_COPIES, further_keys
-from leveret.features.prepared import PREPARE_ID, Half, read_half
+from leveret.features.prepared import PREPARE_ID, PrepareRequest, read_prepare_request
 from leveret.ports.contents import headers_table
 from leveret.ports.log_text import quoted
 from leveret.ports.records import RecordFlag
@@ -69,7 +69,7 @@ class PreparedServices(NamedTuple):
 class Pending:
     """Prepared message that is not decided yet."""
 
-    half: Half
+    request: PrepareRequest
     offset: int
     time_ms: int  # when it was published
     exchange: str
@@ -83,11 +83,11 @@ class Pending:
     def row(self) -> dict[str, object]:
         """Return the message's data for listings."""
         return {
-            "id": self.half.id,
+            "id": self.request.id,
             "exchange": self.exchange,
             "routing_key": self.routing_key,
             "prepared_at": self.time_ms,
-            "check_queue": self.half.check_queue,
+            "check_queue": self.request.check_queue,
             "checks": self.checks,
             "next_check_at": self.due_ms,
         }
@@ -153,9 +153,9 @@ class PreparedMessages(LogWriter):
                 f"'{pending.routing_key}': state another '{PREPARE_ID}'",
             )
 
-    def add(self, half: Half, message: Message, flags: int) -> None:
+    def add(self, request: PrepareRequest, message: Message, flags: int) -> None:
         """Keep a message; one with a known id is a repetition and ignored."""
-        if half.id in self._pending:
+        if request.id in self._pending:
             return
         now_ms = self._services.timers.wall_ms()
         offset = self.log.end + self.builder.count
@@ -164,14 +164,14 @@ class PreparedMessages(LogWriter):
         )
         self._turn.touch(self)
         pending = Pending(
-            half,
+            request,
             offset,
             now_ms,
             message.exchange.decode(errors="replace"),
             message.routing_key.decode(errors="replace"),
             key_in(message.exchange, message),
         )
-        self._pending[half.id] = pending
+        self._pending[request.id] = pending
         self._plan_check(pending, now_ms)
 
     def _show_committed(self) -> None:
@@ -207,7 +207,7 @@ class PreparedMessages(LogWriter):
             else:
                 pending.checks, pending.note = checks, offset
         for pending in self._pending.values():
-            self._plan_check(pending, max(pending.time_ms, now_ms - pending.half.check_after_ms))
+            self._plan_check(pending, max(pending.time_ms, now_ms - pending.request.check_after_ms))
         self._release()
         self._turn.touch(self)
 
@@ -224,9 +224,9 @@ class PreparedMessages(LogWriter):
                 notes[id_] = (CHECKS.unpack(body)[0], offset)
                 continue
             message = StoredMessage(exchange, key, header, body, flags)
-            half = read_half(message.headers, message.property("message_id"))
-            self._pending[half.id] = Pending(
-                half,
+            request = read_prepare_request(message.headers, message.property("message_id"))
+            self._pending[request.id] = Pending(
+                request,
                 offset,
                 time_ms,
                 exchange.decode(errors="replace"),
@@ -285,7 +285,7 @@ class PreparedMessages(LogWriter):
         if failed:
             pending.is_being_decided = False
         else:
-            self._pending.pop(pending.half.id, None)
+            self._pending.pop(pending.request.id, None)
             if not is_taken:  # rolled back or unroutable: forget its key
                 self._services.forget_key(self.vhost.name, pending.key)
         decided(failed)
@@ -304,10 +304,10 @@ class PreparedMessages(LogWriter):
     # -- questions
 
     def _plan_check(self, pending: Pending, after_ms: int) -> None:
-        if pending.half.check_queue is None or pending.checks >= self._services.checks_max:
+        if pending.request.check_queue is None or pending.checks >= self._services.checks_max:
             pending.due_ms = None
             return
-        pending.due_ms = after_ms + pending.half.check_after_ms
+        pending.due_ms = after_ms + pending.request.check_after_ms
         if self._timer.due_ms is None or self._timer.due_ms > pending.due_ms:
             self._timer.set(pending.due_ms)
 
@@ -339,18 +339,18 @@ class PreparedMessages(LogWriter):
             RecordFlag.PERSISTENT,
             now_ms,
             b"",
-            pending.half.id.encode(errors="surrogateescape"),
+            pending.request.id.encode(errors="surrogateescape"),
             b"",
             CHECKS.pack(pending.checks),
         )
         self._turn.touch(self)
         if pending.checks == self._services.checks_max:
-            told = f"message '{pending.half.id}' was asked about {pending.checks} times"
+            told = f"message '{pending.request.id}' was asked about {pending.checks} times"
             self._report(self, LeveretError(f"prepared {told}; it waits for somebody to decide"))
 
     async def _ask(self, pending: Pending) -> None:
         """Put a question into the queue that the publisher named, if it exists."""
-        queue = self.vhost.find_queue(pending.half.check_queue or "")
+        queue = self.vhost.find_queue(pending.request.check_queue or "")
         if queue is None:
             return
         try:
@@ -361,7 +361,7 @@ class PreparedMessages(LogWriter):
         flags, _, exchange, key, header, body = batches[0].record(pending.offset)
         headers = {
             **_raw_headers(StoredMessage(exchange, key, header, body, flags)),
-            PREPARE_ID: pending.half.id,
+            PREPARE_ID: pending.request.id,
             "x-check-attempt": pending.checks,
             "x-prepare-exchange": pending.exchange,
             "x-prepare-routing-key": pending.routing_key,

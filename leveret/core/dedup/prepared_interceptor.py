@@ -21,7 +21,7 @@ from leveret.core.dedup.prepared import PREPARED_TOPIC, PreparedMessages
 from leveret.core.names import not_found, resource
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import ChannelError, StorageError
-from leveret.features.prepared import PREPARE_ID, is_asked_for, read_half, read_id
+from leveret.features.prepared import PREPARE_ID, is_asked_for, read_id, read_prepare_request
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class PreparedInterceptor:
         try:
             if not is_asked_for(message.headers):
                 return None
-            half = read_half(message.headers, message.property("message_id"))
+            request = read_prepare_request(message.headers, message.property("message_id"))
         except ValueError as error:
             raise ChannelError(406, f"invalid message header: {error}") from None
         if context.requests & RecordFlag.WANTS_DELAY:
@@ -70,19 +70,19 @@ class PreparedInterceptor:
             )
         if context.channel.is_transactional:
             raise ChannelError(406, "no message of a transaction waits to be committed by itself")
-        if half.check_queue is not None:
+        if request.check_queue is not None:
             # Questions go there by the default exchange, on behalf of the publisher.
             context.channel.require("write", "exchange", "")
-            if context.vhost.find_queue(half.check_queue) is None:
-                raise not_found("queue", half.check_queue, context.vhost.name)
+            if context.vhost.find_queue(request.check_queue) is None:
+                raise not_found("queue", request.check_queue, context.vhost.name)
         messages = self._of(context.vhost)
-        messages.check_address(half.id, message)
-        if len(messages) >= self._pending_max and messages.find(half.id) is None:
+        messages.check_address(request.id, message)
+        if len(messages) >= self._pending_max and messages.find(request.id) is None:
             raise ChannelError(
                 406, f"{len(messages)} prepared messages wait to be committed: no more are taken"
             )
         flags = message.flags & RecordFlag.STORED | context.requests & RecordFlag.SELECTS_KEYS
-        messages.add(half, message, flags)
+        messages.add(request, message, flags)
         return (messages,)
 
     def _of(self, vhost: Vhost) -> PreparedMessages:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from leveret.core.telemetry.feature_counters import FeatureCounters
     from leveret.core.telemetry.trace import Tracer
     from leveret.core.turn import Turn
-    from leveret.features.sequences import Claim
+    from leveret.features.sequences import SequenceHeaders
 
 __all__ = ["DedupWriter", "DedupWriterServices", "Entry"]
 
@@ -67,13 +67,13 @@ class Entry:
     """Message to be stored once: as the next of its publisher, by its key, or both."""
 
     context: PublishContext
-    claim: Claim | None
+    stated: SequenceHeaders | None
     key: bytes | None
 
     @property
     def producer(self) -> Producer:
         """Publisher of a numbered message."""
-        return Producer("" if self.claim is None else self.claim.producer, self.context.user)
+        return Producer("" if self.stated is None else self.stated.producer, self.context.user)
 
 
 @dataclass(eq=False, slots=True)
@@ -194,8 +194,8 @@ class DedupWriter(TouchedQueue):
     # -- deciding
 
     def _decide(self, entry: Entry, plan: Plan) -> None:
-        claim, key = entry.claim, entry.key
-        if claim is not None and not self._is_next(entry, claim, plan):
+        stated, key = entry.stated, entry.key
+        if stated is not None and not self._is_next(entry, stated, plan):
             return
         exchange = entry.context.message.exchange
         if key is not None and (key in plan.keys or self.seen.is_known(exchange, key, plan.now_ms)):
@@ -211,30 +211,30 @@ class DedupWriter(TouchedQueue):
             if fate is Fate.TAKEN and key is not None:
                 plan.keys[key] = None
                 plan.is_empty = False
-        if claim is not None:
-            plan.moved[entry.producer] = Position(claim.epoch, claim.sequence)
+        if stated is not None:
+            plan.moved[entry.producer] = Position(stated.epoch, stated.sequence)
             plan.is_empty = False
 
-    def _is_next(self, entry: Entry, claim: Claim, plan: Plan) -> bool:
+    def _is_next(self, entry: Entry, stated: SequenceHeaders, plan: Plan) -> bool:
         """Whether a message is the next of its publisher. Raises ChannelError 406."""
         known = plan.moved.get(entry.producer) or self.producers.get(entry.producer)
-        verdict = judge(known, claim)
+        verdict = judge(known, stated)
         if verdict is Verdict.SEEN:
             self.producers.duplicates += 1
             self._services.feature_counters.duplicates += 1
         elif verdict is Verdict.FENCED and known is not None:
             raise ChannelError(
                 406,
-                f"producer '{claim.producer}' has begun epoch {known.epoch}: "
-                f"nothing of epoch {claim.epoch} is taken any more",
+                f"producer '{stated.producer}' has begun epoch {known.epoch}: "
+                f"nothing of epoch {stated.epoch} is taken any more",
             )
         elif verdict is Verdict.GAP:
             context = entry.context
             if not context.channel.confirms_publishes:
                 raise ChannelError(
                     406,
-                    f"producer '{claim.producer}': expected sequence "
-                    f"{expected(known, claim.epoch)}, got {claim.sequence}",
+                    f"producer '{stated.producer}': expected sequence "
+                    f"{expected(known, stated.epoch)}, got {stated.sequence}",
                 )
             context.channel.refused(context.tag, context.tag + 1)
         return verdict is Verdict.NEXT

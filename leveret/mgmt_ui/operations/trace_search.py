@@ -171,7 +171,7 @@ async def search_prepared(trace: TraceSearch, begin: Place) -> Place | None:
             if message.property("message_id") != trace.message_id:
                 continue
             row = _told(trace, message, TraceStep(WAITING, pending.time_ms), "prepared")
-            told = {"offset": after, "id": pending.half.id, "due_ms": pending.due_ms}
+            told = {"offset": after, "id": pending.request.id, "due_ms": pending.due_ms}
             trace.rows.append({**row, **told})
             if not trace.room:
                 break
