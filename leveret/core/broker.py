@@ -29,9 +29,11 @@ from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.names import resource
 from leveret.core.publish_interceptors import PublishInterceptors
 from leveret.core.queues.arguments import type_of
+from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
 from leveret.core.queues.opener import QueueOpener
 from leveret.core.queues.pull import Pulls
 from leveret.core.queues.queue import Queue, QueueServices
+from leveret.core.retry.key_order import KeyOrder
 from leveret.core.retry.retrying import RetryTopics
 from leveret.core.routing.publishing import InternalPublisher
 from leveret.core.statistics.statistics import Statistics
@@ -170,7 +172,7 @@ class Broker:
             self._settings.counts_every_return,
             dedup,
             RetryTopics(self.delayed_stores, self._environment.random_part),
-            EtaHolds(self.delayed_stores),
+            (ExpiryAndLimits, EtaHolds(self.delayed_stores), KeyOrder),
             feature_counters=self.feature_counters,
         )
 

@@ -3,6 +3,7 @@
 import pytest
 from pamqp import commands, header
 
+from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
 from leveret.core.queues.queue import Queue, QueueServices
 from leveret.core.queues.sending import send_each
 from leveret.core.queues.settings import QueueSettings
@@ -75,6 +76,7 @@ class Bench:
             Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds),
             self.unused.append,
             self.dead_letter,
+            extensions=(ExpiryAndLimits,),
         )
         self.queue = Queue(
             QueueDefinition("/", "q"),

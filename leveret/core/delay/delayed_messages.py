@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["DELAYED_TOPIC", "DelayServices", "DelayedMessages"]
 
 DELAYED_TOPIC = "leveret.delayed"
-# A full queue has store again when messages are consumed; a full disk takes longer.
+# A full queue has room again when messages are consumed; a full disk takes longer.
 RETRY_MS = 1000
 LEARN_BYTES = 1 << 20  # read from the log at a time when restoring ids
 COVER_RECORDS = 10_000  # records that may have to be read again after a crash

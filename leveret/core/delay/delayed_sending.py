@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from leveret.core.dedup.exchange_log import key_in
 from leveret.core.delay.delayed_delivery import DelayedDelivery
 from leveret.core.delay.delayed_messages import DelayServices
+from leveret.core.delay.eta_hold import EtaHold
 from leveret.core.delay.schedule_commands import SCHEDULE_EXCHANGE, ScheduleCommands
 from leveret.core.delay.schedules import Schedules
 from leveret.core.queues.queue import Queue
 
 if TYPE_CHECKING:
     from leveret.core.broker import Broker
-    from leveret.core.delay.eta_hold import EtaHold
     from leveret.core.dependencies import Environment
     from leveret.core.routing.message import Message
     from leveret.ports import StateStore
@@ -52,7 +52,7 @@ class DelayedSending:
     def _eta_hold(self, vhost: str, queue: str) -> EtaHold | None:
         vhosts = self._broker.vhosts
         found = vhosts[vhost].queues.get(queue) if vhost in vhosts else None
-        return found.eta_hold if isinstance(found, Queue) else None
+        return found.extension(EtaHold) if isinstance(found, Queue) else None
 
     def _forget_key(self, vhost: str, message: Message) -> None:
         """Forget the de-duplication key of an unroutable due message, which may come again."""

@@ -18,6 +18,7 @@ from leveret.core.delay.due_delivery import DueDelivery
 from leveret.core.delay.eta_headers import eta_headers
 from leveret.core.delay.scheduled import broker_offset
 from leveret.core.names import NAME_BYTES_MAX
+from leveret.core.queues.extensions import QueueExtension
 from leveret.errors import StorageError
 from leveret.features.celery_eta import TEXT_BYTES_MAX, due_ms
 from leveret.ports.ranges import RangeSet
@@ -29,14 +30,15 @@ if TYPE_CHECKING:
     from leveret.core.dead_letters.publish import Missing, Ranges
     from leveret.core.delayed_store.store import DelayedMessageStore, PendingMessage
     from leveret.core.delayed_store.stores import DelayedMessageStores
-    from leveret.core.logs.log_writer import Waiter
+    from leveret.core.logs.log_writer import Committing, Waiter
     from leveret.core.queues.queue import Queue
+    from leveret.ports.records import BatchBuilder
 
 __all__ = ["EtaHold", "EtaHolds", "eta_topic"]
 
 SUFFIX = ".eta"
 PAGE_TASKS = 1000  # tasks cancelled in one step
-RETRY_MS = 1000  # a full queue has store again when messages are consumed
+RETRY_MS = 1000  # a full queue has room again when messages are consumed
 
 
 def eta_topic(queue: str) -> str:
@@ -50,8 +52,17 @@ class EtaHolds:
     def __init__(self, stores: DelayedMessageStores) -> None:
         self.stores = stores
 
-    def of(self, queue: Queue) -> EtaHold | None:
-        """Return the ETA store of a queue if it uses or has one, else None. Raises StorageError."""
+    demanded_by = RecordFlag(0)
+
+    def follow(
+        self,
+        queue: Queue,
+        present: QueueExtension | None,
+        features: RecordFlag,  # noqa: ARG002
+    ) -> QueueExtension | None:
+        """See ExtensionKind. A queue that has tasks keeps its store. Raises StorageError."""
+        if present is not None:
+            return present
         definition = queue.definition
         topic = eta_topic(definition.topic)
         exists = self.stores.exists(definition.vhost, topic, definition.incarnation)
@@ -63,7 +74,7 @@ class EtaHolds:
         return hold
 
 
-class EtaHold:
+class EtaHold(QueueExtension):
     """Tasks of one queue that are not due."""
 
     def __init__(self, queue: Queue, stores: DelayedMessageStores) -> None:
@@ -90,14 +101,11 @@ class EtaHold:
 
     # -- storing
 
-    def admit(self) -> bool:
-        """Move tasks that are not due from the queue's builder to the topic.
-
-        Returns if any were.
-        """
-        builder = self._queue.builder
-        if not self._queue.settings.celery_eta or not builder.features & RecordFlag.HAS_HEADERS:
-            return False
+    def admit(self, builder: BatchBuilder) -> Committing | None:
+        """Move tasks that are not due from the builder to the topic."""
+        is_asked = self._queue.settings.celery_eta and builder.features & RecordFlag.HAS_HEADERS
+        if not is_asked or not builder.count:
+            return None
         now_ms = self._timers.wall_ms()
         gathered = builder.preview(0)
         held = RangeSet()
@@ -110,7 +118,7 @@ class EtaHold:
             held.add(index, index + 1)
         if held:
             builder.drop(held)
-        return bool(held)
+        return self if held else None
 
     def _can_hold(self) -> bool:
         """Whether the topic can be used; otherwise tasks are delivered early."""
@@ -131,7 +139,7 @@ class EtaHold:
             self.store.await_commit(waiter)
 
     @property
-    def is_caught_up(self) -> bool:
+    def is_caught_up(self) -> bool:  # type: ignore[override]
         """Whether all stored tasks are committed."""
         return self.store is None or self.store.is_caught_up
 

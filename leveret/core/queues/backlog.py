@@ -86,8 +86,7 @@ class Backlog:
 
     async def _learn(self) -> None:
         queue = self._queue
-        if queue.order is not None and queue.retry_topic is not None:
-            await queue.retry_topic.learn_keys(queue.order)
+        await queue.recover_extensions()
         await learn_backlog(queue, show=queue.is_learning)
         self._readings -= 1
         if queue.deleted:

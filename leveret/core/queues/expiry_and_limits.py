@@ -11,19 +11,33 @@ from typing import TYPE_CHECKING
 
 from leveret.core.dead_letters.worker import Reason, Window
 from leveret.core.queues.expiry import Expiry
+from leveret.core.queues.extensions import QueueExtension
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX
 from leveret.core.queues.overflow import OverflowPolicy
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
+    from leveret.core.logs.log_writer import Committing
     from leveret.core.queues.queue import Queue
     from leveret.core.queues.settings import QueueSettings
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch, BatchBuilder
 
 
-class ExpiryAndLimits:
+class ExpiryAndLimits(QueueExtension):
     """Lifetimes and limits of one queue."""
+
+    demanded_by = indexed_features = RecordFlag.HAS_EXPIRATION
+
+    @classmethod
+    def follow(
+        cls, queue: Queue, present: QueueExtension | None, features: RecordFlag
+    ) -> QueueExtension | None:
+        """See ExtensionKind. Once a queue has one it keeps it: some records may expire."""
+        wanted = queue.settings.message_ttl_ms is not None or queue.settings.is_limited
+        if present is None and (wanted or features & cls.demanded_by):
+            return cls(queue)
+        return present
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -42,7 +56,7 @@ class ExpiryAndLimits:
 
     # -- around an append
 
-    def admit(self, builder: BatchBuilder) -> None:
+    def admit(self, builder: BatchBuilder) -> Committing | None:
         """Refuse the records in `builder` that exceed the limits."""
         refused = self.overflow.refuse(builder)
         queue = self._queue
@@ -50,37 +64,60 @@ class ExpiryAndLimits:
             window = Window(refused, refused.base_offset, refused.stop_offset)
             queue.services.dead_letter(queue, [window], Reason.MAX_LENGTH)
             queue.services.dead_letter_counters.died(queue, Reason.MAX_LENGTH, [window[1:]])
+        return None
 
     def has_room(self, records: BatchBuilder) -> bool:
         """Whether no record of an atomic write would be refused."""
         return self.overflow.has_room(records)
 
     @property
-    def weighs(self) -> bool:
+    def indexes_all(self) -> bool:  # type: ignore[override]
         """Whether it needs the sizes of all records."""
         return self.overflow.sizes is not None
 
-    def learn(self, batch: Batch, settled: RangeSet | None) -> None:
+    @property
+    def held_bytes(self) -> int:  # type: ignore[override]
+        """Estimated memory of deadlines."""
+        return self.expiry.held_bytes
+
+    def appended(self, batch: Batch, settled: RangeSet | None) -> None:
         """Index the properties of a batch's records, except `settled` ones."""
         if batch.features & RecordFlag.HAS_EXPIRATION:
             self.expiry.learn(batch)
         self.overflow.learn(batch, settled)
 
-    def forget(self, offset: int) -> None:
+    def recovered(self) -> None:
+        """Count the bytes of what was ready before its sizes were known."""
+        self.overflow.weigh()
+
+    def committed(self) -> None:
+        """Enforce what no consumer can take at once.
+
+        A message count before the next turn must not include expired or excess messages.
+        """
+        self.expiry.more_is_ready()
+        if not self._state.can_deliver():
+            self.pumped(delivered=False)
+
+    def returned(self) -> None:
+        """Check overdue messages again."""
+        self.expiry.more_is_ready()
+
+    def truncated(self, offset: int) -> None:
         """Drop records from `offset` on: they are lost, and their offsets will be reused."""
         self.expiry.forget(offset)
         self.overflow.forget(offset)
 
     # -- around a delivery
 
-    def alive(self, first: int, stop: int, batches: list[Batch]) -> tuple[int, bool]:
+    def _alive(self, first: int, stop: int, batches: list[Batch]) -> tuple[int, bool]:
         """Return (stop, expired): how far [first, stop) may be sent, or has expired."""
         if first >= self._offered_stop:
             return stop, False
         now = self._timers.wall_ms()
         return self.expiry.fate(batches, first, min(stop, self._offered_stop), now)
 
-    def discard_expired(
+    def filter_ready(
         self, runs: list[tuple[int, int]], batches: list[Batch]
     ) -> list[tuple[int, int]]:
         """Discard the expired records of these ready runs, and return the others."""
@@ -88,7 +125,7 @@ class ExpiryAndLimits:
         for first, stop in runs:
             at = first
             while at < stop:
-                end, expired = self.alive(at, stop, batches)
+                end, expired = self._alive(at, stop, batches)
                 if expired:
                     self._queue.give_up(self._state.withdraw([(at, end)]), Reason.EXPIRED)
                 else:
@@ -96,12 +133,14 @@ class ExpiryAndLimits:
                 at = end
         return alive
 
-    def has_expired(self, batch: Batch, offset: int) -> bool:
-        """Whether a record has expired."""
-        now = self._timers.wall_ms()
-        return self.expiry.fate([batch], offset, offset + 1, now)[1]
+    def withholds(self, batch: Batch, offset: int) -> bool:
+        """Whether a leased record has expired; it is then discarded."""
+        expired = self.expiry.fate([batch], offset, offset + 1, self._timers.wall_ms())[1]
+        if expired:
+            self._queue.give_up([(offset, offset + 1)], Reason.EXPIRED)
+        return expired
 
-    def enforce(self, *, delivered: bool = False) -> bool:
+    def pumped(self, *, delivered: bool) -> bool:
         """Discard expired and excess messages. Returns whether another turn is needed at once."""
         queue = self._queue
         if not queue.reader.fetching:

@@ -8,7 +8,7 @@ are the log's; what it shares with streams is in `OpenQueue`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from leveret.core.dead_letters.counters import DeadLetterCounters
 from leveret.core.dead_letters.worker import DeadLetterSink, DeadLetterWorker, Reason, Window, drop
@@ -17,13 +17,12 @@ from leveret.core.filtering.filtered import FilteredDelivery
 from leveret.core.logs.log_writer import AfterBoth
 from leveret.core.logs.reading import QueueReader
 from leveret.core.queues.backlog import BACKLOGS_AT_ONCE_MAX, Backlog, FewAtATime
-from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
+from leveret.core.queues.extensions import QueueExtension
 from leveret.core.queues.farewell import say_farewell
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue
 from leveret.core.queues.queue_expiry import QueueExpiry
 from leveret.core.queues.sending import count, cut
 from leveret.core.queues.state import QueueState
-from leveret.core.retry.key_order import KeyOrder
 from leveret.core.telemetry.feature_counters import FeatureCounters
 from leveret.ports.records import RecordFlag
 
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from leveret.core.dedup.window import DedupServices
-    from leveret.core.delay.eta_hold import EtaHold, EtaHolds
     from leveret.core.logs.log_writer import Waiter
+    from leveret.core.queues.extensions import ExtensionKind
     from leveret.core.queues.offers import Deliver
     from leveret.core.queues.open_queue import QueueConsumer
     from leveret.core.queues.sending import Runs
@@ -44,6 +43,9 @@ if TYPE_CHECKING:
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch, BatchBuilder
+
+NO_FEATURES = RecordFlag(0)
+Extension = TypeVar("Extension", bound=QueueExtension)
 
 __all__ = ["DeadLetterSink", "Queue", "QueueServices", "Reason", "Window", "drop"]
 
@@ -65,7 +67,7 @@ class QueueServices:
     counts_every_return: bool = True  # against the delivery limit; else only failures
     dedup: DedupServices | None = None  # None: no de-duplication, as in tests
     retry_topics: RetryTopics | None = None
-    eta_holds: EtaHolds | None = None
+    extensions: tuple[ExtensionKind, ...] = ()  # in the order in which queues call them
     dead_letter_counters: DeadLetterCounters = field(default_factory=DeadLetterCounters)
     feature_counters: FeatureCounters = field(default_factory=FeatureCounters)
 
@@ -82,7 +84,9 @@ class Queue(OpenQueue):
     __slots__ = (
         "_backlog",
         "_dead_letter_worker",
-        "_expiry_and_limits",
+        "_demanding",
+        "_extended",
+        "_extensions",
         "_filtered",
         "_lease_next",
         "_noted",
@@ -92,9 +96,7 @@ class Queue(OpenQueue):
         "_searching",
         "_undone_stop",
         "died_count",
-        "eta_hold",
         "is_learning",
-        "order",
         "reader",
         "retry_topic",
         "services",
@@ -123,24 +125,21 @@ class Queue(OpenQueue):
         self.state = self._make_state()
         self.reader = QueueReader(self, self.touch)
         self.retry_topic = self._find_retry_topic()
-        self.order: KeyOrder | None = None  # per-key ordering during retries
-        self._keep_order()
-        self.eta_hold = self._find_eta_hold()
-        self._expiry_and_limits: ExpiryAndLimits | None = None
+        self._extended: dict[ExtensionKind, QueueExtension] = {}
+        self._extensions: tuple[QueueExtension, ...] = ()
         self._searching: FilteredDelivery | None = None  # kept once a consumer had a filter
         self._filtered: FilteredDelivery | None = None  # while a consumer has a filter
         self.used()
-        self._keep_up()
+        self._extend()
         self._take_up_backlog()
 
     def _take_up_backlog(self) -> None:
         """Make the messages left by an earlier run ready, once their records are indexed."""
-        log = self.log
-        if log.settled.gaps(0, log.committed):
-            self.is_learning = bool(self.state.indexed_features) or self.order is not None
-            self._read_backlog()
-        elif self.order is not None and self.retry_topic is not None:
-            self.is_learning = True
+        log, extensions = self.log, self._extensions
+        has_backlog = bool(log.settled.gaps(0, log.committed))
+        learns = bool(self.state.indexed_features) or any(e.needs_backlog for e in extensions)
+        self.is_learning = (has_backlog and learns) or any(e.recovers for e in extensions)
+        if has_backlog or self.is_learning:
             self._read_backlog()
         else:
             self.state.commit(log.committed)
@@ -155,8 +154,8 @@ class Queue(OpenQueue):
 
     def backlog_learned(self) -> None:
         """Make the backlog ready for delivery, now that it is indexed."""
-        if self._expiry_and_limits is not None:
-            self._expiry_and_limits.overflow.weigh()
+        for extension in self._extensions:
+            extension.recovered()
         self.is_learning = False
         self._follow_pause()
         self._show_committed()
@@ -169,10 +168,47 @@ class Queue(OpenQueue):
     def _make_state(self) -> QueueState:
         """Return a new state for the settings, without consumers."""
         every = self.services.counts_every_return
-        state = QueueState.of_log(self.log, self.settings, counts_every_return=every)
-        # Flags of records that must be indexed.
-        self._noted = RecordFlag.HAS_EXPIRATION | state.indexed_features
-        return state
+        return QueueState.of_log(self.log, self.settings, counts_every_return=every)
+
+    # -- extensions
+
+    def _extend(self, features: RecordFlag = NO_FEATURES) -> None:
+        """Have the extensions that the settings, and records with these features, ask for."""
+        present = self._extended
+        found = {kind: kind.follow(self, present.get(kind), features) for kind in self._kinds}
+        self._extended = {kind: extension for kind, extension in found.items() if extension}
+        self._extensions = tuple(self._extended.values())
+        for kind, extension in present.items():
+            if self._extended.get(kind) is not extension:
+                extension.close()
+        self._demanding = NO_FEATURES
+        for kind in self._kinds:
+            if kind not in self._extended:
+                self._demanding |= kind.demanded_by
+        self._noted = self.state.indexed_features | self._demanding
+        for extension in self._extensions:
+            self._noted |= extension.indexed_features
+
+    @property
+    def _kinds(self) -> tuple[ExtensionKind, ...]:
+        return self.services.extensions
+
+    def extension(self, kind: type[Extension]) -> Extension | None:
+        """Return the queue's extension of a class, or None."""
+        for extension in self._extensions:
+            if isinstance(extension, kind):
+                return extension
+        return None
+
+    async def recover_extensions(self) -> None:
+        """Let extensions read what they need besides the queue's log."""
+        for extension in self._extensions:
+            if extension.recovers:
+                await extension.recover()
+
+    @property
+    def _indexes_all(self) -> bool:
+        return any(extension.indexes_all for extension in self._extensions)
 
     @property
     def can_reorder(self) -> bool:
@@ -181,22 +217,19 @@ class Queue(OpenQueue):
             self.is_caught_up
             and (self._backlog is None or not self._backlog.is_being_read)
             and not self.state.has_leases
-            and self.order is None
+            and not any(extension.needs_backlog for extension in self._extensions)
         )
 
     def reorder(self, settings: QueueSettings) -> None:
         """Change the order of messages. The backlog is read again, as at a start."""
         assert self.can_reorder, "what is leased would be forgotten"
         consumers, exclusive = self.state.consumers, self.state.is_exclusive
-        if self._expiry_and_limits is not None:
-            self._expiry_and_limits.close()
-            self._expiry_and_limits = None
+        self._close_extensions()
         super().reconfigure(settings)
         self.state = self._make_state()
         self.reader = QueueReader(self, self.touch)
         self._searching = self._filtered = None
-        self._keep_order()
-        self._keep_up()
+        self._extend()
         for consumer in consumers:
             self.add_consumer(consumer, exclusive=exclusive)  # type: ignore[arg-type]  # were added so
         self._take_up_backlog()
@@ -206,25 +239,17 @@ class Queue(OpenQueue):
         # Message groups can only change when the queue is opened: its ledger depends on them.
         settings = replace(settings, group_ordering=self.state.has_groups)
         super().reconfigure(settings)
-        if self.eta_hold is None and settings.celery_eta:
-            self.eta_hold = self._find_eta_hold()
         self.state.reconfigure(settings)
-        self._keep_order()
         self._follow_pause()
-        weighed = self._expiry_and_limits is not None and self._expiry_and_limits.weighs
-        self._keep_up()
-        if self._expiry_and_limits is not None and self._expiry_and_limits.weighs and not weighed:
+        indexed_all = self._indexes_all
+        self._extend()
+        for extension in self._extensions:
+            extension.reconfigure(settings)
+        if self._indexes_all and not indexed_all:
             self._read_backlog()
         if self._queue_expiry is not None:
             self._queue_expiry.forget()
         self.used()
-
-    def _keep_up(self) -> None:
-        """Create or update what enforces lifetimes and limits, if there are any."""
-        if self._expiry_and_limits is not None:
-            self._expiry_and_limits.reconfigure(self.settings)
-        elif self.settings.message_ttl_ms is not None or self.settings.is_limited:
-            self._expiry_and_limits = ExpiryAndLimits(self)
 
     def touch(self) -> None:
         """Schedule the queue for the next turn."""
@@ -249,7 +274,7 @@ class Queue(OpenQueue):
 
     @property
     def _parked_count(self) -> int:
-        return 0 if self.order is None else self.order.parked_count
+        return sum(extension.parked_count for extension in self._extensions)
 
     @property
     def delayed_count(self) -> int:
@@ -264,16 +289,15 @@ class Queue(OpenQueue):
     @property
     def held_bytes(self) -> int:
         """Estimated memory in bytes, see OpenQueue."""
-        rules = self._expiry_and_limits
         known = self.state.held_bytes
-        known += 0 if rules is None else rules.expiry.held_bytes
+        known += sum(extension.held_bytes for extension in self._extensions)
         return super().held_bytes + known + self.reader.held_bytes
 
     def waits(self, offset: int) -> bool:
         """Whether a leased message belongs to no consumer because it is delayed or blocked."""
         if self.state.is_delayed(offset):
             return True
-        return self.order is not None and self.order.has_parked(offset)
+        return any(extension.holds_back(offset) for extension in self._extensions)
 
     @property
     def consumer_count(self) -> int:
@@ -283,51 +307,44 @@ class Queue(OpenQueue):
     # -- publishing
 
     def _prepare(self) -> None:
-        """Apply the overflow policy, and index the accepted records."""
+        """Let the extensions admit records, and index the accepted ones."""
         builder = self.builder
-        if self._expiry_and_limits is None:
-            noted = builder.features & self._noted
-            if not noted and self.dedup is None and self.eta_hold is None:
-                return
-            if noted & RecordFlag.HAS_EXPIRATION:
-                self._expiry_and_limits = ExpiryAndLimits(self)
-        if self._expiry_and_limits is not None:
-            self._expiry_and_limits.admit(builder)
-        if self.eta_hold is not None and builder.count and self.eta_hold.admit():
-            self._await_also(self.eta_hold)
+        noted = builder.features & self._noted
+        if not self._extensions and not noted and self.dedup is None:
+            return
+        if noted & self._demanding:
+            self._extend(noted)
+        for extension in self._extensions:
+            stored_by = extension.admit(builder)
+            if stored_by is not None:
+                self._await_also(stored_by)
         self.take_in(builder)
 
     def has_room(self, records: BatchBuilder) -> bool:
         """Whether the limits allow all of the records."""
-        return self._expiry_and_limits is None or self._expiry_and_limits.has_room(records)
+        return all(extension.has_room(records) for extension in self._extensions)
 
     def take_in(self, records: BatchBuilder) -> None:
         """Prepare records for being appended: drop duplicates, and index the others."""
         if not records.count:
             return
         super().take_in(records)
-        noted = records.features & self._noted
-        if records.count and (
-            noted or (self._expiry_and_limits is not None and self._expiry_and_limits.weighs)
-        ):
+        if records.count and (records.features & self._noted or self._indexes_all):
             self.learn(records.preview(self.log.end))
 
     def learn(self, batch: Batch, settled: RangeSet | None = None) -> None:
         """Index the properties of a batch's records, except `settled` ones."""
         self.state.index(batch)
-        if self._expiry_and_limits is None and batch.features & RecordFlag.HAS_EXPIRATION:
-            self._expiry_and_limits = ExpiryAndLimits(self)
-        if self._expiry_and_limits is not None:
-            self._expiry_and_limits.learn(batch, settled)
-        if self.order is not None and batch.features & RecordFlag.RETRIED:
-            self.order.learn(batch, settled)
+        if batch.features & self._demanding:
+            self._extend(RecordFlag(batch.features))
+        for extension in self._extensions:
+            if extension.indexes_all or batch.features & extension.indexed_features:
+                extension.appended(batch, settled)
 
     def _forget_uncommitted(self) -> None:
         self.state.truncate(self.log.end)
-        if self._expiry_and_limits is not None:
-            self._expiry_and_limits.forget(self.log.end)
-        if self.order is not None:
-            self.order.forget(self.log.end)
+        for extension in self._extensions:
+            extension.truncated(self.log.end)
         super()._forget_uncommitted()
 
     def _show_committed(self) -> None:
@@ -337,11 +354,8 @@ class Queue(OpenQueue):
             self._pass_over_undone()
         else:
             self.state.commit(self.log.committed)
-        if self._expiry_and_limits is not None:
-            self._expiry_and_limits.expiry.more_is_ready()
-            # A message count before the next turn must not include expired or excess messages.
-            if not self.state.can_deliver():
-                self._expiry_and_limits.enforce()
+        for extension in self._extensions:
+            extension.committed()
 
     def _pass_over_undone(self) -> None:
         """Make committed records ready, except those of undone atomic writes."""
@@ -362,10 +376,11 @@ class Queue(OpenQueue):
             assert self._backlog is not None, "it learns"
             self._backlog.await_learned(waiter)
             return
-        if self.eta_hold is not None and not self.eta_hold.is_caught_up:
-            both = AfterBoth([waiter], self._report)
-            self.eta_hold.await_commit(both)
-            waiter = both
+        for extension in self._extensions:
+            if not extension.is_caught_up:
+                both = AfterBoth([waiter], self._report)
+                extension.await_commit(both)
+                waiter = both
         self._await_log(waiter)
 
     @property
@@ -433,44 +448,37 @@ class Queue(OpenQueue):
         if self.passed_over_in or not delivered:  # otherwise there is nothing to note
             held_up = self.state.ready_count > 0 and self.state.is_held_up
             self._note_pump(delivered=delivered > 0, held_up=held_up)
-        return self._expiry_and_limits is not None and self._expiry_and_limits.enforce(
-            delivered=delivered > 0
-        )
+        return bool(self._extensions) and self._pumped(delivered=delivered > 0)
 
     def _pump_resting(self) -> bool:
         """Enforce lifetimes and limits while nothing is delivered."""
-        return (
-            not self.is_learning
-            and self._expiry_and_limits is not None
-            and self._expiry_and_limits.enforce()
-        )
+        return not self.is_learning and self._pumped(delivered=False)
+
+    def _pumped(self, *, delivered: bool) -> bool:
+        """Let extensions act after deliveries. Returns whether another turn could do more."""
+        more = False
+        for extension in self._extensions:
+            more |= extension.pumped(delivered=delivered)
+        return more
 
     def _pump_filtered(self, filtered: FilteredDelivery) -> bool:
         delivered, more = filtered.pump()
         held_up = self.state.ready_count > 0 and filtered.is_held_up
         self._note_pump(delivered=delivered > 0, held_up=held_up)
-        if more or self._expiry_and_limits is None:
-            return more
-        return self._expiry_and_limits.enforce(delivered=delivered > 0)
+        return more or self._pumped(delivered=delivered > 0)
 
     def alive(self, runs: list[tuple[int, int]], batches: list[Batch]) -> list[tuple[int, int]]:
-        """Return these ready runs without expired records and those blocked by their key."""
-        if self._expiry_and_limits is not None:
-            runs = self._expiry_and_limits.discard_expired(runs, batches)
-        return runs if self.order is None else self.order.let_pass(runs, batches)
+        """Return those of these ready runs that may be delivered; the others are withdrawn."""
+        for extension in self._extensions:
+            runs = extension.filter_ready(runs, batches)
+        return runs
 
     def deliver(self, offer: Deliver, batches: list[Batch]) -> int:
         """Send one offer. Returns how many records were sent (at least one), or expired."""
         if offer.is_partial and not self.state.has_groups:
             return self._deliver_runs(offer, batches)
-        if self._expiry_and_limits is not None:
-            stop, expired = self._expiry_and_limits.alive(offer.first, offer.stop, batches)
-            if expired:
-                self.give_up(self.state.withdraw([(offer.first, stop)]), Reason.EXPIRED)
-                return stop - offer.first
-            offer = offer.cut(offer.first, stop)
-        if self.order is not None:
-            passing = self.order.let_pass([(offer.first, offer.stop)], batches)
+        if self._extensions:
+            passing = self.alive([(offer.first, offer.stop)], batches)
             if not passing:
                 return offer.stop - offer.first
             offer = offer.cut(*passing[0])
@@ -509,20 +517,14 @@ class Queue(OpenQueue):
             self.used()
         while not self.deleted and (leased := self._lease_next()) is not None:
             offset = leased[0]
-            looked_at = self._expiry_and_limits is not None or self.order is not None
-            batch = self.reader.batch_at_hand(offset) if looked_at else None
+            batch = self.reader.batch_at_hand(offset) if self._extensions else None
             if batch is None or not self._gives_up(batch, offset):
                 return leased
         return None
 
     def _gives_up(self, batch: Batch, offset: int) -> bool:
         """Whether a leased record must not be delivered: it has expired, or its key is blocked."""
-        if self._expiry_and_limits is not None and self._expiry_and_limits.has_expired(
-            batch, offset
-        ):
-            self.give_up([(offset, offset + 1)], Reason.EXPIRED)
-            return True
-        return self.order is not None and self.order.parks(batch, offset)
+        return any(extension.withholds(batch, offset) for extension in self._extensions)
 
     async def record_batch(self, offset: int) -> Batch | None:
         """Return the batch with a leased record, from memory or from the device.
@@ -551,8 +553,8 @@ class Queue(OpenQueue):
             return
         self.state.settle(ranges)
         self.log.settle(ranges)
-        if self.order is not None:
-            self.order.settled(ranges)
+        for extension in self._extensions:
+            extension.settled(ranges)
         if self.state.has_groups:  # other messages of their groups may be ready now
             self.wake()
 
@@ -602,8 +604,8 @@ class Queue(OpenQueue):
             self._more_is_ready()
 
     def _more_is_ready(self) -> None:
-        if self._expiry_and_limits is not None:
-            self._expiry_and_limits.expiry.more_is_ready()
+        for extension in self._extensions:
+            extension.returned()
         self._turn.touch(self)
 
     def give_up(self, ranges: Sequence[tuple[int, int]], reason: Reason) -> None:
@@ -641,8 +643,8 @@ class Queue(OpenQueue):
         self.counters.moved = True  # so that the lower message count is sampled
         self._await_delayed()
         self.log.settle(ranges)
-        if self.order is not None:
-            self.order.settled(ranges)
+        for extension in self._extensions:
+            extension.settled(ranges)
         return sum(stop - first for first, stop in ranges)
 
     # -- retries
@@ -650,18 +652,6 @@ class Queue(OpenQueue):
     def _find_retry_topic(self) -> RetryTopic | None:
         topics = self.services.retry_topics
         return None if topics is None else topics.find(self)
-
-    def _keep_order(self) -> None:
-        """Enable or disable per-key ordering according to the settings."""
-        retry_policy = self.settings.retry
-        # A message group waits for its blocked messages, and would block those that are retried.
-        if retry_policy is None or not retry_policy.keeps_order or self.settings.group_ordering:
-            if self.order is not None:
-                order, self.order = self.order, None
-                order.end()
-        elif self.order is None:
-            self.order = KeyOrder(self)
-            self._noted |= RecordFlag.RETRIED
 
     def unpark(self, ranges: list[tuple[int, int]]) -> None:
         """Make messages ready that were blocked by their key."""
@@ -675,22 +665,16 @@ class Queue(OpenQueue):
             self.retry_topic = self.services.retry_topics.open(self)
         return self.retry_topic
 
-    # -- messages delayed by a Celery ETA
-
-    def _find_eta_hold(self) -> EtaHold | None:
-        holds = self.services.eta_holds
-        return None if holds is None else holds.of(self)
-
     # -- the end
 
     def mark_deleted(self) -> None:
         """Stop the queue: confirm waiting publishers, and notify its consumers."""
         self._let_publishers_go()
+        for extension in self._extensions:
+            extension.delete()
         self._let_parts_go()
         if self.retry_topic is not None:
             self.retry_topic.delete()
-        if self.eta_hold is not None:
-            self.eta_hold.delete()
         consumers: list[QueueConsumer] = self.state.consumers  # type: ignore[assignment]
         say_farewell(self._turn, consumers)
 
@@ -706,15 +690,17 @@ class Queue(OpenQueue):
             self._queue_expiry.close()
         if self._retry_timer is not None:
             self._retry_timer.close()
-        if self._expiry_and_limits is not None:
-            self._expiry_and_limits.close()
+        self._close_extensions()
         if self._dead_letter_worker is not None:
             self._dead_letter_worker.close()
         self.reader.close()
-        self._backlog = self._queue_expiry = self._retry_timer = self._expiry_and_limits = (
-            self._dead_letter_worker
-        ) = None
+        self._backlog = self._queue_expiry = self._retry_timer = self._dead_letter_worker = None
         self._searching = self._filtered = None
+
+    def _close_extensions(self) -> None:
+        for extension in self._extensions:
+            extension.close()
+        self._extended, self._extensions = {}, ()
 
 
 def _nothing() -> None:

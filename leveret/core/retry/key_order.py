@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.core.queues.extensions import QueueExtension
 from leveret.core.routing.message import StoredMessage
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
@@ -34,8 +35,28 @@ def key_of(flags: int, exchange: bytes, routing_key: bytes, header: bytes) -> by
     return b"key " + routing_key
 
 
-class KeyOrder:
+class KeyOrder(QueueExtension):
     """Blocked keys of one queue, and the messages parked for them."""
+
+    demanded_by = RecordFlag(0)
+    indexed_features = RecordFlag.RETRIED
+    needs_backlog = True  # a key may be blocked by a message in it
+
+    @classmethod
+    def follow(
+        cls,
+        queue: Queue,
+        present: QueueExtension | None,
+        features: RecordFlag,  # noqa: ARG003
+    ) -> QueueExtension | None:
+        """See ExtensionKind.
+
+        A message group waits for its blocked messages, and would block those that are retried.
+        """
+        settings = queue.settings
+        if settings.retry is None or not settings.retry.keeps_order or settings.group_ordering:
+            return None
+        return cls(queue) if present is None else present
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -45,11 +66,21 @@ class KeyOrder:
         self._away: dict[int, bytes] = {}  # blocked keys by offset in the retry topic
 
     @property
-    def parked_count(self) -> int:
+    def recovers(self) -> bool:  # type: ignore[override]
+        """Whether keys may be blocked by messages in the retry topic."""
+        return self._queue.retry_topic is not None
+
+    async def recover(self) -> None:
+        """Block the keys of messages in the retry topic."""
+        if self._queue.retry_topic is not None:
+            await self._queue.retry_topic.learn_keys(self)
+
+    @property
+    def parked_count(self) -> int:  # type: ignore[override]
         """Number of parked messages."""
         return sum(parked.count for parked in self._parked.values()) if self._parked else 0
 
-    def has_parked(self, offset: int) -> bool:
+    def holds_back(self, offset: int) -> bool:
         """Whether a message is parked."""
         return any(offset in parked for parked in self._parked.values())
 
@@ -75,7 +106,7 @@ class KeyOrder:
         self._parked.setdefault(key, RangeSet())
         self._away[room_offset] = key
 
-    def learn(self, batch: Batch, settled: RangeSet | None) -> None:
+    def appended(self, batch: Batch, settled: RangeSet | None) -> None:
         """Block the keys of retried messages that are back in the queue."""
         for offset, flags, _, exchange, routing_key, header, _ in batch.records():
             if flags & RecordFlag.RETRIED and (settled is None or offset not in settled):
@@ -85,7 +116,7 @@ class KeyOrder:
                     self._keys[offset] = key
                     self._parked.setdefault(key, RangeSet())
 
-    def forget(self, offset: int) -> None:
+    def truncated(self, offset: int) -> None:
         """Forget records from `offset` on, which were lost.
 
         Their originals are in the retry topic.
@@ -95,7 +126,9 @@ class KeyOrder:
 
     # -- delivery
 
-    def let_pass(self, runs: list[tuple[int, int]], batches: list[Batch]) -> list[tuple[int, int]]:
+    def filter_ready(
+        self, runs: list[tuple[int, int]], batches: list[Batch]
+    ) -> list[tuple[int, int]]:
         """Return the part of these ready runs that is not blocked; the rest is parked."""
         if not self._parked:
             return runs
@@ -103,11 +136,11 @@ class KeyOrder:
         for first, stop in runs:
             for batch in batches:
                 for offset in range(max(first, batch.base_offset), min(stop, batch.stop_offset)):
-                    if not self.parks(batch, offset):
+                    if not self.withholds(batch, offset):
                         passing.add(offset, offset + 1)
         return list(passing)
 
-    def parks(self, batch: Batch, offset: int) -> bool:
+    def withholds(self, batch: Batch, offset: int) -> bool:
         """Whether a record, ready or just leased, is blocked by its key; if so, park it."""
         if not self._parked:
             return False
@@ -138,12 +171,13 @@ class KeyOrder:
         if key is not None:
             self._free(key)
 
-    def end(self) -> None:
-        """Free all keys: ordering was disabled."""
+    def close(self) -> None:
+        """Free all keys: ordering was disabled, or the queue deleted."""
         self._keys.clear()
         self._away.clear()
-        for key in list(self._parked):
-            self._free(key)
+        if not self._queue.deleted:
+            for key in list(self._parked):
+                self._free(key)
 
     def _free(self, key: bytes) -> None:
         self._holders.pop(key, None)

@@ -162,7 +162,7 @@ class RetryTopic:
         count = attempts.count + 1
         if count > retry_policy.attempts_max:
             return self._spent(record, failed_headers(headers, attempts, reason, now_ms // 1000))
-        order = self._queue.order
+        order = self._queue.extension(KeyOrder)
         key = b""
         if order is not None:
             key = key_of(record.flags, record.exchange, record.routing_key, record.header)
@@ -224,9 +224,10 @@ class RetryTopic:
         if self._queue.deleted:
             return
         self.store.settle([(record.offset, record.offset + 1) for record in records])
-        if self._queue.order is not None:
+        order = self._queue.extension(KeyOrder)
+        if order is not None:
             for record in records:
-                self._queue.order.came_back(record.offset)
+                order.came_back(record.offset)
         if missing:
             self._refused += missing
             if self._again.due_ms is None:
@@ -288,8 +289,9 @@ class RetryTopic:
         return len(gone)
 
     def _cancelled(self, offset: int) -> None:
-        if self._queue.order is not None:
-            self._queue.order.cancelled(offset)
+        order = self._queue.extension(KeyOrder)
+        if order is not None:
+            order.cancelled(offset)
 
     async def learn_keys(self, order: KeyOrder) -> None:
         """Block the keys of messages that an earlier run has left here."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote_plus
 
 from leveret.core.definitions.document import user_row
+from leveret.core.delay.eta_hold import EtaHold
 from leveret.core.json_fields import plain
 from leveret.core.queues.head_timestamp import head_timestamp
 from leveret.core.queues.queue import Queue
@@ -117,7 +118,7 @@ def retries_pending(queue: QueueLike) -> int:
 
 def tasks_pending(queue: QueueLike) -> int:
     """Number of Celery tasks that a queue holds until their ETA."""
-    hold = queue.eta_hold if isinstance(queue, Queue) else None
+    hold = queue.extension(EtaHold) if isinstance(queue, Queue) else None
     return 0 if hold is None else hold.pending_count
 
 

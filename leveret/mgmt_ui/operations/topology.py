@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.validation import NAME_BYTES_MAX
+from leveret.core.delay.eta_hold import EtaHold
 from leveret.core.json_fields import InvalidFieldError, table_of
 from leveret.core.queues.arguments import QUEUE_TYPE
 from leveret.core.queues.queue import Queue
@@ -163,7 +164,7 @@ async def _queue_purge(node: AdminContext, parameters: Parameters) -> int:
 async def _drop_waiting(queue: Queue) -> int:
     """Drop a queue's retries and delayed messages. Returns their number."""
     count = 0
-    for topic in (queue.retry_topic, queue.eta_hold):
+    for topic in (queue.retry_topic, queue.extension(EtaHold)):
         for dropped in () if topic is None else topic.clear():
             count += dropped
             await asyncio.sleep(0)

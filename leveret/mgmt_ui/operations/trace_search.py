@@ -12,6 +12,7 @@ import heapq
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leveret.core.browse.browsing import SCANNED_MAX
+from leveret.core.delay.eta_hold import EtaHold
 from leveret.core.delayed_store.search import Search, Selection, stored
 from leveret.core.json_fields import plain
 from leveret.core.queues.queue import Queue
@@ -97,7 +98,7 @@ def _retry_room(queue: object) -> DelayedMessageStore | None:
 
 
 def _task_room(queue: object) -> DelayedMessageStore | None:
-    hold = queue.eta_hold if isinstance(queue, Queue) else None
+    hold = queue.extension(EtaHold) if isinstance(queue, Queue) else None
     return None if hold is None else hold.store
 
 

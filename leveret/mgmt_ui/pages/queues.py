@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.core.delay.eta_hold import EtaHold
 from leveret.core.queues.arguments import TYPES
 from leveret.core.queues.queue import Queue
 from leveret.mgmt_ui.api import views
@@ -171,7 +172,7 @@ async def show_queue(
         waiting=views.waiting_counts(queue),
         retries=isinstance(queue, Queue)
         and (queue.settings.retry is not None or queue.retry_topic is not None),
-        holds_tasks=isinstance(queue, Queue) and queue.eta_hold is not None,
+        holds_tasks=isinstance(queue, Queue) and queue.extension(EtaHold) is not None,
         may=_rights(viewer, vhost, name),
     )
 

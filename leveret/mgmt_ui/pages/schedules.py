@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.core.delay.eta_hold import EtaHold
 from leveret.core.queues.queue import Queue
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
@@ -96,11 +97,11 @@ async def list_schedules(request: Request, viewer: ViewerHere) -> Response:
 async def _holders(viewer: Viewer, vhost: str) -> dict[str, int]:
     """Return the queues that hold Celery tasks and that the user may read, with counts."""
     found = {
-        queue.name: queue.eta_hold.pending_count
+        queue.name: hold.pending_count
         async for part in in_yielding_chunks(list(viewer.caller.vhost(vhost).queues.values()))
         for queue in part
         if isinstance(queue, Queue)
-        and queue.eta_hold is not None
+        and (hold := queue.extension(EtaHold)) is not None
         and (queue.owner is None or viewer.caller.is_administrator)
         and viewer.may("read", "queue", vhost, queue.name)
     }

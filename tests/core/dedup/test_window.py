@@ -43,6 +43,7 @@ class Window(Bench):
             ),
             self.unused.append,
             self.dead_letter,
+            extensions=self.services.extensions,
             dedup=DedupServices(
                 self.state,
                 self.write,

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from pamqp import commands
 
+from leveret.core.delay.eta_hold import EtaHold
 from leveret.core.delay.schedules import Selection
 from leveret.core.queues.settings import resolve_settings
 from leveret.errors import DiskFullError, StorageError
@@ -54,13 +55,13 @@ def test_a_task_comes_at_its_time(stage: Stage, client: Client) -> None:
     client.publish("tasks", b"now", headers={**eta(stage, 0), "eta": None})
     client.publish("tasks", b"past", headers=eta(stage, -5))
     assert bodies(client) == [b"now", b"past"]
-    assert stage.queue("tasks").eta_hold.pending_count == 1
+    assert stage.queue("tasks").extension(EtaHold).pending_count == 1
     wait(stage, 1.9)
     assert bodies(client) == []
     wait(stage, 0.1)
     assert bodies(client) == [b"later"]
     wait(stage, 1)
-    assert stage.queue("tasks").eta_hold.pending_count == 0
+    assert stage.queue("tasks").extension(EtaHold).pending_count == 0
     assert not stage.reported
 
 

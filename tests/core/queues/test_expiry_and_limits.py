@@ -2,6 +2,7 @@
 
 import pytest
 
+from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
 from leveret.core.queues.settings import Overflow, QueueSettings
 from leveret.errors import StorageError
 from leveret.ports import Durability
@@ -210,7 +211,7 @@ def test_a_million_lifetimes_cost_memory_only_while_they_last():
     for number in range(3000):
         bench.store(1, expiration=str(10**6 + number))
         bench.turns()
-    assert len(bench.queue._expiry_and_limits.expiry._deadlines) < 1100
+    assert len(bench.queue.extension(ExpiryAndLimits).expiry._deadlines) < 1100
 
 
 def test_dead_letters_that_must_be_read_first_keep_their_order_and_are_leased_meanwhile():
@@ -303,7 +304,7 @@ def test_bytes_come_back_with_what_is_returned():
     bench.queue.purge()
     assert bench.queue.state._ledger.ready_bytes == 0
     bench.queue.settle([(0, 1)])
-    assert len(bench.queue._expiry_and_limits.overflow.sizes) == 0
+    assert len(bench.queue.extension(ExpiryAndLimits).overflow.sizes) == 0
 
 
 def test_a_limit_of_bytes_can_come_later():

@@ -1,0 +1,124 @@
+"""Extensions of a queue: features that look at its records, without the queue knowing them.
+
+A queue has a tuple of extensions, which is empty for most: what its settings and its records ask
+for. It calls each at a few points of a record's way, in the order of `QueueServices.extensions`;
+an extension implements what it needs, and inherits the rest. Ranges are lists of (first, stop).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from leveret.ports.records import RecordFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leveret.core.logs.log_writer import Committing, Waiter
+    from leveret.core.queues.queue import Queue
+    from leveret.core.queues.settings import QueueSettings
+    from leveret.ports.ranges import RangeSet
+    from leveret.ports.records import Batch, BatchBuilder
+
+    Ranges = list[tuple[int, int]]
+
+__all__ = ["ExtensionKind", "QueueExtension"]
+
+
+class QueueExtension:
+    """One feature of one queue; nothing is done by default."""
+
+    indexed_features = RecordFlag(0)  # `appended` must see records that have one of these flags
+    indexes_all = False  # `appended` must see all records
+    needs_backlog = False  # nothing may be delivered before it has seen all unsettled records
+    recovers = False  # `recover` has something to read, whatever the queue's log holds
+    held_bytes = 0  # estimated memory
+    parked_count = 0  # leased to no consumer, until the extension makes them ready
+    is_caught_up = True  # everything that it stored elsewhere is committed
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Apply other settings from now on."""
+
+    # -- publishing
+
+    def admit(self, builder: BatchBuilder) -> Committing | None:  # noqa: ARG002
+        """Remove records from a batch that is about to be appended.
+
+        Returns what has stored them, if publishers must wait for that as well.
+        """
+        return None
+
+    def has_room(self, records: BatchBuilder) -> bool:  # noqa: ARG002
+        """Whether `admit` would let all of the records pass."""
+        return True
+
+    def await_commit(self, waiter: Waiter) -> None:
+        """Call `waiter.done` when everything that it stored elsewhere is committed."""
+        waiter.done(failed=False)
+
+    def appended(self, batch: Batch, settled: RangeSet | None) -> None:
+        """Index the records of a batch, except `settled` ones: new ones, or of the backlog."""
+
+    def truncated(self, offset: int) -> None:
+        """Forget uncommitted records from `offset` on: they are lost, their offsets reused."""
+
+    def committed(self) -> None:
+        """Note that more records are ready."""
+
+    # -- recovery
+
+    async def recover(self) -> None:
+        """Read what it needs besides the queue's log, before the backlog is read."""
+
+    def recovered(self) -> None:
+        """Note that the backlog was read."""
+
+    # -- delivery
+
+    def filter_ready(self, runs: Ranges, batches: list[Batch]) -> Ranges:  # noqa: ARG002
+        """Return those of these ready records that may be delivered; withdraw the others."""
+        return runs
+
+    def withholds(self, batch: Batch, offset: int) -> bool:  # noqa: ARG002
+        """Whether a record that was just leased must not be delivered; it then takes it over."""
+        return False
+
+    def holds_back(self, offset: int) -> bool:  # noqa: ARG002
+        """Whether it has parked a record."""
+        return False
+
+    def pumped(self, *, delivered: bool) -> bool:  # noqa: ARG002
+        """Act after a turn's deliveries. Returns whether another turn could do more."""
+        return False
+
+    def settled(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Note settled records."""
+
+    def returned(self) -> None:
+        """Note that records have become ready again."""
+
+    # -- the end
+
+    def close(self) -> None:
+        """Release what refers to the queue: it was deleted, or is rebuilt."""
+
+    def delete(self) -> None:
+        """Delete what it stored elsewhere: the queue was deleted."""
+
+
+class ExtensionKind(Protocol):
+    """One kind of extension, with what all of a node's share."""
+
+    def follow(
+        self, queue: Queue, present: QueueExtension | None, features: RecordFlag
+    ) -> QueueExtension | None:
+        """Return the extension that a queue needs, if any; `present` is the one that it has.
+
+        `features` are flags of records that the queue is about to have.
+        """
+        ...
+
+    @property
+    def demanded_by(self) -> RecordFlag:
+        """Flags of records for which a queue needs one, whatever its settings."""
+        ...
