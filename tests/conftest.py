@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from hypothesis import settings
@@ -27,16 +28,19 @@ PROCESSES = "processes"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that start processes; where several run at a time, begin with these.
+    """Mark the tests that start processes; where several files run at a time, begin with these.
 
-    They take the longest, and a long one that begins last would keep everybody waiting.
+    They take the longest, those with many tests before all, and a long file that begins last would
+    be waited for.
     """
     starters = Starters()
     for item in items:
         if starters.include(item):
             item.add_marker(PROCESSES)
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.get_closest_marker(PROCESSES) is None)
+        tests = Counter(item.path for item in items)
+        starting = {item.path for item in items if item.get_closest_marker(PROCESSES)}
+        items.sort(key=lambda item: (item.path not in starting, -tests[item.path], item.path))
 
 
 def pytest_collection_finish() -> None:
