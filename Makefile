@@ -9,7 +9,16 @@ PYX := $(shell find leveret -name '*.pyx' -o -name '*.pxd')
 
 PIP := $(BIN)/pip install -q --disable-pip-version-check
 
-.PHONY: build serve test lint docs install interop screenshots bench soak hostile first-hour asan upgrade oldest clean
+# Tests start hundreds of processes, and each would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+# Tests run in several processes, the tests of a file one after the other in one of them, for many
+# files share a node. Who has started a node waits for it half of the time: two for each core.
+# `make test WORKERS=0` runs them in the process of pytest itself.
+WORKERS ?= $(shell expr 2 \* $$(nproc))
+PARALLEL = --dist loadfile --no-loadscope-reorder
+
+.PHONY: build serve test check lint docs install interop screenshots bench soak hostile first-hour asan upgrade oldest clean
 
 build: $(VENV)/.built
 
@@ -17,7 +26,13 @@ serve: build
 	exec $(BIN)/leveret serve --data-dir $(DATA)
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) $(PARALLEL)
+
+# While working: `make lint`, and the tests that neither start a process (tests/conftest.py marks
+# those that do) nor are about the disk, with fewer examples from Hypothesis.
+check: lint
+	$(BIN)/python -m pytest -n $(shell nproc) $(PARALLEL) -q --hypothesis-profile=check \
+		-m "not processes and not soak" --ignore=tests/storage --ignore=tests/contracts
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check

@@ -1,13 +1,49 @@
 """Settings that hold for every test."""
 
+from __future__ import annotations
+
+import gc
 import signal
+from collections import Counter
+from typing import TYPE_CHECKING
 
 from hypothesis import settings
 
+from tests.support.starters import Starters
+
+if TYPE_CHECKING:
+    import pytest
+
 # How long an example takes says something about the machine and its neighbours, not about the code.
 settings.register_profile("leveret", deadline=None)
+# For `make check`: who works on a change runs it often, and each time draws other examples.
+settings.register_profile("check", deadline=None, max_examples=25)
 settings.load_profile("leveret")
 
 # Whoever runs tests behind his shell has them ignore interrupts, and so would every process that a
 # test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+PROCESSES = "processes"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that start processes; where several files run at a time, begin with these.
+
+    They take the longest, those with many tests before all, and a long file that begins last would
+    be waited for.
+    """
+    starters = Starters()
+    for item in items:
+        if starters.include(item):
+            item.add_marker(PROCESSES)
+    if hasattr(config, "workerinput"):
+        tests = Counter(item.path for item in items)
+        starting = {item.path for item in items if item.get_closest_marker(PROCESSES)}
+        items.sort(key=lambda item: (item.path not in starting, -tests[item.path], item.path))
+
+
+def pytest_collection_finish() -> None:
+    """All the tests stay: no collection of garbage needs to look at them again."""
+    gc.collect()
+    gc.freeze()

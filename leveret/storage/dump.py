@@ -101,7 +101,7 @@ def _dump(files: FileSystem, handle: int, size: int) -> Iterator[DumpedBatch]:
                 yield _dumped(at, batch)
                 begin = at + batch.size
         except CorruptBatchError as error:
-            yield DumpedBatch(begin, _what_remains(files, handle, begin), damage=str(error))
+            yield DumpedBatch(begin, _what_remains(files, handle, begin, size), damage=str(error))
             position = find_sound(files, handle, begin, size)
         else:
             return
@@ -120,11 +120,11 @@ def _dumped(position: int, batch: Batch) -> DumpedBatch:
     return DumpedBatch(position, batch, told.settled)
 
 
-def _what_remains(files: FileSystem, handle: int, position: int) -> Batch | None:
-    """Return the damaged batch at `position` if its header is plausible, else None."""
+def _what_remains(files: FileSystem, handle: int, position: int, size: int) -> Batch | None:
+    """Return the damaged batch at `position` of a file of `size` bytes; None without a header."""
     front = read_exactly(files, handle, position, FRONT.size)
     try:
-        length = batch_bytes(front, 0)
+        length = min(batch_bytes(front, 0), size - position)  # the length may be what is damaged
         return Batch.parse(read_exactly(files, handle, position, length)) if length else None
     except CorruptBatchError:
         return None

@@ -97,19 +97,19 @@ async def test_every_kind_of_key(algorithm):
     assert not rights.restricts_topics("/", "x")
 
 
-NOW = int(time.time())
+LONG_AGO, FAR_AWAY = 1_000_000_000, 4_000_000_000  # 2001 and 2096
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"exp": NOW - 60},
+        {"exp": LONG_AGO},
         {"exp": None},
         {"exp": "soon"},
         {"exp": [5]},
         {"exp": 10**40},
         {"exp": True},
-        {"nbf": NOW + 3600},
+        {"nbf": FAR_AWAY},
         {"nbf": "soon"},
         {"aud": None},
         {"aud": "other"},

@@ -17,22 +17,21 @@ from tests.process import running_node
 FAST = "login_delay_seconds = 0.05\n"  # the guessing of passwords is not what is tested here
 
 
-@pytest.fixture
-def data_dir(tmp_path):
-    directory = tmp_path / "data"
-    directory.mkdir()
-    (tmp_path / "leveret.toml").write_text(FAST)
-    return directory
-
-
-@pytest.fixture
-def port(data_dir):
-    with running_node(data_dir, "--config", str(data_dir.parent / "leveret.toml")) as port:
+@pytest.fixture(scope="module")
+def port(data_dir, tmp_path_factory):
+    """One node for all tests that leave it as it was: each has users and vhosts of its own."""
+    file = tmp_path_factory.mktemp("configuration") / "leveret.toml"
+    file.write_text(FAST)
+    with running_node(data_dir, "--config", str(file)) as port:
         yield port
 
 
 @pytest.fixture
 def leveret(data_dir):
+    return commands_on(data_dir)
+
+
+def commands_on(data_dir):
     def run(*arguments, stdin=""):
         command = [sys.executable, "-m", "leveret", *arguments, "--data-dir", data_dir]
         result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
@@ -84,28 +83,34 @@ def test_new_user_enters_after_being_permitted(port, leveret):
 
 
 def test_withdrawn_permission_is_felt_on_an_open_connection(port, leveret):
-    with connected(port) as connection:
+    leveret("user", "add", "writer", "--password-stdin", stdin="secret\n")
+    leveret("permission", "set", "writer", ".*", ".*", ".*")
+    with connected(port, "writer", "secret") as connection:
         channel = connection.channel()
         channel.queue_declare("q")
         channel.confirm_delivery()
         channel.basic_publish("", "q", b"before")
-        leveret("permission", "set", "guest", ".*", "^other", ".*")
+        leveret("permission", "set", "writer", ".*", "^other", ".*")
         with pytest.raises(
             pika.exceptions.ChannelClosedByBroker,
-            match=r"write access to exchange 'amq.default' in vhost '/' refused for user 'guest'",
+            match=r"write access to exchange 'amq.default' in vhost '/' refused for user 'writer'",
         ):
             channel.basic_publish("", "q", b"after")
 
 
 def test_wrong_old_and_deleted_passwords_are_refused(port, leveret):
-    assert_login_refused(port, "guest", "wrong")
-    assert_login_refused(port, "nobody", "guest")
-    leveret("user", "set-password", "guest", "--password-stdin", stdin="new\n")
-    assert_login_refused(port, "guest", "guest")
-    with connected(port, "guest", "new"):
+    leveret("user", "add", "known", "--password-stdin", stdin="old\n")
+    leveret("permission", "set", "known", ".*", ".*", ".*")
+    with connected(port, "known", "old"):
         pass
-    leveret("user", "delete", "guest", "--yes")
-    assert_login_refused(port, "guest", "new")
+    assert_login_refused(port, "known", "wrong")
+    assert_login_refused(port, "nobody", "old")
+    leveret("user", "set-password", "known", "--password-stdin", stdin="new\n")
+    assert_login_refused(port, "known", "old")
+    with connected(port, "known", "new"):
+        pass
+    leveret("user", "delete", "known", "--yes")
+    assert_login_refused(port, "known", "new")
 
 
 def test_vhost_comes_and_goes(port, leveret):
@@ -121,12 +126,13 @@ def test_vhost_comes_and_goes(port, leveret):
         pass
 
 
-def test_what_was_administered_survives_the_node(data_dir, leveret):
-    with running_node(data_dir):
+def test_what_was_administered_survives_the_node(tmp_path):
+    leveret = commands_on(tmp_path)
+    with running_node(tmp_path):
         leveret("user", "add", "u", "--tag", "t", "--password-stdin", stdin="secret\n")
         leveret("permission", "set", "u", ".*", ".*", ".*")
     leveret("user", "set-tags", "u", "stopped")
-    with running_node(data_dir) as port:
+    with running_node(tmp_path) as port:
         assert "stopped" in leveret("user", "list")
         with connected(port, "u", "secret") as connection:
             connection.channel().queue_declare("q")
@@ -152,18 +158,18 @@ def test_what_the_command_line_does_is_an_event(leveret, port):
         channel = connection.channel()
         queue = channel.queue_declare("", exclusive=True).method.queue
         channel.queue_bind(queue, "amq.rabbitmq.event", "vhost.created")
-        leveret("vhost", "add", "v")
+        leveret("vhost", "add", "eventful")
         _, properties, _ = channel.basic_get(queue)
-    assert properties.headers["name"] == "v"
+    assert properties.headers["name"] == "eventful"
     assert properties.headers["user_who_performed_action"] == "rmq-cli"
 
 
 @pytest.mark.covers("B-180")
-def test_the_log_is_published_where_it_is_wanted(data_dir):
-    settings = "log_exchange = true\nhandshake_timeout_seconds = 5\n"
-    (data_dir.parent / "leveret.toml").write_text(settings)
+def test_the_log_is_published_where_it_is_wanted(tmp_path):
+    file = tmp_path / "leveret.toml"
+    file.write_text("log_exchange = true\nhandshake_timeout_seconds = 5\n")
     with (
-        running_node(data_dir, "--config", str(data_dir.parent / "leveret.toml")) as port,
+        running_node(tmp_path / "data", "--config", str(file)) as port,
         connected(port) as connection,
     ):
         channel = connection.channel()
@@ -175,17 +181,17 @@ def test_the_log_is_published_where_it_is_wanted(data_dir):
     assert b"did not finish its handshake in time" in body
 
 
-def test_a_node_is_probed_frozen_and_stopped(data_dir):
+def test_a_node_is_probed_frozen_and_stopped(tmp_path):
     def run(*arguments, status=0):
-        command = [sys.executable, "-m", "leveret", *arguments, "--data-dir", data_dir]
+        command = [sys.executable, "-m", "leveret", *arguments, "--data-dir", tmp_path]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         assert result.returncode == status, result.stderr
         return result.stdout + result.stderr
 
-    with running_node(data_dir):
+    with running_node(tmp_path):
         assert run("health") == "ok\n"
         assert json.loads(run("health", "--json")) == {"status": "ok", "alarms": []}
-        process = int((data_dir / "lock").read_text())
+        process = int((tmp_path / "lock").read_text())
         os.kill(process, signal.SIGSTOP)
         try:
             assert "did not answer within 0.3 s" in run("health", "--timeout", "0.3", status=1)
@@ -193,6 +199,6 @@ def test_a_node_is_probed_frozen_and_stopped(data_dir):
             assert "did not answer within 0.3 s: it may be stopped or overloaded" in told
         finally:
             os.kill(process, signal.SIGCONT)
-        assert run("node", "stop") == f"the node on {data_dir} has stopped\n"
+        assert run("node", "stop") == f"the node on {tmp_path} has stopped\n"
         assert "no node answers" in run("health", status=1)
         assert "no node is running" in run("node", "stop", status=1)

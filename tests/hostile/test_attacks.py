@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 import pytest
 
@@ -86,8 +85,10 @@ def test_a_long_wait_counts_for_all_who_would_have_asked_meanwhile():
 def test_the_witness_notices_a_node_that_stands_still(shared):
     shared.witness.report()
     shared.broker.popen.send_signal(signal.SIGSTOP)
-    time.sleep(0.3)
-    shared.broker.popen.send_signal(signal.SIGCONT)
+    try:
+        shared.witness.await_waiting(0.5)
+    finally:
+        shared.broker.popen.send_signal(signal.SIGCONT)
     passed, own = shared.witness.report()
     assert passed.worst >= 250.0
     assert own.worst >= 250.0

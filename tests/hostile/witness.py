@@ -109,6 +109,18 @@ class Witness:
         noted = json.loads(line)
         return Waits.of([passed for passed, _ in noted]), Waits.of([own for _, own in noted])
 
+    def await_waiting(self, seconds: float) -> None:
+        """Until it has waited for so long without a break: it neither ran nor wanted to."""
+        deadline = time.monotonic() + ANSWER_SECONDS_MAX
+        looked = began = None
+        while began is None or time.monotonic() - began < seconds:
+            assert time.monotonic() < deadline, "the witness does not wait for the node"
+            state = Path(f"/proc/{self._popen.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            ran = Path(f"/proc/{self._popen.pid}/schedstat").read_text().split()[2]
+            if state != "S" or ran != looked:
+                looked, began = ran, time.monotonic()
+            time.sleep(0.01)
+
     def close(self) -> None:
         self._popen.stdin.close()
         self._popen.wait(10)

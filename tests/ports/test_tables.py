@@ -242,7 +242,7 @@ def test_moments_are_written_as_seconds_of_utc():
     [
         2**63,
         Timestamp(-1),
-        object(),
+        pytest.param(object(), id="object()"),  # each process knows a test by its name
         Decimal("NaN"),
         Decimal("1E+5"),
         Decimal(2**31),
