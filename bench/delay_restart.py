@@ -30,10 +30,10 @@ from pamqp import commands, frame
 from bench.leveret import Leveret
 from bench.measure import perf
 from bench.processes import BenchError
-from leveret.cli.load.plan import Address, Plan
-from leveret.cli.load.session import Session
 from leveret.features.due_list import DUE_MS_MAX, DueList
 from leveret.mgmt_ui.control_client import request
+from leveret.perf.plan import Address, Plan
+from leveret.perf.session import Session
 from leveret.storage.state import LmdbStateStore
 
 __all__ = ["Restart", "measure"]

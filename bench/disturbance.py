@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from leveret.cli.load.process import TICK_US, Family
+from leveret.perf.process import TICK_US, Family
 
 __all__ = ["TOLERABLE_CORES", "Disturbance"]
 

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING
 from pamqp import body, commands, frame, header
 
 from bench.leveret import Leveret
-from leveret.cli.load.plan import Address
-from leveret.cli.load.session import Session
 from leveret.core.filtering.arguments import record_filter
+from leveret.perf.plan import Address
+from leveret.perf.session import Session
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import BatchBuilder, RecordFlag
 from leveret.ports.tables import encode_table

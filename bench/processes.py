@@ -11,9 +11,9 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from leveret.cli.load.plan import Address
-from leveret.cli.load.session import Session
 from leveret.errors import LeveretError
+from leveret.perf.plan import Address
+from leveret.perf.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leveret.cli.load.options import Mode, Options
-from leveret.cli.load.plan import Plan, PlanError
 from leveret.cli.options import with_options_of
 from leveret.cli.output import is_for_people
 from leveret.cli.session import fail
 from leveret.cli.values import show_one
 from leveret.errors import LeveretError
+from leveret.perf.options import Mode, Options
+from leveret.perf.plan import Plan, PlanError
 
 if TYPE_CHECKING:
-    from leveret.cli.load.board import Phase
-    from leveret.cli.load.conductor import Moment
-    from leveret.cli.load.result import Result
+    from leveret.perf.board import Phase
+    from leveret.perf.conductor import Moment
+    from leveret.perf.result import Result
 
 __all__ = ["perf"]
 
@@ -39,7 +39,7 @@ def perf(
     # Imported here, so that a broker's start does not wait for it.
     from rich.console import Console
 
-    from leveret.cli.load.report import rows, table
+    from leveret.perf.report import rows, table
 
     watched = is_for_people() and not json_output
     try:
@@ -60,9 +60,9 @@ def _carry_out(plan: Plan, pid_text: str, *, quiet: bool) -> Result:
     """Run the plan, with a progress line on the terminal unless `quiet`."""
     from rich.live import Live
 
-    from leveret.cli.load.conductor import Conductor
-    from leveret.cli.load.idle import hold_connections
-    from leveret.cli.load.report import Progress
+    from leveret.perf.conductor import Conductor
+    from leveret.perf.idle import hold_connections
+    from leveret.perf.report import Progress
 
     pid = _pid(plan, pid_text)
     if plan.mode is Mode.IDLE:
@@ -78,7 +78,7 @@ def _carry_out(plan: Plan, pid_text: str, *, quiet: bool) -> Result:
 
 
 def _pid(plan: Plan, text: str) -> int | None:
-    from leveret.cli.load.process import listener_pid
+    from leveret.perf.process import listener_pid
 
     if text == "auto":
         return listener_pid(plan.address.port)

@@ -6,7 +6,7 @@ import typer
 from bench.measure import Timing, perf_arguments
 from bench.rows import ROWS, Kind
 from leveret.cli.app import app
-from leveret.cli.load.plan import Plan
+from leveret.perf.plan import Plan
 
 TIMING = Timing(seconds=1, warm_up=0, messages_share=1, files_max=1000)
 LOADS = [row for row in ROWS if row.kind in (Kind.FLOW, Kind.GET, Kind.BACKLOG)]

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, frame, heartbeat
 
-from leveret.cli.load.consumer import ACK_EVERY, Consumer
-from leveret.cli.load.wire import Counters, Link, WireError
+from leveret.perf.consumer import ACK_EVERY, Consumer
+from leveret.perf.wire import Counters, Link, WireError
 
 from .streams import FRAME_BYTES_MAX, content, delivery, feed_in_parts, make_board, make_counters
 

@@ -15,9 +15,9 @@ counts the messages of one publisher with one number, so that the verifier sees 
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from leveret.cli.load.wire cimport load64, monotonic_ns
+from leveret.perf.wire cimport load64, monotonic_ns
 
-from leveret.cli.load.wire import WireError
+from leveret.perf.wire import WireError
 
 cdef enum:
     BASIC_RETURN = (60 << 16) | 50

@@ -9,14 +9,14 @@ from pamqp import commands, frame, heartbeat
 from pamqp.base import Frame
 from pamqp.header import ProtocolHeader
 
-from leveret.cli.load.plan import FRAME_BYTES_MAX
 from leveret.errors import LeveretError
+from leveret.perf.plan import FRAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
     from typing import Self
 
-    from leveret.cli.load.plan import Address
+    from leveret.perf.plan import Address
 
 __all__ = ["BrokerError", "Session", "decode", "open_sessions"]
 

@@ -1,10 +1,10 @@
-from leveret.cli.load.board import Phase, Totals
-from leveret.cli.load.client import WorkerResult
-from leveret.cli.load.conductor import Moment, _rate, _verification
-from leveret.cli.load.plan import Plan
-from leveret.cli.load.process import Usage
-from leveret.cli.load.report import Progress, table
-from leveret.cli.load.result import Latency, Result, Verification
+from leveret.perf.board import Phase, Totals
+from leveret.perf.client import WorkerResult
+from leveret.perf.conductor import Moment, _rate, _verification
+from leveret.perf.plan import Plan
+from leveret.perf.process import Usage
+from leveret.perf.report import Progress, table
+from leveret.perf.result import Latency, Result, Verification
 
 from .streams import make_board
 

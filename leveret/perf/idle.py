@@ -6,14 +6,14 @@ import resource
 import time
 from typing import TYPE_CHECKING
 
-from leveret.cli.load.plan import PlanError
-from leveret.cli.load.process import usage
-from leveret.cli.load.result import Result
-from leveret.cli.load.session import open_sessions
+from leveret.perf.plan import PlanError
+from leveret.perf.process import usage
+from leveret.perf.result import Result
+from leveret.perf.session import open_sessions
 
 if TYPE_CHECKING:
-    from leveret.cli.load.plan import Plan
-    from leveret.cli.load.session import Session
+    from leveret.perf.plan import Plan
+    from leveret.perf.session import Session
 
 __all__ = ["hold_connections"]
 

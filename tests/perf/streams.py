@@ -4,8 +4,8 @@ import ctypes
 
 from pamqp import body, commands, frame, header
 
-from leveret.cli.load.board import Board
-from leveret.cli.load.wire import Counters
+from leveret.perf.board import Board
+from leveret.perf.wire import Counters
 
 FRAME_BYTES_MAX = 4096
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from leveret.cli.load.process import ProcessError, listener_pid, usage
+from leveret.perf.process import ProcessError, listener_pid, usage
 
 
 def test_the_listener_of_a_port_is_found():

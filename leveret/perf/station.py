@@ -5,11 +5,11 @@ from __future__ import annotations
 import select
 from typing import TYPE_CHECKING
 
-from leveret.cli.load.wire import Link
+from leveret.perf.wire import Link
 
 if TYPE_CHECKING:
-    from leveret.cli.load.publisher import Publisher
-    from leveret.cli.load.session import Session
+    from leveret.perf.publisher import Publisher
+    from leveret.perf.session import Session
 
 __all__ = ["Station"]
 

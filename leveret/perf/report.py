@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from leveret.cli.load.board import Phase
-    from leveret.cli.load.conductor import Moment
-    from leveret.cli.load.result import Latency, Result
+    from leveret.perf.board import Phase
+    from leveret.perf.conductor import Moment
+    from leveret.perf.result import Latency, Result
 
 __all__ = ["Progress", "rows", "table"]
 

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands, frame
 
-from leveret.cli.load.board import ROW_BYTES
-from leveret.cli.load.consumer import ACK_EACH, ACK_EVERY, ACK_READ, Consumer
-from leveret.cli.load.options import AckFrames, Mode
-from leveret.cli.load.publisher import Burst, Numbers, Publisher
-from leveret.cli.load.session import open_sessions
-from leveret.cli.load.station import Station
-from leveret.cli.load.template import publish_template
-from leveret.cli.load.verifier import Verifier
-from leveret.cli.load.wire import Counters
+from leveret.perf.board import ROW_BYTES
+from leveret.perf.consumer import ACK_EACH, ACK_EVERY, ACK_READ, Consumer
+from leveret.perf.options import AckFrames, Mode
+from leveret.perf.publisher import Burst, Numbers, Publisher
+from leveret.perf.session import open_sessions
+from leveret.perf.station import Station
+from leveret.perf.template import publish_template
+from leveret.perf.verifier import Verifier
+from leveret.perf.wire import Counters
 
 if TYPE_CHECKING:
     import select
     from collections.abc import Iterator
 
-    from leveret.cli.load.plan import PublisherPart, Share
+    from leveret.perf.plan import PublisherPart, Share
 
 __all__ = ["Crew"]
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.cli.load.options import Mode
-from leveret.cli.load.plan import Address, Plan, PlanError
+from leveret.perf.options import Mode
+from leveret.perf.plan import Address, Plan, PlanError
 
 
 def test_an_address_fills_in_what_is_left_out():

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
-from leveret.cli.load.plan import Plan
-from leveret.cli.load.publisher import Burst, Numbers, Publisher
-from leveret.cli.load.template import publish_template
-from leveret.cli.load.wire import Link, WireError
+from leveret.perf.plan import Plan
+from leveret.perf.publisher import Burst, Numbers, Publisher
+from leveret.perf.template import publish_template
+from leveret.perf.wire import Link, WireError
 
 from .streams import FRAME_BYTES_MAX, content, frames_of, make_board, make_counters
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from pamqp import body, commands, encode, frame, header
 
-from leveret.cli.load.plan import NUMBER_FORMAT
+from leveret.perf.plan import NUMBER_FORMAT
 
 if TYPE_CHECKING:
-    from leveret.cli.load.plan import Plan
+    from leveret.perf.plan import Plan
 
 __all__ = ["Template", "publish_template"]
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.cli.load.histogram import Histogram
+from leveret.perf.histogram import Histogram
 
 values = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 300), st.integers(0, 10**9))
 

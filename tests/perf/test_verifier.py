@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.cli.load.verifier import Verifier
+from leveret.perf.verifier import Verifier
 
 PUBLISHERS, NUMBERS, SLOTS = 3, 4, 2
 messages = st.tuples(

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands, frame
 
-from leveret.cli.load.board import Board, Phase
-from leveret.cli.load.crew import Crew
-from leveret.cli.load.histogram import Histogram
-from leveret.cli.load.options import Mode
-from leveret.cli.load.plan import UNLIMITED
-from leveret.cli.load.session import BrokerError, decode
-from leveret.cli.load.wire import Counters
+from leveret.perf.board import Board, Phase
+from leveret.perf.crew import Crew
+from leveret.perf.histogram import Histogram
+from leveret.perf.options import Mode
+from leveret.perf.plan import UNLIMITED
+from leveret.perf.session import BrokerError, decode
+from leveret.perf.wire import Counters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leveret.cli.load.consumer import Consumer
-    from leveret.cli.load.plan import Share
-    from leveret.cli.load.publisher import Publisher
-    from leveret.cli.load.station import Station
+    from leveret.perf.consumer import Consumer
+    from leveret.perf.plan import Share
+    from leveret.perf.publisher import Publisher
+    from leveret.perf.station import Station
 
 __all__ = ["Worker", "WorkerResult"]
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pamqp import commands
 
-from leveret.cli.load.options import Mode
-from leveret.cli.load.session import BrokerError, Session
+from leveret.perf.options import Mode
+from leveret.perf.session import BrokerError, Session
 
 if TYPE_CHECKING:
-    from leveret.cli.load.plan import Plan
+    from leveret.perf.plan import Plan
 
 __all__ = ["declare", "delete", "messages_ready"]
 

@@ -2,9 +2,9 @@
 
 from libc.string cimport memcpy
 
-from leveret.cli.load.wire cimport load64, store32, store64
+from leveret.perf.wire cimport load64, store32, store64
 
-from leveret.cli.load.wire import WireError
+from leveret.perf.wire import WireError
 
 ACK_EACH = 0
 ACK_EVERY = 1

@@ -1,5 +1,5 @@
-from leveret.cli.load.histogram import Histogram
-from leveret.cli.load.wire import Counters, Endpoint, Link
+from leveret.perf.histogram import Histogram
+from leveret.perf.wire import Counters, Endpoint, Link
 
 class Burst:
     """Copies of one publish in one buffer; `fill` changes only what differs between messages.

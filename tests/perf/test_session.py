@@ -5,9 +5,9 @@ import threading
 import pytest
 from pamqp import commands, frame
 
-from leveret.cli.load.plan import Address, Plan
-from leveret.cli.load.session import BrokerError, Session, decode, open_sessions
-from leveret.cli.load.topology import declare, messages_ready
+from leveret.perf.plan import Address, Plan
+from leveret.perf.session import BrokerError, Session, decode, open_sessions
+from leveret.perf.topology import declare, messages_ready
 
 REPLIES = {
     "Connection.StartOk": lambda _: commands.Connection.Tune(2047, 8192, 60),

@@ -9,22 +9,22 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from leveret.cli.load.board import Board, Phase, Totals
-from leveret.cli.load.client import Worker, WorkerResult
-from leveret.cli.load.histogram import Histogram
-from leveret.cli.load.options import Mode
-from leveret.cli.load.process import Family, Usage
-from leveret.cli.load.result import Latency, Result, Verification
-from leveret.cli.load.session import BrokerError
-from leveret.cli.load.topology import declare, delete, messages_ready
 from leveret.errors import LeveretError
+from leveret.perf.board import Board, Phase, Totals
+from leveret.perf.client import Worker, WorkerResult
+from leveret.perf.histogram import Histogram
+from leveret.perf.options import Mode
+from leveret.perf.process import Family, Usage
+from leveret.perf.result import Latency, Result, Verification
+from leveret.perf.session import BrokerError
+from leveret.perf.topology import declare, delete, messages_ready
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
 
-    from leveret.cli.load.plan import Plan, Share
+    from leveret.perf.plan import Plan, Share
 
 __all__ = ["Conductor", "Moment"]
 

@@ -1,7 +1,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from leveret.cli.load.histogram cimport Histogram
-from leveret.cli.load.wire cimport Counters, Endpoint, Link
+from leveret.perf.histogram cimport Histogram
+from leveret.perf.wire cimport Counters, Endpoint, Link
 
 cdef class Burst:
     cdef uint8_t* data

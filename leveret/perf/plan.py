@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, replace
 from urllib.parse import unquote, urlsplit
 
-from leveret.cli.load.options import Mode, Options
 from leveret.errors import LeveretError
+from leveret.perf.options import Mode, Options
 
 __all__ = [
     "UNLIMITED",

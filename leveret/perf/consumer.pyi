@@ -1,6 +1,6 @@
-from leveret.cli.load.histogram import Histogram
-from leveret.cli.load.verifier import Verifier
-from leveret.cli.load.wire import Counters, Endpoint, Link
+from leveret.perf.histogram import Histogram
+from leveret.perf.verifier import Verifier
+from leveret.perf.wire import Counters, Endpoint, Link
 
 ACK_EACH: int
 ACK_EVERY: int

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, frame
 
-from leveret.cli.load.consumer import ACK_EACH, ACK_EVERY, ACK_READ, Consumer
-from leveret.cli.load.verifier import Verifier
-from leveret.cli.load.wire import Link
+from leveret.perf.consumer import ACK_EACH, ACK_EVERY, ACK_READ, Consumer
+from leveret.perf.verifier import Verifier
+from leveret.perf.wire import Link
 
 from .streams import FRAME_BYTES_MAX, content, delivery, frames_of, make_board, make_counters
 

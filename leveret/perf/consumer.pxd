@@ -1,8 +1,8 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from leveret.cli.load.histogram cimport Histogram
-from leveret.cli.load.verifier cimport Verifier
-from leveret.cli.load.wire cimport Counters, Endpoint, Link
+from leveret.perf.histogram cimport Histogram
+from leveret.perf.verifier cimport Verifier
+from leveret.perf.wire cimport Counters, Endpoint, Link
 
 cdef class Consumer(Endpoint):
     cdef Counters counters

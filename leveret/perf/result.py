@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leveret.cli.load.histogram import Histogram
+    from leveret.perf.histogram import Histogram
 
 __all__ = ["PERCENTILES", "Latency", "Result", "Verification"]
 
