@@ -14,10 +14,10 @@ from leveret.cli.session import fail
 from leveret.cli.values import show_one
 from leveret.errors import LeveretError
 from leveret.perf.options import Mode, Options
-from leveret.perf.plan import Plan, PlanError
+from leveret.perf.plan import LoadPlan, PlanError
 
 if TYPE_CHECKING:
-    from leveret.perf.board import Phase
+    from leveret.perf.board import RunPhase
     from leveret.perf.conductor import Moment
     from leveret.perf.result import Result
 
@@ -43,7 +43,7 @@ def perf(
 
     watched = is_for_people() and not json_output
     try:
-        result = _carry_out(Plan(**options).checked(), pid, quiet=not watched)
+        result = _carry_out(LoadPlan(**options).checked(), pid, quiet=not watched)
     except (LeveretError, OSError) as error:
         fail(str(error))
     if json_output:
@@ -56,28 +56,28 @@ def perf(
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def _carry_out(plan: Plan, pid_text: str, *, quiet: bool) -> Result:
+def _carry_out(plan: LoadPlan, pid_text: str, *, quiet: bool) -> Result:
     """Run the plan, with a progress line on the terminal unless `quiet`."""
     from rich.live import Live
 
     from leveret.perf.conductor import Conductor
     from leveret.perf.idle import hold_connections
-    from leveret.perf.report import Progress
+    from leveret.perf.report import ProgressLine
 
     pid = _pid(plan, pid_text)
     if plan.mode is Mode.IDLE:
         return hold_connections(plan, pid)
-    progress = Progress()
+    progress = ProgressLine()
     with nullcontext() if quiet else Live(transient=True, auto_refresh=False) as live:
 
-        def show(moment: Moment, phase: Phase) -> None:
+        def show(moment: Moment, phase: RunPhase) -> None:
             if live is not None:
                 live.update(progress.line(moment, phase), refresh=True)
 
         return Conductor(plan, pid, show).run()
 
 
-def _pid(plan: Plan, text: str) -> int | None:
+def _pid(plan: LoadPlan, text: str) -> int | None:
     from leveret.perf.process import listener_pid
 
     if text == "auto":

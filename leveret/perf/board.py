@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["CONTROL_WORDS", "ROW_BYTES", "ROW_WORDS", "Board", "Phase", "Totals"]
+__all__ = ["CONTROL_WORDS", "ROW_BYTES", "ROW_WORDS", "Board", "RunPhase", "Totals"]
 
 CONTROL_WORDS = 16  # one cache line apart from the counters, which are written all the time
 ROW_WORDS = 16
@@ -19,7 +19,7 @@ PHASE_AT, MEASURE_AT, START_AT = 0, 1, 2
 BLOCKED_AT = 7
 
 
-class Phase(IntEnum):
+class RunPhase(IntEnum):
     """Phase of a run."""
 
     SETUP = 0
@@ -81,12 +81,12 @@ class Board:
         return CONTROL_WORDS + workers * ROW_WORDS
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> RunPhase:
         """Current phase."""
-        return Phase(self._words[PHASE_AT])
+        return RunPhase(self._words[PHASE_AT])
 
     @phase.setter
-    def phase(self, phase: Phase) -> None:
+    def phase(self, phase: RunPhase) -> None:
         self._words[PHASE_AT] = phase
 
     @property

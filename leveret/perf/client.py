@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands, frame
 
-from leveret.perf.board import Board, Phase
+from leveret.perf.board import Board, RunPhase
 from leveret.perf.crew import Crew
-from leveret.perf.histogram import Histogram
+from leveret.perf.histogram import LatencyHistogram
 from leveret.perf.options import Mode
 from leveret.perf.plan import UNLIMITED
 from leveret.perf.session import BrokerError, decode
-from leveret.perf.wire import Counters
+from leveret.perf.wire import WorkerCounters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leveret.perf.consumer import Consumer
+    from leveret.perf.consumer import LoadConsumer
     from leveret.perf.plan import Share
-    from leveret.perf.publisher import Publisher
+    from leveret.perf.publisher import LoadPublisher
     from leveret.perf.station import Station
 
 __all__ = ["Worker", "WorkerResult"]
@@ -57,7 +57,7 @@ class Worker:
         self._plan = share.plan
         self._board = board
         self._index = index
-        self._counters = Counters(board.row(index))
+        self._counters = WorkerCounters(board.row(index))
         self._poll = select.epoll()  # made first, so that its number suits select()
         crew = Crew(share, self._counters, self._poll)
         self._stations, self._verifier = crew.stations, crew.verifier
@@ -82,12 +82,12 @@ class Worker:
 
     def run(self) -> None:
         """Follow the board's phases until STOP."""
-        while self._board.phase is Phase.SETUP:
+        while self._board.phase is RunPhase.SETUP:
             self._turn()
         if self._plan.mode is Mode.DRAIN:
             self.subscribe()
         self._hungry = {station for station in self._stations.values() if station.publishers}
-        while self._board.phase is not Phase.STOP:
+        while self._board.phase is not RunPhase.STOP:
             self._turn()
 
     def _turn(self) -> None:
@@ -98,7 +98,7 @@ class Worker:
             station.serve(mask)
             if station.link.methods:
                 self._handle_methods(station)
-            if station.publishers and phase is Phase.RUN:
+            if station.publishers and phase is RunPhase.RUN:
                 self._hungry.add(station)
         if self._measured != self._board.measure:
             self._measured = self._board.measure
@@ -106,15 +106,15 @@ class Worker:
                 publisher.latency.clear()
             for consumer in self._consumers:
                 consumer.latency.clear()
-        if phase is Phase.RUN:
+        if phase is RunPhase.RUN:
             self._publish()
-        if self._plan.get and phase in (Phase.RUN, Phase.DRAIN):
+        if self._plan.get and phase in (RunPhase.RUN, RunPhase.DRAIN):
             for consumer in self._consumers:
                 consumer.ask()
 
-    def _wait(self, phase: Phase) -> list[tuple[int, int]]:
+    def _wait(self, phase: RunPhase) -> list[tuple[int, int]]:
         """Return socket events, waiting until there are some or something else is due."""
-        pause_s = self._pause_s() if phase is Phase.RUN else PHASE_POLL_S
+        pause_s = self._pause_s() if phase is RunPhase.RUN else PHASE_POLL_S
         if pause_s > 0 and not self._plan.spin:
             if self._plan.get:
                 pause_s = min(pause_s, GET_AGAIN_S)
@@ -202,8 +202,8 @@ class Worker:
         )
 
 
-def _merged(endpoints: Sequence[Publisher | Consumer]) -> bytes:
-    whole = Histogram()
+def _merged(endpoints: Sequence[LoadPublisher | LoadConsumer]) -> bytes:
+    whole = LatencyHistogram()
     for endpoint in endpoints:
         whole.merge(endpoint.latency)
     return whole.to_bytes()

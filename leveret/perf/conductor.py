@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leveret.errors import LeveretError
-from leveret.perf.board import Board, Phase, Totals
+from leveret.perf.board import Board, RunPhase, Totals
 from leveret.perf.client import Worker, WorkerResult
-from leveret.perf.histogram import Histogram
+from leveret.perf.histogram import LatencyHistogram
 from leveret.perf.options import Mode
-from leveret.perf.process import Family, Usage
+from leveret.perf.process import ProcessTree, ProcessUsage
 from leveret.perf.result import Latency, Result, Verification
 from leveret.perf.session import BrokerError
 from leveret.perf.topology import declare, delete, messages_ready
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
 
-    from leveret.perf.plan import Plan, Share
+    from leveret.perf.plan import LoadPlan, Share
 
 __all__ = ["Conductor", "Moment"]
 
@@ -41,19 +41,19 @@ class Moment:
 
     at_ns: int
     totals: Totals
-    usage: Usage | None
-    client: Usage
+    usage: ProcessUsage | None
+    client: ProcessUsage
 
 
 class Conductor:
     """One run of a plan against a running broker."""
 
     def __init__(
-        self, plan: Plan, pid: int | None, on_progress: Callable[[Moment, Phase], None]
+        self, plan: LoadPlan, pid: int | None, on_progress: Callable[[Moment, RunPhase], None]
     ) -> None:
         self._plan = plan
-        self._broker = Family(pid) if pid is not None else None
-        self._client = Family(os.getpid())
+        self._broker = ProcessTree(pid) if pid is not None else None
+        self._client = ProcessTree(os.getpid())
         self._on_progress = on_progress
         self._shares = plan.shares()
         context = multiprocessing.get_context("spawn")
@@ -79,21 +79,21 @@ class Conductor:
             if not self._plan.keep and self._plan.mode is Mode.FLOW:
                 delete(self._plan)
 
-    def _measure(self, before: Usage | None) -> Result:
+    def _measure(self, before: ProcessUsage | None) -> Result:
         self._start_workers()
         self._client.refresh()
         start_ns = self._board.start_ns = time.monotonic_ns()
-        self._board.phase = Phase.RUN
+        self._board.phase = RunPhase.RUN
         self._wait_until(start_ns + int(self._plan.warm_up * SECOND_NS), self._never)
         self._board.measure += 1
         first = self._moment()
         end_ns = first.at_ns + int((self._plan.duration or float(1 << 30)) * SECOND_NS)
         self._wait_until(end_ns, self._all_done)
         last = self._moment()
-        self._board.phase = Phase.DRAIN
+        self._board.phase = RunPhase.DRAIN
         complete = self._wait_while_moving()
         drained = self._moment()
-        self._board.phase = Phase.STOP
+        self._board.phase = RunPhase.STOP
         results = [self._answer(pipe, STOP_TIMEOUT_S) for pipe in self._pipes]
         return self._result((first, last, drained), results, before, complete=complete)
 
@@ -125,7 +125,7 @@ class Conductor:
         return value
 
     def _end_workers(self) -> None:
-        self._board.phase = Phase.STOP
+        self._board.phase = RunPhase.STOP
         for worker in self._workers:
             worker.join(STOP_TIMEOUT_S)
             if worker.is_alive():
@@ -193,7 +193,7 @@ class Conductor:
     def _totals(self) -> Totals:
         return self._board.totals(len(self._shares))
 
-    def _usage(self) -> Usage | None:
+    def _usage(self) -> ProcessUsage | None:
         if self._broker is None:
             return None
         used = self._broker.usage()
@@ -207,7 +207,7 @@ class Conductor:
         self,
         moments: tuple[Moment, Moment, Moment],
         results: list[WorkerResult],
-        before: Usage | None,
+        before: ProcessUsage | None,
         *,
         complete: bool,
     ) -> Result:
@@ -274,7 +274,9 @@ def _cpu(first: Moment, last: Moment, *, of_consumed: bool) -> float | None:
     return (last.usage.cpu_us - first.usage.cpu_us) / count
 
 
-def _cpu_share(first: Usage | None, last: Usage | None, elapsed_ns: int) -> float | None:
+def _cpu_share(
+    first: ProcessUsage | None, last: ProcessUsage | None, elapsed_ns: int
+) -> float | None:
     """Return the number of processors kept busy in between."""
     if first is None or last is None:
         return None
@@ -282,13 +284,13 @@ def _cpu_share(first: Usage | None, last: Usage | None, elapsed_ns: int) -> floa
 
 
 def _latency(histograms: Any) -> Latency:
-    whole = Histogram()
+    whole = LatencyHistogram()
     for data in histograms:
-        whole.merge(Histogram.from_bytes(data))
+        whole.merge(LatencyHistogram.from_bytes(data))
     return Latency.of(whole)
 
 
-def _verification(plan: Plan, results: list[WorkerResult]) -> Verification:
+def _verification(plan: LoadPlan, results: list[WorkerResult]) -> Verification:
     """Compare each publisher's messages with those that all consumers received."""
     duplicates = sum(result.duplicates for result in results)
     received: dict[int, RangeSet] = {}

@@ -1,12 +1,12 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from leveret.perf.histogram cimport Histogram
+from leveret.perf.histogram cimport LatencyHistogram
 from leveret.perf.verifier cimport Verifier
-from leveret.perf.wire cimport Counters, Endpoint, Link
+from leveret.perf.wire cimport Endpoint, Link, WorkerCounters
 
-cdef class Consumer(Endpoint):
-    cdef Counters counters
-    cdef readonly Histogram latency
+cdef class LoadConsumer(Endpoint):
+    cdef WorkerCounters counters
+    cdef readonly LatencyHistogram latency
     cdef Verifier verifier
     cdef bint slot_from_tag
     cdef bint stamped

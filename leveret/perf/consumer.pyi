@@ -1,12 +1,12 @@
-from leveret.perf.histogram import Histogram
+from leveret.perf.histogram import LatencyHistogram
 from leveret.perf.verifier import Verifier
-from leveret.perf.wire import Counters, Endpoint, Link
+from leveret.perf.wire import Endpoint, Link, WorkerCounters
 
 ACK_EACH: int
 ACK_EVERY: int
 ACK_READ: int
 
-class Consumer(Endpoint):
+class LoadConsumer(Endpoint):
     """Consumes on one channel: counts, times, verifies and acknowledges.
 
     With `ack_every` 0 nothing is acknowledged (the consumer is no-ack). Otherwise, once so many are
@@ -23,7 +23,7 @@ class Consumer(Endpoint):
         self,
         link: Link,
         channel: int,
-        counters: Counters,
+        counters: WorkerCounters,
         ack_every: int,
         ack_frames: int,
         *,
@@ -35,7 +35,7 @@ class Consumer(Endpoint):
         reject: bool = ...,
     ) -> None: ...
     @property
-    def latency(self) -> Histogram: ...
+    def latency(self) -> LatencyHistogram: ...
     @property
     def consumed(self) -> int: ...
     @property

@@ -22,14 +22,14 @@ cdef enum:
     STAMP_BYTES = 16
 
 
-cdef class Consumer(Endpoint):
+cdef class LoadConsumer(Endpoint):
     """Consumes on one channel: counts, times, verifies and settles (see the .pyi)."""
 
     def __cinit__(
         self,
         Link link not None,
         channel,
-        Counters counters not None,
+        WorkerCounters counters not None,
         uint64_t ack_every,
         int ack_frames,
         *,
@@ -46,7 +46,7 @@ cdef class Consumer(Endpoint):
         self.gets, self.quota = gets, quota
         self.settlement = BASIC_NACK if reject else BASIC_ACK
         self.idle = True
-        self.latency = Histogram()
+        self.latency = LatencyHistogram()
         link.endpoints.extend([None] * (channel + 1 - len(link.endpoints)))
         link.endpoints[channel] = self
 

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 from pamqp import commands, frame
 
 from leveret.perf.board import ROW_BYTES
-from leveret.perf.consumer import ACK_EACH, ACK_EVERY, ACK_READ, Consumer
+from leveret.perf.consumer import ACK_EACH, ACK_EVERY, ACK_READ, LoadConsumer
 from leveret.perf.options import AckFrames, Mode
-from leveret.perf.publisher import Burst, Numbers, Publisher
+from leveret.perf.publisher import Burst, LoadPublisher, Numbers
 from leveret.perf.session import open_sessions
 from leveret.perf.station import Station
 from leveret.perf.template import publish_template
 from leveret.perf.verifier import Verifier
-from leveret.perf.wire import Counters
+from leveret.perf.wire import WorkerCounters
 
 if TYPE_CHECKING:
     import select
     from collections.abc import Iterator
 
-    from leveret.perf.plan import PublisherPart, Share
+    from leveret.perf.plan import PublisherPlan, Share
 
 __all__ = ["Crew"]
 
@@ -34,13 +34,13 @@ FRAMES = {AckFrames.EACH: ACK_EACH, AckFrames.EVERY: ACK_EVERY, AckFrames.READ: 
 class Crew:
     """Opens a share's connections, registered with `poll`, and creates its members."""
 
-    def __init__(self, share: Share, counters: Counters, poll: select.epoll) -> None:
+    def __init__(self, share: Share, counters: WorkerCounters, poll: select.epoll) -> None:
         plan = self._plan = share.plan
         self._counters = counters
         self._poll = poll
         self.stations: dict[int, Station] = {}  # by the socket's number
-        self.publishers: list[Publisher] = []
-        self.consumers: list[Consumer] = []  # without the rejecters
+        self.publishers: list[LoadPublisher] = []
+        self.consumers: list[LoadConsumer] = []  # without the rejecters
         self.verifier = (
             Verifier(plan.publishers, plan.numbers, plan.copies) if plan.verify else None
         )
@@ -69,28 +69,28 @@ class Crew:
         for channel, index in enumerate(indices, start=1):
             if plan.confirms:
                 station.session.call(commands.Confirm.Select(), channel)
-            part = plan.publisher_part(index)
-            publisher = Publisher(
+            member = plan.publisher_plan(index)
+            publisher = LoadPublisher(
                 station.link,
                 channel,
-                part.identity,
-                self._burst(station, channel, part),
-                Numbers(part.first, part.step, plan.numbers, part.seed),
+                member.identity,
+                self._burst(station, channel, member),
+                Numbers(member.first, member.step, plan.numbers, member.seed),
                 self._counters,
-                part.quota,
+                member.quota,
                 plan.confirms,
                 Numbers(0, 1, plan.priority_max + 1, index),
             )
             station.publishers.append(publisher)
             self.publishers.append(publisher)
 
-    def _burst(self, station: Station, channel: int, part: PublisherPart) -> Burst:
+    def _burst(self, station: Station, channel: int, member: PublisherPlan) -> Burst:
         plan = self._plan
         template = publish_template(
             plan,
             channel,
-            part.first,
-            varied=part.seed is not None or part.step < plan.numbers,
+            member.first,
+            varied=member.seed is not None or member.step < plan.numbers,
             frame_bytes_max=station.session.frame_bytes_max,
         )
         slots = max(BURST_SLOTS_MIN, min(BURST_SLOTS_MAX, BURST_BYTES // len(template.data)))
@@ -109,7 +109,7 @@ class Crew:
             names = {number: plan.consumed_name(number) for number in plan.consumer_queues(index)}
             if not plan.get:
                 self._consume(station, channel, names, no_ack=not plan.ack_every)
-            consumer = Consumer(
+            consumer = LoadConsumer(
                 station.link,
                 channel,
                 self._counters,
@@ -134,8 +134,8 @@ class Crew:
         for channel, index in enumerate(indices, start=1):
             names = {number: plan.queue_name(number) for number in plan.rejecter_queues(index)}
             self._consume(station, channel, names, no_ack=False)
-            uncounted = Counters(memoryview(bytearray(ROW_BYTES)))
-            Consumer(station.link, channel, uncounted, 1, frames, stamped=False, reject=True)
+            uncounted = WorkerCounters(memoryview(bytearray(ROW_BYTES)))
+            LoadConsumer(station.link, channel, uncounted, 1, frames, stamped=False, reject=True)
 
     def _consume(
         self, station: Station, channel: int, names: dict[int, str], *, no_ack: bool

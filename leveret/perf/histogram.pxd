@@ -4,7 +4,7 @@ cdef enum:
     SUB_BUCKETS = 128  # per power of two: a reading is at most 1/128 (0.8 %) above the sample
     BUCKETS = 58 * SUB_BUCKETS  # every 64-bit number has a place
 
-cdef class Histogram:
+cdef class LatencyHistogram:
     cdef uint64_t counts[BUCKETS]
     cdef readonly uint64_t count
     cdef uint64_t least

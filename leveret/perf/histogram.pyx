@@ -27,7 +27,7 @@ cdef inline uint64_t greatest_in(size_t bucket) noexcept:
     return (((<uint64_t>(bucket % SUB_BUCKETS) + SUB_BUCKETS) + 1) << shift) - 1
 
 
-cdef class Histogram:
+cdef class LatencyHistogram:
     """Counts of nanoseconds in buckets whose width grows with the value; always 60 kB."""
 
     def __cinit__(self):
@@ -73,7 +73,7 @@ cdef class Histogram:
                 return min(greatest_in(bucket), self.greatest)
         return self.greatest
 
-    def merge(self, Histogram other not None):
+    def merge(self, LatencyHistogram other not None):
         """Add the samples of another histogram."""
         cdef size_t bucket
         for bucket in range(BUCKETS):
@@ -91,7 +91,7 @@ cdef class Histogram:
     @staticmethod
     def from_bytes(const unsigned char[::1] data):
         """Return the histogram that `to_bytes` wrote."""
-        cdef Histogram made = Histogram()
+        cdef LatencyHistogram made = LatencyHistogram()
         cdef uint64_t head[3]
         if data.shape[0] != sizeof(head) + sizeof(made.counts):
             raise ValueError(f"{data.shape[0]} bytes are not a histogram")

@@ -12,20 +12,20 @@ from leveret.perf.result import Result
 from leveret.perf.session import open_sessions
 
 if TYPE_CHECKING:
-    from leveret.perf.plan import Plan
-    from leveret.perf.session import Session
+    from leveret.perf.plan import LoadPlan
+    from leveret.perf.session import LoadSession
 
 __all__ = ["hold_connections"]
 
 FILES_BESIDE_CONNECTIONS = 64  # standard streams, modules, the sockets of name look-ups
 
 
-def hold_connections(plan: Plan, pid: int | None) -> Result:
+def hold_connections(plan: LoadPlan, pid: int | None) -> Result:
     """Open the plan's connections with a channel each, hold them, close them."""
     _allow_files(plan.connections + FILES_BESIDE_CONNECTIONS)
     before = usage(pid) if pid else None
     start = time.monotonic()
-    sessions: list[Session] = []
+    sessions: list[LoadSession] = []
     try:
         for group in open_sessions(plan.address, plan.connections):
             sessions += group

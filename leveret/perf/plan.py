@@ -12,10 +12,10 @@ from leveret.perf.options import Mode, Options
 __all__ = [
     "UNLIMITED",
     "Address",
-    "Binding",
-    "Plan",
+    "LoadPlan",
     "PlanError",
-    "PublisherPart",
+    "PlannedBinding",
+    "PublisherPlan",
     "Share",
 ]
 
@@ -64,7 +64,7 @@ class Address:
 
 
 @dataclass(frozen=True)
-class Binding:
+class PlannedBinding:
     """One binding of a queue to the plan's exchange."""
 
     queue: str
@@ -72,7 +72,7 @@ class Binding:
 
 
 @dataclass(frozen=True)
-class PublisherPart:
+class PublisherPlan:
     """One publisher: its identity, the numbers in its keys, and its quota."""
 
     identity: int
@@ -83,7 +83,7 @@ class PublisherPart:
 
 
 @dataclass(frozen=True)
-class Plan(Options):
+class LoadPlan(Options):
     """The options of one run, and what follows from them."""
 
     @property
@@ -186,27 +186,27 @@ class Plan(Options):
         """Return the name of the queue to consume from, for one that is published to."""
         return self.dead_letter_name(number) if self.dead_letters else self.queue_name(number)
 
-    def binding_list(self) -> list[Binding]:
+    def binding_list(self) -> list[PlannedBinding]:
         """Return the bindings of the queues to the exchange; none for the default exchange."""
         if not self.exchange:
             return []
         if self.fanout:
-            return [Binding(queue, "") for queue in self.queue_names]
+            return [PlannedBinding(queue, "") for queue in self.queue_names]
         return [
-            Binding(
+            PlannedBinding(
                 self.queue_name(number % self.queues),
                 self.binding_key.replace("{}", NUMBER_FORMAT.format(number)),
             )
             for number in range(self.numbers)
         ]
 
-    def publisher_part(self, index: int) -> PublisherPart:
-        """Return the part of publisher `index`; together they send `messages`, to every number."""
+    def publisher_plan(self, index: int) -> PublisherPlan:
+        """Return the plan of publisher `index`; together they send `messages`, to every number."""
         count = self.publisher_count
         quota = self.messages // count + (index < self.messages % count)
         first, step = index % self.numbers, count if count < self.numbers else self.numbers
         seed = index if self.random_keys else None
-        return PublisherPart(index, first, step, seed, quota if self.messages else UNLIMITED)
+        return PublisherPlan(index, first, step, seed, quota if self.messages else UNLIMITED)
 
     def get_quota(self, index: int) -> int:
         """Return the number of messages that consumer `index` gets with basic.get."""
@@ -243,7 +243,7 @@ class Plan(Options):
             for cut in cuts
         ]
 
-    def checked(self) -> Plan:
+    def checked(self) -> LoadPlan:
         """Return the plan with computed defaults. Raises PlanError if options contradict."""
         for wrong, text in self._contradictions():
             if wrong:
@@ -292,7 +292,7 @@ class Plan(Options):
 class Share:
     """Share of one process in a plan: the indices of its members."""
 
-    plan: Plan
+    plan: LoadPlan
     publishers: tuple[int, ...]
     consumers: tuple[int, ...]
     rejecters: tuple[int, ...]

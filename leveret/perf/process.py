@@ -8,7 +8,7 @@ from pathlib import Path
 
 from leveret.errors import LeveretError
 
-__all__ = ["Family", "ProcessError", "Usage", "listener_pid", "usage"]
+__all__ = ["ProcessError", "ProcessTree", "ProcessUsage", "listener_pid", "usage"]
 
 TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -23,14 +23,14 @@ class ProcessError(LeveretError):
 
 
 @dataclass(frozen=True)
-class Usage:
+class ProcessUsage:
     """Processor time since the process began, in microseconds, and resident memory in bytes."""
 
     cpu_us: int
     resident_bytes: int
 
 
-class Family:
+class ProcessTree:
     """A process and its descendants.
 
     The members are found when it is made and by `refresh`, as that reads all of /proc; `usage`
@@ -55,7 +55,7 @@ class Family:
             added = {pid for pid, parent in parents.items() if parent in added} - self._members
             self._members = self._members | added
 
-    def usage(self) -> Usage:
+    def usage(self) -> ProcessUsage:
         """Return the usage of all members, and of their ended children."""
         if not (head := _fields(self._proc / str(self._pid))):
             raise ProcessError(f"there is no process {self._pid}")
@@ -63,12 +63,12 @@ class Family:
         rows = [head, *(row for row in others if row)]
         ticks = sum(row[at] for row in rows for at in (USER_AT, SYSTEM_AT))
         ticks += head[WAITED_USER_AT] + head[WAITED_SYSTEM_AT]
-        return Usage(ticks * TICK_US, sum(row[RESIDENT_AT] for row in rows) * PAGE_BYTES)
+        return ProcessUsage(ticks * TICK_US, sum(row[RESIDENT_AT] for row in rows) * PAGE_BYTES)
 
 
-def usage(pid: int) -> Usage:
+def usage(pid: int) -> ProcessUsage:
     """Return the current usage of `pid` and its descendants."""
-    return Family(pid).usage()
+    return ProcessTree(pid).usage()
 
 
 def _fields(path: Path) -> list[int]:

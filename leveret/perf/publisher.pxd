@@ -1,7 +1,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from leveret.perf.histogram cimport Histogram
-from leveret.perf.wire cimport Counters, Endpoint, Link
+from leveret.perf.histogram cimport LatencyHistogram
+from leveret.perf.wire cimport Endpoint, Link, WorkerCounters
 
 cdef class Burst:
     cdef uint8_t* data
@@ -22,12 +22,12 @@ cdef class Numbers:
 
     cdef uint32_t draw(self) noexcept
 
-cdef class Publisher(Endpoint):
+cdef class LoadPublisher(Endpoint):
     cdef Burst burst
     cdef Numbers numbers
     cdef Numbers priorities
-    cdef Counters counters
-    cdef readonly Histogram latency
+    cdef WorkerCounters counters
+    cdef readonly LatencyHistogram latency
     cdef uint64_t mark
     cdef uint32_t* sequences
     cdef readonly uint64_t published

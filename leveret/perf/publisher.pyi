@@ -1,5 +1,5 @@
-from leveret.perf.histogram import Histogram
-from leveret.perf.wire import Counters, Endpoint, Link
+from leveret.perf.histogram import LatencyHistogram
+from leveret.perf.wire import Endpoint, Link, WorkerCounters
 
 class Burst:
     """Copies of one publish in one buffer; `fill` changes only what differs between messages.
@@ -32,7 +32,7 @@ class Numbers:
     def count(self) -> int: ...
     def next(self) -> int: ...
 
-class Publisher(Endpoint):
+class LoadPublisher(Endpoint):
     """Publishes on one channel: at most `quota` messages, `window` unconfirmed (0: no confirms).
 
     `priorities` are written into the burst, where it has a place for them.
@@ -45,13 +45,13 @@ class Publisher(Endpoint):
         identity: int,
         burst: Burst,
         numbers: Numbers,
-        counters: Counters,
+        counters: WorkerCounters,
         quota: int,
         window: int,
         priorities: Numbers | None = ...,
     ) -> None: ...
     @property
-    def latency(self) -> Histogram: ...
+    def latency(self) -> LatencyHistogram: ...
     @property
     def published(self) -> int: ...
     @property

@@ -96,7 +96,7 @@ cdef class Numbers:
         return self.draw()
 
 
-cdef class Publisher(Endpoint):
+cdef class LoadPublisher(Endpoint):
     """Publishes on one channel: at most `quota` messages, `window` unconfirmed (0: no confirms)."""
 
     def __cinit__(
@@ -106,7 +106,7 @@ cdef class Publisher(Endpoint):
         uint64_t identity,
         Burst burst not None,
         Numbers numbers not None,
-        Counters counters not None,
+        WorkerCounters counters not None,
         uint64_t quota,
         uint64_t window,
         Numbers priorities=None,
@@ -118,7 +118,7 @@ cdef class Publisher(Endpoint):
         if priorities is None and burst.priority_at >= 0:
             raise ValueError("priorities are needed to fill the burst's place for them")
         self.priorities = priorities
-        self.latency = Histogram()
+        self.latency = LatencyHistogram()
         self.sequences = <uint32_t*>calloc(numbers.count, sizeof(uint32_t))
         while window and ring < window * RING_PER_WINDOW:
             ring *= 2

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from leveret.perf.board import Phase
+    from leveret.perf.board import RunPhase
     from leveret.perf.conductor import Moment
     from leveret.perf.result import Latency, Result
 
-__all__ = ["Progress", "rows", "table"]
+__all__ = ["ProgressLine", "rows", "table"]
 
 SECOND_NS = 1_000_000_000
 MEGABYTE = 1_000_000
 
 
-class Progress:
+class ProgressLine:
     """Formats moments of a run as progress lines with current rates."""
 
     def __init__(self) -> None:
         self._latest: Moment | None = None
 
-    def line(self, moment: Moment, phase: Phase) -> str:
+    def line(self, moment: Moment, phase: RunPhase) -> str:
         """Return the line for `moment`; rates are since the previous moment."""
         latest, self._latest = self._latest, moment
         if latest is None or moment.at_ns == latest.at_ns:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leveret.perf.histogram import Histogram
+    from leveret.perf.histogram import LatencyHistogram
 
 __all__ = ["PERCENTILES", "Latency", "Result", "Verification"]
 
@@ -22,7 +22,7 @@ class Latency:
     milliseconds: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, histogram: Histogram) -> Latency:
+    def of(cls, histogram: LatencyHistogram) -> Latency:
         """Read the percentiles of a histogram of nanoseconds."""
         if not histogram.count:
             return cls()

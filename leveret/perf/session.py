@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from leveret.perf.plan import Address
 
-__all__ = ["BrokerError", "Session", "decode", "open_sessions"]
+__all__ = ["BrokerError", "LoadSession", "decode", "open_sessions"]
 
 CALLS_UNANSWERED_MAX = 500  # pipelined declarations: enough to hide the round trip
 HANDSHAKES_AT_ONCE = 64  # below the usual listen backlog
@@ -70,7 +70,7 @@ def handshake(address: Address) -> Handshake:
     return frame_bytes_max
 
 
-class Session:
+class LoadSession:
     """A blocking connection; once it is set up, `socket` and `received` go to a Link."""
 
     def __init__(self, address: Address, timeout_s: float = 30) -> None:
@@ -82,7 +82,7 @@ class Session:
         self.socket.sendall(next(self._handshake))
 
     @classmethod
-    def connect(cls, address: Address) -> Session:
+    def connect(cls, address: Address) -> LoadSession:
         """Return a session whose handshake is done."""
         session = cls(address)
         try:
@@ -153,10 +153,10 @@ class Session:
 
 def open_sessions(
     address: Address, count: int, channels: int = 1
-) -> Generator[Sequence[Session], None, None]:
+) -> Generator[Sequence[LoadSession], None, None]:
     """Open `count` connections with `channels` each, several at a time; yields groups of them."""
     while count > 0:
-        group = [Session(address) for _ in range(min(count, HANDSHAKES_AT_ONCE))]
+        group = [LoadSession(address) for _ in range(min(count, HANDSHAKES_AT_ONCE))]
         try:
             _open_group(group, channels)
         except (OSError, BrokerError):
@@ -167,7 +167,7 @@ def open_sessions(
         count -= len(group)
 
 
-def _open_group(group: Sequence[Session], channels: int) -> None:
+def _open_group(group: Sequence[LoadSession], channels: int) -> None:
     """Do the handshakes of a group in parallel, so that the broker is always busy."""
     waiting = list(group)
     while waiting:

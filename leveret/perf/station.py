@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from leveret.perf.wire import Link
 
 if TYPE_CHECKING:
-    from leveret.perf.publisher import Publisher
-    from leveret.perf.session import Session
+    from leveret.perf.publisher import LoadPublisher
+    from leveret.perf.session import LoadSession
 
 __all__ = ["Station"]
 
@@ -17,10 +17,10 @@ __all__ = ["Station"]
 class Station:
     """A session that becomes a link once `hand_over` is called."""
 
-    def __init__(self, session: Session, poll: select.epoll) -> None:
+    def __init__(self, session: LoadSession, poll: select.epoll) -> None:
         self.session = session
         self.link = Link(session.socket.fileno(), session.frame_bytes_max)
-        self.publishers: list[Publisher] = []
+        self.publishers: list[LoadPublisher] = []
         self.consumes: list[bytes] = []
         self._poll = poll
         self._watching_writes = False

@@ -10,7 +10,7 @@ from pamqp import body, commands, encode, frame, header
 from leveret.perf.plan import NUMBER_FORMAT
 
 if TYPE_CHECKING:
-    from leveret.perf.plan import Plan
+    from leveret.perf.plan import LoadPlan
 
 __all__ = ["Template", "publish_template"]
 
@@ -33,7 +33,7 @@ class Template:
 
 
 def publish_template(
-    plan: Plan, channel: int, number: int, *, varied: bool, frame_bytes_max: int
+    plan: LoadPlan, channel: int, number: int, *, varied: bool, frame_bytes_max: int
 ) -> Template:
     """Return a message of the plan; `number` stays in its key unless the key is `varied`."""
     key_before, brace, key_after = plan.key_template.partition("{}")

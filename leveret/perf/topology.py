@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any, cast
 from pamqp import commands
 
 from leveret.perf.options import Mode
-from leveret.perf.session import BrokerError, Session
+from leveret.perf.session import BrokerError, LoadSession
 
 if TYPE_CHECKING:
-    from leveret.perf.plan import Plan
+    from leveret.perf.plan import LoadPlan
 
 __all__ = ["declare", "delete", "messages_ready"]
 
 
-def declare(plan: Plan) -> None:
+def declare(plan: LoadPlan) -> None:
     """Declare what the plan publishes to; delete what an earlier run has left.
 
     A drain changes nothing: its queues hold the messages that it consumes.
     """
     if plan.mode in (Mode.DRAIN, Mode.IDLE):
         return
-    with Session.connect(plan.address) as session:
+    with LoadSession.connect(plan.address) as session:
         session.call(commands.Channel.Open(), 1)
         _delete(session, plan)
         session.calls(_queue_declarations(plan), 1)
@@ -38,7 +38,7 @@ def declare(plan: Plan) -> None:
             )
 
 
-def _queue_declarations(plan: Plan) -> list[commands.Queue.Declare]:
+def _queue_declarations(plan: LoadPlan) -> list[commands.Queue.Declare]:
     """Return the declarations of each queue and, before it, its dead-letter queue, if any."""
     declarations = []
     for number, name in enumerate(plan.queue_names):
@@ -49,21 +49,21 @@ def _queue_declarations(plan: Plan) -> list[commands.Queue.Declare]:
     return declarations
 
 
-def _declaration(plan: Plan, name: str, arguments: dict[str, object]) -> commands.Queue.Declare:
+def _declaration(plan: LoadPlan, name: str, arguments: dict[str, object]) -> commands.Queue.Declare:
     table = cast("dict[str, Any]", arguments)
     return commands.Queue.Declare(queue=name, durable=plan.queues_durable, arguments=table)
 
 
-def delete(plan: Plan) -> None:
+def delete(plan: LoadPlan) -> None:
     """Delete what `declare` made, with all messages in it."""
-    with Session.connect(plan.address) as session:
+    with LoadSession.connect(plan.address) as session:
         session.call(commands.Channel.Open(), 1)
         _delete(session, plan)
 
 
-def messages_ready(plan: Plan) -> int:
+def messages_ready(plan: LoadPlan) -> int:
     """Return the number of messages in the queues that the plan consumes from."""
-    with Session.connect(plan.address) as session:
+    with LoadSession.connect(plan.address) as session:
         session.call(commands.Channel.Open(), 1)
         replies = session.calls(
             [commands.Queue.Declare(queue=name, passive=True) for name in plan.consumed_names], 1
@@ -71,7 +71,7 @@ def messages_ready(plan: Plan) -> int:
     return sum(cast("commands.Queue.DeclareOk", reply).message_count or 0 for reply in replies)
 
 
-def _delete(session: Session, plan: Plan) -> None:
+def _delete(session: LoadSession, plan: LoadPlan) -> None:
     """Delete exchange and queues; both methods succeed if nothing is there."""
     try:
         if plan.exchange:

@@ -36,7 +36,7 @@ cdef struct Tallies:
     uint64_t confirmed_at_ns
     uint64_t consumed_at_ns
 
-cdef class Counters:
+cdef class WorkerCounters:
     cdef Tallies* tallies
     cdef object memory
 

@@ -3,7 +3,7 @@ from leveret.errors import LeveretError
 class WireError(LeveretError):
     """The broker sent something that is not AMQP 0-9-1, or was not asked for."""
 
-class Counters:
+class WorkerCounters:
     """Counters of one worker, kept in `memory`, which other processes may read at any time."""
 
     def __init__(self, memory: memoryview) -> None: ...

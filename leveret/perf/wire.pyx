@@ -48,7 +48,7 @@ cdef uint64_t monotonic_ns() noexcept:
     return <uint64_t>now.tv_sec * 1000000000 + <uint64_t>now.tv_nsec
 
 
-cdef class Counters:
+cdef class WorkerCounters:
     """Counters of one worker, kept in `memory`, which other processes may read at any time."""
 
     def __init__(self, memory):

@@ -5,7 +5,7 @@ import ctypes
 from pamqp import body, commands, frame, header
 
 from leveret.perf.board import Board
-from leveret.perf.wire import Counters
+from leveret.perf.wire import WorkerCounters
 
 FRAME_BYTES_MAX = 4096
 
@@ -15,7 +15,7 @@ def make_board(workers=1):
 
 
 def make_counters(board):
-    return Counters(board.row(0))
+    return WorkerCounters(board.row(0))
 
 
 def content(payload, channel=1, part_bytes=FRAME_BYTES_MAX - 8):

@@ -1,9 +1,9 @@
-from leveret.perf.board import Phase, Totals
+from leveret.perf.board import RunPhase, Totals
 from leveret.perf.client import WorkerResult
 from leveret.perf.conductor import Moment, _rate, _verification
-from leveret.perf.plan import Plan
-from leveret.perf.process import Usage
-from leveret.perf.report import Progress, table
+from leveret.perf.plan import LoadPlan
+from leveret.perf.process import ProcessUsage
+from leveret.perf.report import ProgressLine, table
 from leveret.perf.result import Latency, Result, Verification
 
 from .streams import make_board
@@ -12,7 +12,9 @@ SECOND = 10**9
 
 
 def moment(at_s, cpu_us=0, **totals):
-    return Moment(at_s * SECOND, Totals(**totals), Usage(cpu_us, 50_000_000), Usage(0, 0))
+    return Moment(
+        at_s * SECOND, Totals(**totals), ProcessUsage(cpu_us, 50_000_000), ProcessUsage(0, 0)
+    )
 
 
 def worker_result(sent, received, duplicates=0):
@@ -36,7 +38,7 @@ def test_rates_end_with_the_last_message():
 
 
 def test_verification_adds_up_what_processes_saw():
-    plan = Plan(publishers=2, queues=1, verify=True)
+    plan = LoadPlan(publishers=2, queues=1, verify=True)
     results = [
         worker_result({0: {0: 10}}, {0: [(0, 4)]}),
         worker_result({1: {0: 5}}, {0: [(4, 10)], 1: [(0, 5)]}),
@@ -47,15 +49,15 @@ def test_verification_adds_up_what_processes_saw():
 
 
 def test_every_copy_of_a_fanout_is_expected():
-    plan = Plan(fanout=2, verify=True)
+    plan = LoadPlan(fanout=2, verify=True)
     seen = _verification(plan, [worker_result({0: {0: 10}}, {0: [(0, 10)]})])
     assert (seen.missing, seen.clean) == (10, False)
 
 
 def test_progress_shows_rates_since_the_moment_before():
-    progress = Progress()
-    assert progress.line(moment(1), Phase.RUN) == "run"
-    line = progress.line(moment(3, cpu_us=1_000_000, published=3000, consumed=1000), Phase.DRAIN)
+    progress = ProgressLine()
+    assert progress.line(moment(1), RunPhase.RUN) == "run"
+    line = progress.line(moment(3, cpu_us=1_000_000, published=3000, consumed=1000), RunPhase.DRAIN)
     assert line == "drain  1,500/s published   500/s consumed   broker 50 %, 50 MB"
 
 

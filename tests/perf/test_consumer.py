@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, frame
 
-from leveret.perf.consumer import ACK_EACH, ACK_EVERY, ACK_READ, Consumer
+from leveret.perf.consumer import ACK_EACH, ACK_EVERY, ACK_READ, LoadConsumer
 from leveret.perf.verifier import Verifier
 from leveret.perf.wire import Link
 
@@ -16,7 +16,11 @@ from .streams import FRAME_BYTES_MAX, content, delivery, frames_of, make_board, 
 def make_consumer(ack_every=0, ack_frames=ACK_EVERY, **options):
     board = make_board()
     link = Link(-1, FRAME_BYTES_MAX)
-    return Consumer(link, 1, make_counters(board), ack_every, ack_frames, **options), link, board
+    return (
+        LoadConsumer(link, 1, make_counters(board), ack_every, ack_frames, **options),
+        link,
+        board,
+    )
 
 
 def acks_in(data):
@@ -76,7 +80,7 @@ def test_no_ack_means_none():
 
 def test_acks_name_the_consumers_channel():
     link, board = Link(-1, FRAME_BYTES_MAX), make_board()
-    Consumer(link, 300, make_counters(board), 1, ACK_EACH)
+    LoadConsumer(link, 300, make_counters(board), 1, ACK_EACH)
     link.feed(delivery(1, b"x", channel=300))
     assert [channel for channel, _ in frames_of(link.take_unsent())] == [300]
 
@@ -94,8 +98,8 @@ def test_latency_is_from_the_stamp_to_the_read():
 def test_two_channels_of_one_link_do_not_mix():
     link, board = Link(-1, FRAME_BYTES_MAX), make_board()
     counters = make_counters(board)
-    first = Consumer(link, 1, counters, 0, ACK_EVERY)
-    second = Consumer(link, 2, counters, 0, ACK_EVERY)
+    first = LoadConsumer(link, 1, counters, 0, ACK_EVERY)
+    second = LoadConsumer(link, 2, counters, 0, ACK_EVERY)
     link.feed(delivery(1, b"x") + delivery(1, b"y" * 5000, channel=2) + delivery(2, b"z"))
     assert (first.consumed, second.consumed) == (2, 1)
 

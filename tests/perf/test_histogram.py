@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.perf.histogram import Histogram
+from leveret.perf.histogram import LatencyHistogram
 
 values = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 300), st.integers(0, 10**9))
 
 
 def filled(samples):
-    histogram = Histogram()
+    histogram = LatencyHistogram()
     for sample in samples:
         histogram.record(sample)
     return histogram
@@ -40,7 +40,7 @@ def test_merging_counts_as_if_recorded_together(left, right):
 @given(st.lists(values))
 def test_bytes_bring_the_histogram_back(samples):
     histogram = filled(samples)
-    assert Histogram.from_bytes(histogram.to_bytes()).to_bytes() == histogram.to_bytes()
+    assert LatencyHistogram.from_bytes(histogram.to_bytes()).to_bytes() == histogram.to_bytes()
 
 
 def test_uniform_samples_have_the_percentiles_they_should():
@@ -53,10 +53,10 @@ def test_uniform_samples_have_the_percentiles_they_should():
 def test_clear_forgets_everything():
     histogram = filled([5, 6])
     histogram.clear()
-    assert histogram.to_bytes() == Histogram().to_bytes()
+    assert histogram.to_bytes() == LatencyHistogram().to_bytes()
     assert histogram.percentile(0.5) == histogram.minimum == histogram.maximum == 0
 
 
 def test_bytes_of_the_wrong_length_are_refused():
     with pytest.raises(ValueError, match="not a histogram"):
-        Histogram.from_bytes(b"short")
+        LatencyHistogram.from_bytes(b"short")

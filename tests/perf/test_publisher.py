@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
-from leveret.perf.plan import Plan
-from leveret.perf.publisher import Burst, Numbers, Publisher
+from leveret.perf.plan import LoadPlan
+from leveret.perf.publisher import Burst, LoadPublisher, Numbers
 from leveret.perf.template import publish_template
 from leveret.perf.wire import Link, WireError
 
@@ -20,7 +20,7 @@ MILLISECOND_NS = 1_000_000
 def make_publisher(
     plan=None, *, window=0, quota=ALL, slots=64, numbers=None, varied=True, channel=1
 ):
-    plan = plan or Plan()
+    plan = plan or LoadPlan()
     board = make_board()
     link = Link(-1, FRAME_BYTES_MAX)
     template = publish_template(plan, channel, 0, varied=varied, frame_bytes_max=FRAME_BYTES_MAX)
@@ -34,7 +34,7 @@ def make_publisher(
     )
     numbers = numbers or Numbers(0, 1, plan.numbers, None)
     priorities = Numbers(0, 1, plan.priority_max + 1, 1)
-    publisher = Publisher(
+    publisher = LoadPublisher(
         link, channel, 7, burst, numbers, make_counters(board), quota, window, priorities
     )
     return publisher, link, board
@@ -56,7 +56,7 @@ def messages_in(data):
 
 
 plans = st.builds(
-    Plan,
+    LoadPlan,
     size=st.integers(0, 64) | st.integers(4000, 9000),
     queues=st.integers(1, 30),
     persistent=st.booleans(),
@@ -98,7 +98,7 @@ def test_bursts_are_what_pamqp_would_have_written(plan, count, channel):
 
 
 def test_every_priority_is_drawn():
-    publisher, link, _ = make_publisher(Plan(priority_max=3))
+    publisher, link, _ = make_publisher(LoadPlan(priority_max=3))
     publisher.pump(64)
     drawn = [properties.priority for *_, properties, _ in messages_in(link.take_unsent())]
     assert set(drawn) == {0, 1, 2, 3}
@@ -229,7 +229,7 @@ def test_a_place_for_priorities_needs_priorities():
     link, counters = Link(-1, FRAME_BYTES_MAX), make_counters(make_board())
     burst = Burst(b"x" * 20, 1, priority_at=3)
     with pytest.raises(ValueError, match="priorities"):
-        Publisher(link, 1, 7, burst, Numbers(0, 1, 1, None), counters, 1, 0)
+        LoadPublisher(link, 1, 7, burst, Numbers(0, 1, 1, None), counters, 1, 0)
 
 
 def test_places_outside_the_template_are_refused():

@@ -5,8 +5,8 @@ import threading
 import pytest
 from pamqp import commands, frame
 
-from leveret.perf.plan import Address, Plan
-from leveret.perf.session import BrokerError, Session, decode, open_sessions
+from leveret.perf.plan import Address, LoadPlan
+from leveret.perf.session import BrokerError, LoadSession, decode, open_sessions
 from leveret.perf.topology import declare, messages_ready
 
 REPLIES = {
@@ -77,7 +77,7 @@ class ScriptedBroker:
 
 def test_a_session_logs_in_and_agrees_on_what_the_broker_allows():
     with ScriptedBroker() as broker:
-        session = Session.connect(broker.address)
+        session = LoadSession.connect(broker.address)
         assert session.frame_bytes_max == 8192
         session.close()
     start_ok, tune_ok, opening = broker.methods[:3]
@@ -92,7 +92,7 @@ def test_a_refusal_carries_the_brokers_words():
         return commands.Connection.Close(403, "ACCESS_REFUSED - no", 0, 0)
 
     with ScriptedBroker(Connection_StartOk=refuse) as broker:
-        for connect in (Session.connect, lambda address: list(open_sessions(address, 3))):
+        for connect in (LoadSession.connect, lambda address: list(open_sessions(address, 3))):
             with pytest.raises(BrokerError, match="403 ACCESS_REFUSED - no"):
                 connect(broker.address)
 
@@ -108,9 +108,9 @@ def test_sessions_open_in_groups_with_their_channels():
 
 
 def test_a_topology_is_declared_after_what_was_left_is_gone():
-    plan = Plan(exchange_type="topic", bindings=5, queues=2, queue_argument=["x-max-length=9"])
+    plan = LoadPlan(exchange_type="topic", bindings=5, queues=2, queue_argument=["x-max-length=9"])
     with ScriptedBroker() as broker:
-        declare(Plan(**{**vars(plan), "uri": broker.uri()}))
+        declare(LoadPlan(**{**vars(plan), "uri": broker.uri()}))
     topology = [name for name in broker.names() if name.partition(".")[0] in ("Queue", "Exchange")]
     assert topology == [
         "Exchange.Delete",
@@ -124,9 +124,9 @@ def test_a_topology_is_declared_after_what_was_left_is_gone():
 
 
 def test_queues_for_dead_letters_are_there_first():
-    plan = Plan(dead_letters=True, queue_argument=["x-message-ttl=0"])
+    plan = LoadPlan(dead_letters=True, queue_argument=["x-message-ttl=0"])
     with ScriptedBroker() as broker:
-        declare(Plan(**{**vars(plan), "uri": broker.uri()}))
+        declare(LoadPlan(**{**vars(plan), "uri": broker.uri()}))
     declared = [method for method in broker.methods if method.name == "Queue.Declare"]
     assert [method.queue for method in declared] == [*plan.consumed_names, *plan.queue_names]
     assert declared[0].arguments == {"x-queue-type": "classic"}
@@ -135,7 +135,7 @@ def test_queues_for_dead_letters_are_there_first():
 
 def test_messages_ready_are_summed_over_the_queues():
     with ScriptedBroker() as broker:
-        assert messages_ready(Plan(uri=broker.uri(), queues=3)) == 21
+        assert messages_ready(LoadPlan(uri=broker.uri(), queues=3)) == 21
 
 
 def test_half_a_frame_is_nothing_yet():

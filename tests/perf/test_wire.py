@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, frame, heartbeat
 
-from leveret.perf.consumer import ACK_EVERY, Consumer
-from leveret.perf.wire import Counters, Link, WireError
+from leveret.perf.consumer import ACK_EVERY, LoadConsumer
+from leveret.perf.wire import Link, WireError, WorkerCounters
 
 from .streams import FRAME_BYTES_MAX, content, delivery, feed_in_parts, make_board, make_counters
 
@@ -18,7 +18,7 @@ def receive(data, cuts=()):
     """What a consumer on channel 1 makes of `data`: counters, leftover methods, acks."""
     board = make_board()
     link = Link(-1, FRAME_BYTES_MAX)
-    consumer = Consumer(link, 1, make_counters(board), 1, ACK_EVERY, stamped=False)
+    consumer = LoadConsumer(link, 1, make_counters(board), 1, ACK_EVERY, stamped=False)
     feed_in_parts(link, data, cuts)
     totals = board.totals(1)
     return totals.consumed, totals.redelivered, consumer.consumed, link.methods, link.take_unsent()
@@ -111,4 +111,4 @@ def test_a_socket_is_read_and_written_without_waiting():
 
 def test_counters_refuse_memory_that_is_too_small():
     with pytest.raises(ValueError, match="too few"):
-        Counters(memoryview(bytearray(16)))
+        WorkerCounters(memoryview(bytearray(16)))
