@@ -82,7 +82,7 @@ first-hour: $(VENV)/.test
 
 # The compiled modules once more under AddressSanitizer, in a copy beside the usual build.
 asan: $(VENV)/.test
-	PYTHON=$(CURDIR)/$(BIN)/python tests/run_asan.sh $(wildcard tests/amqp tests/cli/load tests/core tests/ports)
+	PYTHON=$(CURDIR)/$(BIN)/python tests/run_asan.sh $(wildcard tests/amqp tests/core tests/perf tests/ports)
 
 # The newest releases that pyproject.toml allows, written down, and everything run with them.
 upgrade:

@@ -30,10 +30,10 @@ from pamqp import commands, frame
 from bench.leveret import Leveret
 from bench.measure import perf
 from bench.processes import BenchError
-from leveret.cli.load.plan import Address, Plan
-from leveret.cli.load.session import Session
 from leveret.features.due_list import DUE_MS_MAX, DueList
 from leveret.mgmt_ui.control_client import request
+from leveret.perf.plan import Address, LoadPlan
+from leveret.perf.session import LoadSession
 from leveret.storage.state import LmdbStateStore
 
 __all__ = ["Restart", "measure"]
@@ -158,10 +158,10 @@ def _consume(uri: str, name: str, count: int, begun: float) -> tuple[float, floa
     """
     seen: set[bytes] = set()
     first_s = late_s = 0.0
-    with Session.connect(Address.parse(uri)) as session:
+    with LoadSession.connect(Address.parse(uri)) as session:
         session.socket.settimeout(SILENCE_S_MAX)
         session.call(commands.Channel.Open(), 1)
-        queue = Plan(name=name).queue_name(0)
+        queue = LoadPlan(name=name).queue_name(0)
         consume = commands.Basic.Consume(queue=queue, no_ack=True, nowait=True)
         session.socket.sendall(frame.marshal(consume, 1))
         for stamp in _stamps(session):
@@ -176,7 +176,7 @@ def _consume(uri: str, name: str, count: int, begun: float) -> tuple[float, floa
     return first_s, late_s
 
 
-def _stamps(session: Session) -> Iterator[bytes]:
+def _stamps(session: LoadSession) -> Iterator[bytes]:
     """The beginning of each body that comes."""
     data = session.received
     while True:

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from leveret.cli.load.process import TICK_US, Family
+from leveret.perf.process import TICK_US, ProcessTree
 
 __all__ = ["TOLERABLE_CORES", "Disturbance"]
 
@@ -35,4 +35,4 @@ def _others_us() -> int:
     ticks = sum(
         value for column, value in enumerate(columns[:GUEST_COLUMNS]) if column not in IDLE_COLUMNS
     )
-    return ticks * TICK_US - Family(os.getpid()).usage().cpu_us
+    return ticks * TICK_US - ProcessTree(os.getpid()).usage().cpu_us

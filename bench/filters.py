@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING
 from pamqp import body, commands, frame, header
 
 from bench.leveret import Leveret
-from leveret.cli.load.plan import Address
-from leveret.cli.load.session import Session
 from leveret.core.filtering.arguments import record_filter
+from leveret.perf.plan import Address
+from leveret.perf.session import LoadSession
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import BatchBuilder, RecordFlag
 from leveret.ports.tables import encode_table
@@ -80,7 +80,7 @@ def encrypt(data_dir: Path) -> None:
 
 
 def fill(address: Address, messages: int, size: int) -> None:
-    session = Session.connect(address)
+    session = LoadSession.connect(address)
     session.call(commands.Channel.Open(), 1)
     session.call(commands.Queue.Declare(queue=QUEUE, durable=True), 1)
     block = publish(WANTED, size) + publish(OTHER, size) * (ONE_IN - 1)
@@ -92,7 +92,7 @@ def fill(address: Address, messages: int, size: int) -> None:
 
 def drain_raw(address: Address, count: int, size: int, arguments: dict[str, str]) -> float:
     """Seconds until `count` deliveries have come."""
-    session = Session.connect(address)
+    session = LoadSession.connect(address)
     session.call(commands.Channel.Open(), 1)
     session.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 1024 * 1024)
     consume = commands.Basic.Consume(

@@ -11,9 +11,9 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from leveret.cli.load.plan import Address
-from leveret.cli.load.session import Session
 from leveret.errors import LeveretError
+from leveret.perf.plan import Address
+from leveret.perf.session import LoadSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,7 +121,7 @@ def wait_for_amqp(uri: str, process: subprocess.Popen[bytes], log: Path) -> None
         if process.poll() is not None:
             raise BenchError(f"the broker ended: {log.read_text(errors='replace')[-2000:]}")
         try:
-            Session.connect(Address.parse(uri)).close()
+            LoadSession.connect(Address.parse(uri)).close()
         except OSError:
             time.sleep(CONNECT_PAUSE_S)
         else:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leveret.cli.load.options import Mode, Options
-from leveret.cli.load.plan import Plan, PlanError
 from leveret.cli.options import with_options_of
 from leveret.cli.output import is_for_people
 from leveret.cli.session import fail
 from leveret.cli.values import show_one
 from leveret.errors import LeveretError
+from leveret.perf.options import Mode, Options
+from leveret.perf.plan import LoadPlan, PlanError
 
 if TYPE_CHECKING:
-    from leveret.cli.load.board import Phase
-    from leveret.cli.load.conductor import Moment
-    from leveret.cli.load.result import Result
+    from leveret.perf.board import RunPhase
+    from leveret.perf.conductor import Moment
+    from leveret.perf.result import Result
 
 __all__ = ["perf"]
 
@@ -39,11 +39,11 @@ def perf(
     # Imported here, so that a broker's start does not wait for it.
     from rich.console import Console
 
-    from leveret.cli.load.report import rows, table
+    from leveret.perf.report import rows, table
 
     watched = is_for_people() and not json_output
     try:
-        result = _carry_out(Plan(**options).checked(), pid, quiet=not watched)
+        result = _carry_out(LoadPlan(**options).checked(), pid, quiet=not watched)
     except (LeveretError, OSError) as error:
         fail(str(error))
     if json_output:
@@ -56,29 +56,29 @@ def perf(
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def _carry_out(plan: Plan, pid_text: str, *, quiet: bool) -> Result:
+def _carry_out(plan: LoadPlan, pid_text: str, *, quiet: bool) -> Result:
     """Run the plan, with a progress line on the terminal unless `quiet`."""
     from rich.live import Live
 
-    from leveret.cli.load.conductor import Conductor
-    from leveret.cli.load.idle import hold_connections
-    from leveret.cli.load.report import Progress
+    from leveret.perf.conductor import Conductor
+    from leveret.perf.idle import hold_connections
+    from leveret.perf.report import ProgressLine
 
     pid = _pid(plan, pid_text)
     if plan.mode is Mode.IDLE:
         return hold_connections(plan, pid)
-    progress = Progress()
+    progress = ProgressLine()
     with nullcontext() if quiet else Live(transient=True, auto_refresh=False) as live:
 
-        def show(moment: Moment, phase: Phase) -> None:
+        def show(moment: Moment, phase: RunPhase) -> None:
             if live is not None:
                 live.update(progress.line(moment, phase), refresh=True)
 
         return Conductor(plan, pid, show).run()
 
 
-def _pid(plan: Plan, text: str) -> int | None:
-    from leveret.cli.load.process import listener_pid
+def _pid(plan: LoadPlan, text: str) -> int | None:
+    from leveret.perf.process import listener_pid
 
     if text == "auto":
         return listener_pid(plan.address.port)

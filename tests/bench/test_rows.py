@@ -6,7 +6,7 @@ import typer
 from bench.measure import Timing, perf_arguments
 from bench.rows import ROWS, Kind
 from leveret.cli.app import app
-from leveret.cli.load.plan import Plan
+from leveret.perf.plan import LoadPlan
 
 TIMING = Timing(seconds=1, warm_up=0, messages_share=1, files_max=1000)
 LOADS = [row for row in ROWS if row.kind in (Kind.FLOW, Kind.GET, Kind.BACKLOG)]
@@ -17,7 +17,7 @@ def test_options_make_a_plan(row):
     command = typer.main.get_command(app).commands["perf"]
     options = command.make_context("perf", perf_arguments(row, TIMING)).params
     del options["pid"], options["json_output"]
-    plan = Plan(**options).checked()
+    plan = LoadPlan(**options).checked()
     assert (plan.duration, plan.queue_type) == (1, row.queue_type)
 
 
