@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from leveret.core.dead_letters.counters import DeadLetterCounters
-from leveret.core.dead_letters.worker import DeadLetterSink, DeadLetterWorker, Reason, Window, drop
+from leveret.core.dead_letters.worker import DeadLetterSink, DeadLetterWorker, Reason, drop
 from leveret.core.filtering.arguments import record_filter
 from leveret.core.filtering.filtered import FilteredDelivery
 from leveret.core.ledgers.groups import GroupLedger
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch, BatchBuilder
 
-__all__ = ["DeadLetterSink", "Queue", "QueueServices", "Reason", "Window", "drop"]
+__all__ = ["DeadLetterSink", "Queue", "QueueServices", "Reason", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
