@@ -17,7 +17,7 @@ from leveret.amqp.channels import CHANNEL_ENDS, CHANNEL_METHODS, Channels
 from leveret.amqp.deliveries import Outbox
 from leveret.amqp.description import describe, describe_channels, describe_flows, holder_of
 from leveret.amqp.frames import FrameReader, Publish
-from leveret.amqp.handshake import CLOSED, HEADER, RUNNING, State
+from leveret.amqp.handshake import CLOSED, HEADER, RUNNING, ConnectionState
 from leveret.amqp.holds import Cause, Holds
 from leveret.amqp.methods import closing, decode_method, encode_method, method_ids
 from leveret.amqp.operations import OPERATIONS
@@ -411,7 +411,7 @@ class Connection:
         if number == 0:
             self.wait_for(handle_connection_method(self, method))
             return
-        if self.state is State.CLOSING:
+        if self.state is ConnectionState.CLOSING:
             return
         if self.state is not RUNNING:
             raise unexpected(self.state)
@@ -477,7 +477,7 @@ class Connection:
             self.close_socket()
             return data[:0]
         self._header = b""
-        self.state = State.START
+        self.state = ConnectionState.START
         mechanisms = offered(
             self.transport.certificate_login, self.configuration.anonymous_login_user
         )
@@ -510,7 +510,7 @@ class Connection:
             return
         if not isinstance(error, AmqpError):
             self.broker.report(self, error)
-            if self.state is State.CLOSING:
+            if self.state is ConnectionState.CLOSING:
                 self.close_socket()  # what is wrong did not end with the connection.close
                 return
             error = ConnectionClosingError(541, "an error in the broker; its log has the details")
@@ -522,10 +522,10 @@ class Connection:
 
     def shut(self, error: AmqpError) -> None:
         """Close the connection with a reply code and text; wait a while for its close-ok."""
-        if self.state in (State.CLOSING, CLOSED):
+        if self.state in (ConnectionState.CLOSING, CLOSED):
             return
         reports.connection_failed(self, error)
-        self.state = State.CLOSING
+        self.state = ConnectionState.CLOSING
         self.send(closing(commands.Connection.Close, error))
         self.transport.close(after_seconds=self.configuration.handshake_timeout_seconds)
         self.release()

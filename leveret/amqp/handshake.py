@@ -38,7 +38,7 @@ CAPABILITIES = (
 )
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """State of a connection, in the words of the reply texts.
 
     EXPECTED lists the methods that the states of the handshake accept.
@@ -54,12 +54,12 @@ class State(Enum):
 
 
 # Asked for several times with each read: CPython 3.11 calls a function to find a member by name.
-HEADER, RUNNING, CLOSED = State.HEADER, State.RUNNING, State.CLOSED
+HEADER, RUNNING, CLOSED = ConnectionState.HEADER, ConnectionState.RUNNING, ConnectionState.CLOSED
 
 EXPECTED = {
-    State.START: commands.Connection.StartOk,
-    State.TUNE: commands.Connection.TuneOk,
-    State.OPEN: commands.Connection.Open,
+    ConnectionState.START: commands.Connection.StartOk,
+    ConnectionState.TUNE: commands.Connection.TuneOk,
+    ConnectionState.OPEN: commands.Connection.Open,
 }
 
 

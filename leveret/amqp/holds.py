@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
-from leveret.amqp.handshake import State
+from leveret.amqp.handshake import ConnectionState
 from leveret.amqp.methods import build
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Holds:
     def begin(self, cause: Cause, reason: str) -> None:
         """Block the connection for `cause`; the client is told the `reason` of the first cause."""
         connection = self._connection
-        if cause in self._causes or connection.state is not State.RUNNING:
+        if cause in self._causes or connection.state is not ConnectionState.RUNNING:
             return
         self._causes.add(cause)
         if len(self._causes) == 1:

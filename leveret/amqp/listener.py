@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from leveret.amqp.acceptor import BACKLOG, Acceptor
 from leveret.amqp.connection import Connection
 from leveret.amqp.deliveries import OUTBOX_BYTES_MAX
-from leveret.amqp.handshake import State
+from leveret.amqp.handshake import ConnectionState
 from leveret.amqp.handshakes import Handshakes
 from leveret.amqp.methods import HEARTBEAT
 from leveret.amqp.poller import BusyPoller
@@ -49,7 +49,12 @@ CLOSE_SECONDS_MAX = 10.0
 SILENT_CHECKS_MAX = 5
 EXPIRY_CHECK_SECONDS_MAX = 3600.0  # a clock that was set is noticed this late
 LOGGERS = {name: logging.getLogger(f"leveret.{name}") for name in ("connection", "channel")}
-HANDSHAKE_STATES = (State.HEADER, State.START, State.TUNE, State.OPEN)
+HANDSHAKE_STATES = (
+    ConnectionState.HEADER,
+    ConnectionState.START,
+    ConnectionState.TUNE,
+    ConnectionState.OPEN,
+)
 
 
 class CommitBarrier:

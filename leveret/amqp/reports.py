@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pamqp import commands
 
-from leveret.amqp.handshake import State
+from leveret.amqp.handshake import ConnectionState
 from leveret.amqp.transport import LogLevel
 from leveret.errors import REPLY_NAMES
 from leveret.ports.log_text import one_line, quoted
@@ -61,18 +61,18 @@ def closed_by_client(connection: Connection, method: commands.Connection.Close) 
     _tell(connection, LogLevel.INFO, f"closed by the client{said}{_after(connection)}")
 
 
-def lost(connection: Connection, state: State, reason: str, *, cut: bool) -> None:
+def lost(connection: Connection, state: ConnectionState, reason: str, *, cut: bool) -> None:
     """Log that the socket is gone without a connection.close.
 
     `cut`: this side closed it; otherwise an empty `reason` means that the client closed it. Sockets
     on which nothing was sent, such as a load balancer's probes, are logged at a lower level.
     """
-    if state in {State.CLOSING, State.CLOSED}:
+    if state in {ConnectionState.CLOSING, ConnectionState.CLOSED}:
         return
     reason = reason or "the client closed the socket without connection.close"
-    if state is State.RUNNING:
+    if state is ConnectionState.RUNNING:
         _tell(connection, LogLevel.WARNING, f"lost: {reason}{_after(connection)}")
-    elif state is State.HEADER and not cut:
+    elif state is ConnectionState.HEADER and not cut:
         _tell(connection, LogLevel.DEBUG, f"ended before any byte of AMQP: {reason}")
     else:
         text = f"lost during the handshake (state {state.value}): {reason}{_client(connection)}"
@@ -81,7 +81,7 @@ def lost(connection: Connection, state: State, reason: str, *, cut: bool) -> Non
 
 def connection_failed(connection: Connection, error: AmqpError) -> None:
     """Log the error that closes a connection; refused logins have a line of their own."""
-    if connection.state is State.START and error.code == LOGIN_REFUSED:
+    if connection.state is ConnectionState.START and error.code == LOGIN_REFUSED:
         return
     level = {CONNECTION_FORCED: LogLevel.INFO, INTERNAL_ERROR: LogLevel.ERROR}.get(
         error.code, LogLevel.WARNING

@@ -51,7 +51,7 @@ class HttpRules:
     timeout_seconds: float
 
 
-class Verdict(NamedTuple):
+class HttpAnswer(NamedTuple):
     """Answer of the service; truthy if it allows."""
 
     tags: tuple[str, ...]
@@ -74,7 +74,7 @@ class HttpAuthenticator:
     ) -> None:
         """`cache_key` is 32 bytes of randomness; `clock` gives seconds from some fixed moment."""
         self.rules = rules
-        self.answers: Answers[Verdict] = Answers(cache_seconds, clock)
+        self.answers: Answers[HttpAnswer] = Answers(cache_seconds, clock)
         self._cache_key = cache_key
         self._cache_seconds = cache_seconds
         self._clock = clock
@@ -107,7 +107,7 @@ class HttpAuthenticator:
             verdict = await self.ask(self.rules.user_path, fields, digest)
         return HttpRights(self, login, verdict.tags) if verdict else None
 
-    async def ask(self, path: str, fields: dict[str, str], question: object) -> Verdict:
+    async def ask(self, path: str, fields: dict[str, str], question: object) -> HttpAnswer:
         """Query the service and cache the answer. Does not raise: no answer is a refusal."""
         try:
             reply = await self._reply(path, fields)
@@ -117,7 +117,7 @@ class HttpAuthenticator:
             logger.error("%s did not answer: %s", path, reason)  # noqa: TRY400
             reply = ""
         word, *rest = reply.split() or [""]
-        verdict = Verdict(tuple(rest), word.lower() == "allow")
+        verdict = HttpAnswer(tuple(rest), word.lower() == "allow")
         if word.lower() not in {"allow", "deny", ""}:
             logger.error("%s answered neither allow nor deny", path)
         self.answers.put(question, verdict)

@@ -35,9 +35,9 @@ class Grant(NamedTuple):
     """One scope: a permission on whatever three patterns match."""
 
     permission: str
-    vhost: Pattern
-    name: Pattern
-    routing_key: Pattern
+    vhost: ScopePattern
+    name: ScopePattern
+    routing_key: ScopePattern
 
 
 class Scopes(NamedTuple):
@@ -75,7 +75,7 @@ class Scopes(NamedTuple):
         return any(not grant.routing_key.matches_all for grant in self.grants)
 
 
-class Pattern:
+class ScopePattern:
     """Characters with stars between them; matched from left to right, so in linear time."""
 
     def __init__(self, text: str) -> None:
@@ -130,7 +130,7 @@ def _grant(permission: str, resource: str) -> Iterable[Grant]:
     if len(parts) != 3:
         return
     try:
-        vhost, name, routing_key = map(Pattern, parts)
+        vhost, name, routing_key = map(ScopePattern, parts)
     except ValueError:
         return
     yield Grant(permission, vhost, name, routing_key)

@@ -33,7 +33,7 @@ QueueOption = Annotated[str, typer.Argument(help="The queue that is redriven.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class DeadLetterOptions:
     """Options that select messages; a message must meet all of them."""
 
     offset: Annotated[
@@ -68,7 +68,7 @@ class Selected:
 
 @app.command("list")
 @with_options_of(Cut)
-@with_options_of(Selected)
+@with_options_of(DeadLetterOptions)
 def list_(
     *,
     queue: Queue,
@@ -100,7 +100,7 @@ def show(
 
 
 @app.command("redrive")
-@with_options_of(Selected)
+@with_options_of(DeadLetterOptions)
 def redrive(
     *,
     queue: Queue,
@@ -180,7 +180,7 @@ def cancel(
 
 
 @app.command("delete")
-@with_options_of(Selected)
+@with_options_of(DeadLetterOptions)
 def delete(
     *,
     queue: Queue,

@@ -62,7 +62,7 @@ class _State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class MessageOptions:
     """Options that select messages; a message must meet all of them."""
 
     offset: Annotated[
@@ -121,7 +121,7 @@ class Where:
 
 @app.command("list")
 @with_options_of(Cut)
-@with_options_of(Selected)
+@with_options_of(MessageOptions)
 def list_(
     *,
     queue: Queue,
@@ -338,7 +338,7 @@ def trace(
 
 
 @app.command("delete")
-@with_options_of(Selected)
+@with_options_of(MessageOptions)
 def delete(
     *,
     queue: Queue,
@@ -356,7 +356,7 @@ def delete(
 
 @app.command("move")
 @with_options_of(Where)
-@with_options_of(Selected)
+@with_options_of(MessageOptions)
 def move(
     *,
     queue: Queue,
@@ -371,7 +371,7 @@ def move(
 
 @app.command("copy")
 @with_options_of(Where)
-@with_options_of(Selected)
+@with_options_of(MessageOptions)
 def copy(
     *,
     queue: Queue,

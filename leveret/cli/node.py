@@ -39,7 +39,7 @@ POLL_SECONDS = 0.05  # while the command waits for the end
 app = Group("A running node as a whole.")
 
 
-class LogLevel(StrEnum):
+class LogThreshold(StrEnum):
     """Lowest level that is logged."""
 
     DEBUG = "debug"
@@ -89,7 +89,8 @@ def name(
 @app.command("log-level")
 def log_level(
     level: Annotated[
-        LogLevel | None, typer.Argument(help="Log from this level on; without it, show the levels.")
+        LogThreshold | None,
+        typer.Argument(help="Log from this level on; without it, show the levels."),
     ] = None,
     category: Annotated[
         LogCategory,

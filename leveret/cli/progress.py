@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Bar", "progress"]
+__all__ = ["ProgressBar", "progress"]
 
 
-class Bar:
+class ProgressBar:
     """A bar on standard error; without `shown` it does nothing."""
 
     def __init__(self, shown: Any = None, task: Any = None) -> None:
@@ -36,16 +36,16 @@ class Bar:
 
 
 @contextmanager
-def progress(what: str, *, shown: bool = True) -> Iterator[Bar]:
+def progress(what: str, *, shown: bool = True) -> Iterator[ProgressBar]:
     """Show a progress bar within the context, if standard error is a terminal.
 
     It is removed at the end. Without a total it only shows activity.
     """
     if not shown or not sys.stderr.isatty():
-        yield Bar()
+        yield ProgressBar()
         return
     from rich.console import Console  # imported only if needed
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        yield Bar(bar, bar.add_task(what, total=None))
+        yield ProgressBar(bar, bar.add_task(what, total=None))

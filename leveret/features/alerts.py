@@ -31,11 +31,11 @@ __all__ = [
     "COMPONENT",
     "NODE_CONDITIONS",
     "Alert",
+    "AlertCondition",
     "AlertRule",
-    "Condition",
+    "AlertSeverity",
     "InvalidRuleError",
     "LastMinute",
-    "Severity",
     "Watch",
 ]
 
@@ -52,7 +52,7 @@ class InvalidRuleError(ValueError):
     """Raised for an invalid alert rule; the text says what is wrong."""
 
 
-class Condition(StrEnum):
+class AlertCondition(StrEnum):
     """Quantity compared with a rule's threshold."""
 
     BACKLOG = "backlog"  # ready messages
@@ -73,20 +73,24 @@ class Condition(StrEnum):
 
 
 UNITS: Final = {
-    Condition.AGE: "seconds",
-    Condition.PUBLISH_RATE: "messages per second",
-    Condition.DELIVER_RATE: "messages per second",
-    Condition.DEAD_LETTERS: "messages in the last minute",
-    Condition.DISK_FREE: "bytes",
-    Condition.MEMORY: "bytes",
-    Condition.CONNECTIONS: "connections",
+    AlertCondition.AGE: "seconds",
+    AlertCondition.PUBLISH_RATE: "messages per second",
+    AlertCondition.DELIVER_RATE: "messages per second",
+    AlertCondition.DEAD_LETTERS: "messages in the last minute",
+    AlertCondition.DISK_FREE: "bytes",
+    AlertCondition.MEMORY: "bytes",
+    AlertCondition.CONNECTIONS: "connections",
 }
-NODE_CONDITIONS: Final = {Condition.DISK_FREE, Condition.MEMORY, Condition.CONNECTIONS}
+NODE_CONDITIONS: Final = {
+    AlertCondition.DISK_FREE,
+    AlertCondition.MEMORY,
+    AlertCondition.CONNECTIONS,
+}
 # Conditions of which a single message matters, so that a hold time would hide it.
-AT_ONCE: Final = {Condition.DEAD_LETTERS}
+AT_ONCE: Final = {AlertCondition.DEAD_LETTERS}
 
 
-class Severity(StrEnum):
+class AlertSeverity(StrEnum):
     """Severity of an alert."""
 
     WARNING = "warning"
@@ -99,12 +103,12 @@ class AlertRule:
 
     vhost: str
     name: str
-    condition: Condition
+    condition: AlertCondition
     threshold: float
     from_below: bool
     queues: Pattern | None
     hold_ms: int
-    severity: Severity
+    severity: AlertSeverity
     summary: str
     webhook: str
     secret: str
@@ -150,9 +154,9 @@ class AlertRule:
 
 
 def _threshold(
-    condition: Condition, above: float | None, below: float | None
+    condition: AlertCondition, above: float | None, below: float | None
 ) -> tuple[float, bool]:
-    if condition is Condition.NO_CONSUMERS:
+    if condition is AlertCondition.NO_CONSUMERS:
         if above is not None or below is not None:
             raise InvalidRuleError("no_consumers has no threshold: leave out above and below")
         return 0, False
@@ -164,18 +168,18 @@ def _threshold(
 # -- the fields
 
 
-def _condition(value: object) -> Condition:
-    if isinstance(value, str) and value in {*Condition}:
-        return Condition(value)
-    raise InvalidRuleError(f"condition is one of {', '.join(Condition)}")
+def _condition(value: object) -> AlertCondition:
+    if isinstance(value, str) and value in {*AlertCondition}:
+        return AlertCondition(value)
+    raise InvalidRuleError(f"condition is one of {', '.join(AlertCondition)}")
 
 
-def _severity(value: object) -> Severity:
+def _severity(value: object) -> AlertSeverity:
     if value is None:
-        return Severity.WARNING
-    if isinstance(value, str) and value in {*Severity}:
-        return Severity(value)
-    raise InvalidRuleError(f"severity is one of {', '.join(Severity)}")
+        return AlertSeverity.WARNING
+    if isinstance(value, str) and value in {*AlertSeverity}:
+        return AlertSeverity(value)
+    raise InvalidRuleError(f"severity is one of {', '.join(AlertSeverity)}")
 
 
 def _number(field: str, maximum: float = math.inf) -> Callable[[object], float | None]:

@@ -23,7 +23,7 @@ cdef enum:
     LATIN = 256                 # characters whose rows are looked up in an array
 
 
-class PatternError(ValueError):
+class LikePatternError(ValueError):
     """Raised for an invalid pattern."""
 
 
@@ -35,9 +35,9 @@ cdef class LikePattern:
     cdef list between
 
     def __init__(self, str pattern not None, str escape=None):
-        """Compile a pattern. Raises PatternError."""
+        """Compile a pattern. Raises LikePatternError."""
         if len(pattern) > PATTERN_CHARACTERS_MAX:
-            raise PatternError(f"a pattern of more than {PATTERN_CHARACTERS_MAX} characters")
+            raise LikePatternError(f"a pattern of more than {PATTERN_CHARACTERS_MAX} characters")
         first, *others = _pieces(pattern, escape)
         self.first = first
         self.last = others.pop() if others else None
@@ -159,7 +159,7 @@ def _pieces(str pattern, str escape):
         if character == escape:
             escaped = next(characters, None)
             if escaped not in {"%", "_", escape}:
-                raise PatternError("what is escaped must be %, _ or the escape character")
+                raise LikePatternError("what is escaped must be %, _ or the escape character")
             piece.append(escaped)
         elif character == "%":
             piece = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RATE_MAX", "Bucket", "Rate", "rate_of", "retry_after_seconds"]
+__all__ = ["RATE_MAX", "Rate", "TokenBucket", "rate_of", "retry_after_seconds"]
 
 RATE_MAX = 1_000_000_000  # messages per second: beyond any node's capacity, and safe from overflow
 BURST_PARTS_MAX = 20  # the smallest burst is this fraction of the messages of a second
@@ -42,7 +42,7 @@ def rate_of(values: Mapping[str, int], what: str) -> Rate | None:
     return Rate(per_second, max(burst if burst > 0 else per_second, least))
 
 
-class Bucket:
+class TokenBucket:
     """Token bucket: each message takes one token, and tokens come back at the rate.
 
     More tokens may be taken than there are; the bucket then stays empty accordingly longer. Times

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 __all__ = [
     "RATE_MAX",
     "DeadLetter",
+    "DeadLetterFilter",
     "Pace",
-    "Phase",
-    "Progress",
-    "Selection",
+    "RedriveProgress",
+    "RedriveState",
     "dead_letter",
     "revived_headers",
     "shown",
@@ -87,7 +87,7 @@ def _text(value: object) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class DeadLetterFilter:
     """Filter for dead letters; empty or None fields match all, and all stated fields must match.
 
     `reason` matches that of the death or of the last failure; times are seconds since 1970.
@@ -176,7 +176,7 @@ class Pace:
         return max(1, round((1 - self._saved) / self._per_ms))
 
 
-class Phase(StrEnum):
+class RedriveState(StrEnum):
     """State of a redrive."""
 
     RUNNING = "running"
@@ -190,22 +190,27 @@ class Phase(StrEnum):
         """Whether the state is final."""
         return not NEXT[self]
 
-    def may_become(self, phase: Phase) -> bool:
+    def may_become(self, phase: RedriveState) -> bool:
         """Whether a transition to `phase` is allowed."""
         return phase in NEXT[self]
 
 
 NEXT: Final = {
-    Phase.RUNNING: {Phase.PAUSED, Phase.CANCELLED, Phase.DONE, Phase.FAILED},
-    Phase.PAUSED: {Phase.RUNNING, Phase.CANCELLED, Phase.FAILED},
-    Phase.CANCELLED: set(),
-    Phase.DONE: set(),
-    Phase.FAILED: set(),
+    RedriveState.RUNNING: {
+        RedriveState.PAUSED,
+        RedriveState.CANCELLED,
+        RedriveState.DONE,
+        RedriveState.FAILED,
+    },
+    RedriveState.PAUSED: {RedriveState.RUNNING, RedriveState.CANCELLED, RedriveState.FAILED},
+    RedriveState.CANCELLED: set(),
+    RedriveState.DONE: set(),
+    RedriveState.FAILED: set(),
 }
 
 
 @dataclass(slots=True)
-class Progress:
+class RedriveProgress:
     """Progress of a redrive. `total` is the number of messages in the queue when it began."""
 
     total: int = 0
@@ -213,5 +218,5 @@ class Progress:
     moved: int = 0
     unroutable: int = 0  # selected, but no queue is bound to take it: it stays
     refused: int = 0  # selected, but the target queue was full: it stays
-    phase: Phase = field(default=Phase.RUNNING)
+    phase: RedriveState = field(default=RedriveState.RUNNING)
     explanation: str = ""  # of a failure

@@ -32,7 +32,7 @@ from operator import add, eq, ge, gt, le, lt, mul, ne, sub
 from typing import Any, Final, NamedTuple
 
 from leveret.features.expressions import ExpressionError, Reader, Token, check_length
-from leveret.features.like import LikePattern, PatternError
+from leveret.features.like import LikePattern, LikePatternError
 
 PROPERTIES = (
     "content_type",
@@ -84,7 +84,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-class Part(NamedTuple):
+class SqlOperand(NamedTuple):
     """A part of a condition, ready to be evaluated.
 
     `if_true` and `if_false` name headers that a message must have for the part to be true, or
@@ -101,7 +101,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ParsedSql:
     """A parsed condition.
 
     A message that lacks one of the headers `needed`, or has another value for a header of `texts`,
@@ -119,14 +119,14 @@ class Condition:
         return self.evaluate(headers, properties) is True
 
 
-def parse_sql(text: str) -> Condition:
+def parse_sql(text: str) -> ParsedSql:
     """Parse a condition. Raises ExpressionError."""
     check_length(text)
     reader = Reader(text, _tokens(text))
-    parser = _Parser(reader)
+    parser = _SqlParser(reader)
     part = parser.either()
     reader.finish()
-    return Condition(
+    return ParsedSql(
         part.evaluate,
         part.if_true,
         part.texts,
@@ -135,7 +135,7 @@ def parse_sql(text: str) -> Condition:
     )
 
 
-class _Parser:
+class _SqlParser:
     """Recursive-descent parser with one method for each line of the grammar."""
 
     def __init__(self, reader: Reader) -> None:
@@ -144,19 +144,19 @@ class _Parser:
         self.headers: set[str] = set()
         self.asks_properties = False
 
-    def either(self) -> Part:
+    def either(self) -> SqlOperand:
         part = self._both()
         while self._reader.accept("OR"):
             part = self._counted(_or(part, self._both()))
         return part
 
-    def _both(self) -> Part:
+    def _both(self) -> SqlOperand:
         part = self._not()
         while self._reader.accept("AND"):
             part = self._counted(_and(part, self._not()))
         return part
 
-    def _not(self) -> Part:
+    def _not(self) -> SqlOperand:
         if not self._reader.accept("NOT"):
             return self._test()
         self._reader.enter()
@@ -164,7 +164,7 @@ class _Parser:
         self._reader.leave()
         return self._counted(part)
 
-    def _test(self) -> Part:
+    def _test(self) -> SqlOperand:
         reader = self._reader
         left = self._sum()
         sign = reader.accept(*COMPARISONS)
@@ -187,12 +187,12 @@ class _Parser:
             return left
         return self._counted(_negated(part, negated=negated))
 
-    def _between(self, value: Part) -> Part:
+    def _between(self, value: SqlOperand) -> SqlOperand:
         low = self._sum()
         self._reader.expect("AND")
         return _and(_compare(ge, value, low), _compare(le, value, self._sum()))
 
-    def _in(self, value: Part) -> Part:
+    def _in(self, value: SqlOperand) -> SqlOperand:
         self._reader.expect("(")
         parts = [_compare(eq, value, self._constant())]
         while self._reader.accept(","):
@@ -203,7 +203,7 @@ class _Parser:
             part = _or(part, other)
         return part._replace(evaluate=_any([part.evaluate for part in parts]))  # without nesting
 
-    def _constant(self) -> Part:
+    def _constant(self) -> SqlOperand:
         reader = self._reader
         sign = reader.accept("-", "+")
         if reader.token.kind == "number":
@@ -213,7 +213,7 @@ class _Parser:
             return _text(reader.take().text)
         raise reader.unexpected("expected a constant")
 
-    def _like(self, value: Part) -> Part:
+    def _like(self, value: SqlOperand) -> SqlOperand:
         pattern = self._text_token("expected a pattern in single quotes")
         escape = None
         if self._reader.accept("ESCAPE"):
@@ -222,7 +222,7 @@ class _Parser:
                 raise self._reader.wrong(escape, "ESCAPE takes one character")
         try:
             found = LikePattern(pattern.text, None if escape is None else escape.text)
-        except PatternError as error:
+        except LikePatternError as error:
             raise self._reader.wrong(pattern, str(error)) from None
         return _like(value, found)
 
@@ -231,21 +231,21 @@ class _Parser:
             raise self._reader.unexpected(problem)
         return self._reader.take()
 
-    def _sum(self) -> Part:
+    def _sum(self) -> SqlOperand:
         part = self._product()
         while sign := self._reader.accept("+", "-"):
             operation = add if sign.text == "+" else sub
             part = self._counted(_arithmetic(operation, part, self._product()))
         return part
 
-    def _product(self) -> Part:
+    def _product(self) -> SqlOperand:
         part = self._sign()
         while sign := self._reader.accept("*", "/", "%"):
             operation = {"*": mul, "/": _divide, "%": _remainder}[sign.text]
             part = self._counted(_arithmetic(operation, part, self._sign()))
         return part
 
-    def _sign(self) -> Part:
+    def _sign(self) -> SqlOperand:
         reader = self._reader
         reader.enter()
         sign = reader.accept("+", "-")
@@ -259,7 +259,7 @@ class _Parser:
         reader.leave()
         return self._counted(part)
 
-    def _one(self) -> Part:
+    def _one(self) -> SqlOperand:
         reader = self._reader
         kind = reader.token.kind
         if kind == "number":
@@ -275,7 +275,7 @@ class _Parser:
             raise reader.unexpected("expected a value")
         return _constant(truth.text == "TRUE")
 
-    def _name(self, token: Token) -> Part:
+    def _name(self, token: Token) -> SqlOperand:
         for prefix in PREFIXES:
             if token.text.startswith(prefix):
                 name = token.text.removeprefix(prefix)
@@ -285,7 +285,7 @@ class _Parser:
                 return _property(name)
         return self._header(token.text)
 
-    def _header(self, name: str) -> Part:
+    def _header(self, name: str) -> SqlOperand:
         self.headers.add(name)
         return _header(name)
 
@@ -294,7 +294,7 @@ class _Parser:
             raise self._reader.wrong(token, f"a number of more than {NUMBER_CHARACTERS_MAX} digits")
         return int(token.text) if token.text.isdecimal() else float(token.text)
 
-    def _counted(self, part: Part) -> Part:
+    def _counted(self, part: SqlOperand) -> SqlOperand:
         self._parts += 1
         if self._parts > PARTS_MAX:
             raise self._reader.unexpected(f"more than {PARTS_MAX} parts")
@@ -304,21 +304,21 @@ class _Parser:
 # -- values
 
 
-def _constant(value: float | bool) -> Part:
-    return Part(lambda _headers, _properties: value)
+def _constant(value: float | bool) -> SqlOperand:
+    return SqlOperand(lambda _headers, _properties: value)
 
 
-def _text(text: str) -> Part:
-    return Part(lambda _headers, _properties: text, text=text)
+def _text(text: str) -> SqlOperand:
+    return SqlOperand(lambda _headers, _properties: text, text=text)
 
 
-def _header(name: str) -> Part:
+def _header(name: str) -> SqlOperand:
     names = frozenset((name,))
-    return Part(lambda headers, _: _value(headers.get(name)), names, names, header=name)
+    return SqlOperand(lambda headers, _: _value(headers.get(name)), names, names, header=name)
 
 
-def _property(name: str) -> Part:
-    return Part(lambda _, properties: _value(properties.get(name)))
+def _property(name: str) -> SqlOperand:
+    return SqlOperand(lambda _, properties: _value(properties.get(name)))
 
 
 def _value(value: Any) -> Any:
@@ -328,7 +328,9 @@ def _value(value: Any) -> Any:
     return value if isinstance(value, str | int | float) else None
 
 
-def _arithmetic(operation: Callable[[Any, Any], Any], left: Part, right: Part) -> Part:
+def _arithmetic(
+    operation: Callable[[Any, Any], Any], left: SqlOperand, right: SqlOperand
+) -> SqlOperand:
     first, second = left.evaluate, right.evaluate
 
     def evaluate(headers: Headers, properties: Headers) -> Any:
@@ -340,7 +342,7 @@ def _arithmetic(operation: Callable[[Any, Any], Any], left: Part, right: Part) -
         except (ArithmeticError, ValueError):
             return None  # division by zero, or beyond the range of a float
 
-    return Part(evaluate, left.if_true | right.if_true, left.if_true | right.if_true)
+    return SqlOperand(evaluate, left.if_true | right.if_true, left.if_true | right.if_true)
 
 
 def _is_number(value: Any) -> bool:
@@ -362,7 +364,9 @@ def _remainder(one: float, other: float) -> float:
 # -- tests
 
 
-def _compare(comparison: Callable[[Any, Any], bool], left: Part, right: Part) -> Part:
+def _compare(
+    comparison: Callable[[Any, Any], bool], left: SqlOperand, right: SqlOperand
+) -> SqlOperand:
     first, second = left.evaluate, right.evaluate
     ordered = comparison not in {eq, ne}
 
@@ -382,22 +386,22 @@ def _compare(comparison: Callable[[Any, Any], bool], left: Part, right: Part) ->
         for value, constant in ((left, right), (right, left)):
             if value.header is not None and constant.text is not None:
                 texts = frozenset(((value.header, constant.text),))
-    return Part(evaluate, names, names, texts)
+    return SqlOperand(evaluate, names, names, texts)
 
 
-def _is_null(value: Part) -> Part:
+def _is_null(value: SqlOperand) -> SqlOperand:
     inner = value.evaluate
-    return Part(lambda h, p: inner(h, p) is None, NO_NAMES, value.if_true)
+    return SqlOperand(lambda h, p: inner(h, p) is None, NO_NAMES, value.if_true)
 
 
-def _like(value: Part, pattern: LikePattern) -> Part:
+def _like(value: SqlOperand, pattern: LikePattern) -> SqlOperand:
     inner = value.evaluate
 
     def evaluate(headers: Headers, properties: Headers) -> bool | None:
         text = inner(headers, properties)
         return pattern.matches(text) if isinstance(text, str) else None
 
-    return Part(evaluate, value.if_true, value.if_true)
+    return SqlOperand(evaluate, value.if_true, value.if_true)
 
 
 # -- three-valued logic: anything but a boolean is unknown
@@ -407,21 +411,21 @@ def _truth(value: Any) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _not(part: Part) -> Part:
+def _not(part: SqlOperand) -> SqlOperand:
     inner = part.evaluate
 
     def evaluate(headers: Headers, properties: Headers) -> bool | None:
         truth = _truth(inner(headers, properties))
         return None if truth is None else not truth
 
-    return Part(evaluate, part.if_false, part.if_true)
+    return SqlOperand(evaluate, part.if_false, part.if_true)
 
 
-def _negated(part: Part, *, negated: bool) -> Part:
+def _negated(part: SqlOperand, *, negated: bool) -> SqlOperand:
     return _not(part) if negated else part
 
 
-def _and(left: Part, right: Part) -> Part:
+def _and(left: SqlOperand, right: SqlOperand) -> SqlOperand:
     first, second = left.evaluate, right.evaluate
 
     def evaluate(headers: Headers, properties: Headers) -> bool | None:
@@ -431,7 +435,7 @@ def _and(left: Part, right: Part) -> Part:
         other = _truth(second(headers, properties))
         return one if other is True else other
 
-    return Part(
+    return SqlOperand(
         evaluate,
         left.if_true | right.if_true,
         left.if_false & right.if_false,
@@ -439,8 +443,8 @@ def _and(left: Part, right: Part) -> Part:
     )
 
 
-def _or(left: Part, right: Part) -> Part:
-    return Part(
+def _or(left: SqlOperand, right: SqlOperand) -> SqlOperand:
+    return SqlOperand(
         _any([left.evaluate, right.evaluate]),
         left.if_true & right.if_true,
         left.if_false | right.if_false,

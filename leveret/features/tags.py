@@ -31,7 +31,7 @@ TOKENS = re.compile(
 SPACE = re.compile(r"\s*")
 
 
-class Step(IntEnum):
+class TagOperation(IntEnum):
     """Operation of a program.
 
     Any other number pushes whether the tag with this number is present.
@@ -55,13 +55,13 @@ def parse_tags(text: str) -> TagExpression:
     """Parse an expression. Raises ExpressionError."""
     check_length(text)
     reader = Reader(text, _tokens(text))
-    parser = _Parser(reader)
+    parser = _TagParser(reader)
     parser.expression()
     reader.finish()
     return TagExpression(tuple(parser.tags), tuple(parser.program))
 
 
-class _Parser:
+class _TagParser:
     """Parser that emits the program as it reads; `tags` numbers the tags in order of appearance."""
 
     def __init__(self, reader: Reader) -> None:
@@ -73,25 +73,25 @@ class _Parser:
         self._both()
         while self._reader.accept("||"):
             self._both()
-            self._add(Step.OR)
+            self._add(TagOperation.OR)
 
     def _both(self) -> None:
         self._one()
         while self._reader.accept("&&"):
             self._one()
-            self._add(Step.AND)
+            self._add(TagOperation.AND)
 
     def _one(self) -> None:
         reader = self._reader
         reader.enter()
         if reader.accept("!"):
             self._one()
-            self._add(Step.NOT)
+            self._add(TagOperation.NOT)
         elif reader.accept("("):
             self.expression()
             reader.expect(")")
         elif reader.accept("*"):
-            self._add(Step.ANY)
+            self._add(TagOperation.ANY)
         elif reader.token.kind == "tag":
             self._add(self._number(reader.take()))
         else:

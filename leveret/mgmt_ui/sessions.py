@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leveret.core.access.permissions import AccessControl
     from leveret.ports.authentication import Rights
 
-__all__ = ["COOKIE", "CSRF_HEADER", "SESSION_MS_MAX", "Notice", "Session", "Sessions"]
+__all__ = ["COOKIE", "CSRF_HEADER", "SESSION_MS_MAX", "Notice", "WebSession", "WebSessions"]
 
 COOKIE = "leveret_session"
 CSRF_HEADER = "x-csrf-token"
@@ -41,7 +41,7 @@ class Notice:
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class WebSession:
     """One browser of one user. `csrf_token` must come with every change."""
 
     token: str = field(repr=False)
@@ -65,21 +65,21 @@ class Session:
         return secrets.compare_digest(token.encode(), self.csrf_token.encode())
 
 
-class Sessions:
+class WebSessions:
     """Sessions of a node, oldest first. `wall_ms()` is milliseconds since 1970."""
 
     def __init__(self, access: AccessControl, wall_ms: Callable[[], int]) -> None:
         self._access = access
         self._wall_ms = wall_ms
-        self._by_token: dict[str, Session] = {}
+        self._by_token: dict[str, WebSession] = {}
 
     def __len__(self) -> int:
         return len(self._by_token)
 
-    def open(self, rights: Rights) -> Session:
+    def open(self, rights: Rights) -> WebSession:
         """Open a session for a user who was just authenticated."""
         self._make_room(rights.user)
-        session = Session(
+        session = WebSession(
             secrets.token_urlsafe(TOKEN_BYTES),
             secrets.token_urlsafe(TOKEN_BYTES),
             rights,
@@ -89,7 +89,7 @@ class Sessions:
         self._by_token[session.token] = session
         return session
 
-    def find(self, token: str) -> Session | None:
+    def find(self, token: str) -> WebSession | None:
         """Return the valid session of a cookie, or None."""
         session = self._by_token.get(token)
         if session is not None and not self._is_good(session):
@@ -97,11 +97,11 @@ class Sessions:
             return None
         return session
 
-    def close(self, session: Session) -> None:
+    def close(self, session: WebSession) -> None:
         """Close a session; a second call does nothing."""
         self._by_token.pop(session.token, None)
 
-    def _is_good(self, session: Session) -> bool:
+    def _is_good(self, session: WebSession) -> bool:
         now_ms, proof_ends_ms = self._wall_ms(), session.rights.expires_at_ms
         return (
             now_ms < session.ends_at_ms

@@ -56,7 +56,7 @@ from leveret.mgmt_ui.hosts import KnownHosts
 from leveret.mgmt_ui.http_connections import HttpConnection, HttpConnections
 from leveret.mgmt_ui.metrics import endpoints
 from leveret.mgmt_ui.pages.application import create_pages
-from leveret.mgmt_ui.sessions import Sessions
+from leveret.mgmt_ui.sessions import WebSessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -124,11 +124,11 @@ def create_metrics_app(node: ManagedNode) -> ASGIApp:
     return KnownHosts(app, node.configuration.http_allowed_hosts)
 
 
-def _sessions(node: ManagedNode) -> Sessions:
-    return Sessions(node.broker.access, node.broker.timers.wall_ms)
+def _sessions(node: ManagedNode) -> WebSessions:
+    return WebSessions(node.broker.access, node.broker.timers.wall_ms)
 
 
-def _application(node: ManagedNode, sessions: Sessions, routers: Iterable[APIRouter]) -> FastAPI:
+def _application(node: ManagedNode, sessions: WebSessions, routers: Iterable[APIRouter]) -> FastAPI:
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.state.node = node
     app.state.sessions = sessions

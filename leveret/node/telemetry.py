@@ -16,7 +16,7 @@ from leveret.core.statistics.sampler import Sampler
 from leveret.core.telemetry.alerting import Alerting
 from leveret.core.telemetry.usage_keeping import UsageKeeper
 from leveret.errors import StorageError
-from leveret.features.alerts import Condition
+from leveret.features.alerts import AlertCondition
 from leveret.mgmt_ui.operations.audit import Audit
 from leveret.mgmt_ui.process import memory_bytes_used, node_gauges, read_process
 from leveret.mgmt_ui.webhooks import Webhooks
@@ -153,9 +153,9 @@ def _start_alerting(process: Process, core: Core, tasks: list[asyncio.Task[None]
         core.administration.parameters,
         wall_ms=process.clock.wall_ms,
         node_values=lambda: {
-            Condition.DISK_FREE: shutil.disk_usage(data_dir).free,
-            Condition.MEMORY: memory_bytes_used(),
-            Condition.CONNECTIONS: len(broker.connections),
+            AlertCondition.DISK_FREE: shutil.disk_usage(data_dir).free,
+            AlertCondition.MEMORY: memory_bytes_used(),
+            AlertCondition.CONNECTIONS: len(broker.connections),
         },
         tell=partial(_tell_alert, webhooks),
         breathe=lambda: asyncio.sleep(0),

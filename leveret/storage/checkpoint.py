@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from leveret.ports.records import Batch
 
 __all__ = [
-    "Part",
     "RecoveredState",
+    "TransactionPart",
     "apply_payload",
     "checkpoint_payload",
     "is_checkpoint",
@@ -74,7 +74,7 @@ COUNT_MAX = (1 << 32) - 1
 
 
 @dataclass(slots=True)
-class Part:
+class TransactionPart:
     """One log's part of a transaction: its records [first, stop), and the ranges it will settle."""
 
     first: int
@@ -89,7 +89,9 @@ class RecoveredState:
     settled: RangeSet = field(default_factory=RangeSet)
     returns: Returns = field(default_factory=Returns)
     undone: RangeSet = field(default_factory=RangeSet)  # records of aborted transactions
-    unresolved: dict[int, Part] = field(default_factory=dict)  # by transaction, in their order
+    unresolved: dict[int, TransactionPart] = field(
+        default_factory=dict
+    )  # by transaction, in their order
 
 
 def settlement_payload(ranges: RangeSet) -> bytes:
@@ -124,7 +126,7 @@ def checkpoint_payload(told: RecoveredState) -> bytes:
     return bytes([SETTLED_ALL]) + told.settled.to_bytes()
 
 
-def _pack_parts(unresolved: dict[int, Part]) -> bytes:
+def _pack_parts(unresolved: dict[int, TransactionPart]) -> bytes:
     packed = [COUNT.pack(len(unresolved))]
     for transaction, part in unresolved.items():
         packed.append(UNRESOLVED.pack(transaction, part.first, part.stop))
@@ -190,7 +192,7 @@ def _apply(kind: int, cursor: _Cursor, told: RecoveredState) -> None:
     if kind == PART:
         (transaction,) = cursor.unpack(TRANSACTION)
         settles = RangeSet.from_bytes(cursor.rest)
-        told.unresolved[transaction] = Part(0, 0, settles)
+        told.unresolved[transaction] = TransactionPart(0, 0, settles)
         return
     if kind in CHECKPOINTS:
         told.unresolved.clear()  # it has all that still matter
@@ -209,11 +211,11 @@ def _apply(kind: int, cursor: _Cursor, told: RecoveredState) -> None:
         told.settled.add(first, stop)
 
 
-def _unpack_parts(cursor: _Cursor, unresolved: dict[int, Part]) -> None:
+def _unpack_parts(cursor: _Cursor, unresolved: dict[int, TransactionPart]) -> None:
     (count,) = cursor.unpack(COUNT)
     for _ in range(count):
         transaction, first, stop = cursor.unpack(UNRESOLVED)
-        unresolved[transaction] = Part(first, stop, _unpack_ranges(cursor))
+        unresolved[transaction] = TransactionPart(first, stop, _unpack_ranges(cursor))
 
 
 def _unpack_ranges(cursor: _Cursor) -> RangeSet:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leveret.storage.segment import Segment
 
 __all__ = [
-    "Stretch",
+    "DamagedRange",
     "Survey",
     "find_following",
     "find_sound",
@@ -45,7 +45,7 @@ RECORD_BYTES_MIN = 20  # no record is smaller: so few offsets at most are in a d
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class DamagedRange:
     """Bytes [position, limit) of a segment without a sound batch, so that [first, stop) are lost.
 
     The byte range is empty where a file is too short.
@@ -62,7 +62,7 @@ class Survey:
     """Result of reading a whole segment: the damaged stretches, and an index that skips them."""
 
     index: SparseIndex = field(default_factory=SparseIndex)
-    damaged: list[Stretch] = field(default_factory=list)
+    damaged: list[DamagedRange] = field(default_factory=list)
 
 
 class UnreadableAsZeros:
@@ -162,7 +162,7 @@ class _Surveyor:
             begin, first = self._position, self._expected
             batch = self.next_sound(begin)
             limit, stop = (self._size, self._stop) if batch is None else batch
-            self._found.damaged.append(Stretch(begin, limit, first, stop))
+            self._found.damaged.append(DamagedRange(begin, limit, first, stop))
             self._position, self._expected = limit, stop
             if batch is None:
                 break

@@ -18,8 +18,8 @@ from leveret.ports.callbacks import call_each
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import HEADER_BYTES, Batch, BatchBuilder
 from leveret.storage.checkpoint import (
-    Part,
     RecoveredState,
+    TransactionPart,
     checkpoint_payload,
     part_payload,
     resolved_payload,
@@ -327,7 +327,7 @@ class PartitionLog:
         prepared: Callable[[Exception | None], None],
     ) -> None:
         """Write the log's part of a transaction (see ports.TopicLog)."""
-        part = self._unresolved[transaction] = Part(self.end, self.end, RangeSet(ranges))
+        part = self._unresolved[transaction] = TransactionPart(self.end, self.end, RangeSet(ranges))
         try:
             # Settlements first: should they find no room, no offset has been used up.
             if ranges and self._keeps:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from leveret.ports import StateStore
 
-__all__ = ["Known", "LogMark", "LogMarks", "boot_id"]
+__all__ = ["LogMark", "LogMarks", "MarkedState", "boot_id"]
 
 RUN_KEY = b"run"
 RUN = struct.Struct("<Q16s")
@@ -134,7 +134,7 @@ def _earlier_mark(value: bytes, run: int) -> LogMark | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class MarkedState:
     """Knowledge about a log when it is opened, beside its files.
 
     `closed_last`: the mark was written by the close that ended the last run, nothing came after it.
@@ -189,14 +189,14 @@ class LogMarks:
         value = self._values.get(key)
         return None if value is None else LogMark.from_bytes(value)
 
-    def known(self, key: bytes) -> Known:
+    def known(self, key: bytes) -> MarkedState:
         """Return what is known of a log that is being opened. Raises NewerFormatError."""
         mark = self._mark(key)
         if mark is not None and mark.run == self.run:  # it was closed while the node went on
-            return Known(mark, mark.closed, same_boot=True, same_run=True)
+            return MarkedState(mark, mark.closed, same_boot=True, same_run=True)
         same_run = mark is not None and mark.run == self._last_run
         closed_last = mark is not None and mark.closed and same_run
-        return Known(mark, closed_last, self._same_boot, same_run)
+        return MarkedState(mark, closed_last, self._same_boot, same_run)
 
     def put_back(self, key: bytes, mark: LogMark) -> None:
         """Set the mark of a log that was closed while the node goes on."""

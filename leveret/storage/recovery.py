@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
 from leveret.ports.records import HEADER_BYTES, MAGIC
-from leveret.storage.checkpoint import Part, RecoveredState, apply_payload, is_checkpoint
+from leveret.storage.checkpoint import RecoveredState, TransactionPart, apply_payload, is_checkpoint
 from leveret.storage.damage import find_following, keep_damaged
 from leveret.storage.files import read_exactly, storage_error
 from leveret.storage.index import OFFSET_MAX, SparseIndex
-from leveret.storage.marks import Known
+from leveret.storage.marks import MarkedState
 from leveret.storage.scan import FRONT, refuse, scan
 from leveret.storage.segment import Segment, list_segments
 
@@ -93,12 +93,12 @@ class Recovered:
         return self.told.returns
 
     @property
-    def unresolved(self) -> dict[int, Part]:
+    def unresolved(self) -> dict[int, TransactionPart]:
         """TransactionParticipants of transactions whose outcome the log has not written."""
         return self.told.unresolved
 
 
-def recover(files: FileSystem, directory: Path, known: Known | None = None) -> Recovered:
+def recover(files: FileSystem, directory: Path, known: MarkedState | None = None) -> Recovered:
     """Recover the log in `directory`; an empty one if there is none. Waits for the device.
 
     `known` is what is known of it beside its files. Raises StorageError, NewerFormatError.
@@ -107,7 +107,7 @@ def recover(files: FileSystem, directory: Path, known: Known | None = None) -> R
         segments = list_segments(files, directory)
         if segments:
             _remove_drafts(files, directory, segments)
-        return _Recovery(files, directory, segments, known or Known()).run()
+        return _Recovery(files, directory, segments, known or MarkedState()).run()
     except OSError as error:
         raise storage_error("recover the log in", directory, error) from error
 
@@ -140,7 +140,7 @@ class _Recovery:
     """Recovery of one log. The `end` found moves on from segment to segment."""
 
     def __init__(
-        self, files: FileSystem, directory: Path, segments: list[Segment], known: Known
+        self, files: FileSystem, directory: Path, segments: list[Segment], known: MarkedState
     ) -> None:
         self._files = files
         self._directory = directory
@@ -302,7 +302,7 @@ class _Recovery:
         if position >= segment.index.due:
             segment.index.note(batch.base_offset, position)
         if batch.transaction:
-            part = self._scanned.unresolved.setdefault(batch.transaction, Part(0, 0))
+            part = self._scanned.unresolved.setdefault(batch.transaction, TransactionPart(0, 0))
             part.first, part.stop = batch.base_offset, batch.stop_offset
 
     # -- damage

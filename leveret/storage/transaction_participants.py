@@ -15,7 +15,7 @@ from leveret.ports.callbacks import call_each
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from leveret.storage.checkpoint import Part
+    from leveret.storage.checkpoint import TransactionPart
 
     Prepared = Callable[[Exception | None], None]
 
@@ -41,7 +41,7 @@ class TransactionParticipants:
 
     def __init__(
         self,
-        unresolved: dict[int, Part],
+        unresolved: dict[int, TransactionPart],
         remembered: Callable[[int], None],
         report: Callable[[object, Exception], None],
     ) -> None:

@@ -238,7 +238,7 @@ def test_a_client_gone_while_its_password_is_checked(stage):
     client.transport.lose()
     stage.password_checks.open()
     stage.run()
-    assert client.connection.state is handshake.State.CLOSED
+    assert client.connection.state is handshake.ConnectionState.CLOSED
 
 
 # -- order

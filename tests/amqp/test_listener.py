@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from pamqp import commands, frame
 
-from leveret.amqp.handshake import State
+from leveret.amqp.handshake import ConnectionState
 from leveret.amqp.handshakes import Handshakes
 from leveret.amqp.listener import CLOSE_SECONDS_MAX, AmqpProtocol, CommitBarrier
 from leveret.amqp.methods import HEARTBEAT
@@ -266,7 +266,7 @@ def test_a_lost_connection_leaves_no_timer():
     connection = rim.protocol._connection
     rim.transport.abort()
     assert [timer for timer in rim.loop.timers if not timer.cancelled] == []
-    assert connection.state is State.CLOSED
+    assert connection.state is ConnectionState.CLOSED
 
 
 def wait_for_the_start(rim):
@@ -395,8 +395,8 @@ def test_credentials_expire_at_their_time_and_can_be_renewed(monkeypatch):
     rim.loop.advance(59)
     rim.protocol.set_expiry(start_ms + 10_000_000)  # later than a timer is set for
     rim.loop.advance(9_900)
-    assert rim.protocol._connection.state is State.RUNNING
+    assert rim.protocol._connection.state is ConnectionState.RUNNING
     rim.loop.advance(45)
-    assert rim.protocol._connection.state is State.CLOSING
+    assert rim.protocol._connection.state is ConnectionState.CLOSING
     rim.stage.run()
     assert rim.names() == ["Connection.Close"]

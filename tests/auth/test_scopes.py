@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from leveret.auth.scopes import (
     SCOPES_MAX,
-    Pattern,
+    ScopePattern,
     TooManyScopesError,
     collect_scopes,
     parse_scopes,
@@ -83,13 +83,13 @@ pieces = st.lists(st.one_of(st.just("*"), st.text("ab", max_size=3)), max_size=6
 def test_patterns_match_as_regular_expressions_do(parts, subject):
     expression = "".join(".*" if part == "*" else re.escape(part) for part in parts)
     expected = re.fullmatch(expression, subject, re.S) is not None
-    assert Pattern("".join(parts)).matches(subject) is expected
+    assert ScopePattern("".join(parts)).matches(subject) is expected
 
 
 @given(st.text(), st.text())
 def test_any_text_is_a_pattern_or_a_broken_escape(text, subject):
     with contextlib.suppress(ValueError):
-        Pattern(text.encode("utf-8", "replace").decode()).matches(
+        ScopePattern(text.encode("utf-8", "replace").decode()).matches(
             subject.encode("utf-8", "replace").decode()
         )
 

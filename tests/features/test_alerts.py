@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.features.alerts import (
+    AlertCondition,
     AlertRule,
-    Condition,
+    AlertSeverity,
     InvalidRuleError,
     LastMinute,
-    Severity,
     Watch,
 )
 
@@ -22,8 +22,16 @@ def rule(**fields):
 
 def test_a_rule_has_defaults():
     parsed = rule()
-    assert (parsed.condition, parsed.threshold, parsed.from_below) == (Condition.BACKLOG, 10, False)
-    assert (parsed.hold_ms, parsed.severity, parsed.enabled) == (60_000, Severity.WARNING, True)
+    assert (parsed.condition, parsed.threshold, parsed.from_below) == (
+        AlertCondition.BACKLOG,
+        10,
+        False,
+    )
+    assert (parsed.hold_ms, parsed.severity, parsed.enabled) == (
+        60_000,
+        AlertSeverity.WARNING,
+        True,
+    )
     assert parsed.concerns("any queue")
 
 

@@ -10,7 +10,7 @@ from leveret.features.like import (
     PATTERN_CHARACTERS_MAX,
     TEXT_CHARACTERS_MAX,
     LikePattern,
-    PatternError,
+    LikePatternError,
 )
 
 TEXTS = st.text(alphabet="ab%_\\\n", max_size=12)
@@ -40,13 +40,13 @@ def test_what_is_escaped_stands_for_itself(pattern, text):
 
 @pytest.mark.parametrize("pattern", ["a!", "!a", "%!"])
 def test_an_escape_in_front_of_anything_else_is_a_mistake(pattern):
-    with pytest.raises(PatternError, match="escaped"):
+    with pytest.raises(LikePatternError, match="escaped"):
         LikePattern(pattern, "!")
 
 
 def test_a_pattern_has_a_length():
     LikePattern("%" * PATTERN_CHARACTERS_MAX)
-    with pytest.raises(PatternError, match="more than 512"):
+    with pytest.raises(LikePatternError, match="more than 512"):
         LikePattern("%" * (PATTERN_CHARACTERS_MAX + 1))
 
 

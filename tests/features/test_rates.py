@@ -1,14 +1,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.features.rates import Bucket, Rate, rate_of, retry_after_seconds
+from leveret.features.rates import Rate, TokenBucket, rate_of, retry_after_seconds
 
 RATES = st.builds(Rate, st.integers(1, 5000), st.integers(1, 5000))
 
 
 @given(RATES, st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 200)), max_size=50))
 def test_no_more_passes_than_the_burst_and_what_the_time_brings(rate, steps):
-    bucket, now, passed = Bucket(rate, 0), 0, 0
+    bucket, now, passed = TokenBucket(rate, 0), 0, 0
     for elapsed_ms, wanted in steps:
         now += elapsed_ms
         taken = min(wanted, bucket.available(now))
@@ -21,7 +21,7 @@ def test_no_more_passes_than_the_burst_and_what_the_time_brings(rate, steps):
 @given(st.builds(Rate, st.integers(1, 5000), st.integers(10, 5000)), st.integers(1, 20_000))
 def test_whoever_takes_all_there_is_gets_the_rate(rate, seconds):
     seconds = seconds % 20 + 1
-    bucket, passed = Bucket(rate, 0), 0
+    bucket, passed = TokenBucket(rate, 0), 0
     for now in range(0, seconds * 1000 + 1, 1):
         available = bucket.available(now)
         bucket.take(available, now)
@@ -32,7 +32,7 @@ def test_whoever_takes_all_there_is_gets_the_rate(rate, seconds):
 
 @given(RATES, st.integers(0, 10_000), st.integers(1, 10_000))
 def test_the_wait_is_exactly_as_long_as_it_must_be(rate, taken, wanted):
-    bucket = Bucket(rate, 0)
+    bucket = TokenBucket(rate, 0)
     bucket.take(taken, 0)
     wait_ms = bucket.wait_ms(wanted, 0)
     wanted = min(wanted, rate.burst)
@@ -42,7 +42,7 @@ def test_the_wait_is_exactly_as_long_as_it_must_be(rate, taken, wanted):
 
 
 def test_what_was_taken_too_much_is_paid_back():
-    bucket = Bucket(Rate(10, 10), 0)
+    bucket = TokenBucket(Rate(10, 10), 0)
     bucket.take(30, 0)
     assert bucket.available(2000) == 0
     assert bucket.wait_ms(1, 2000) == 100
@@ -50,7 +50,7 @@ def test_what_was_taken_too_much_is_paid_back():
 
 
 def test_a_rate_of_nothing_lets_nothing_pass():
-    bucket = Bucket(Rate(0, 1), 0)
+    bucket = TokenBucket(Rate(0, 1), 0)
     assert bucket.available(10**9) == 0
     assert bucket.wait_ms(1, 10**9) is None
     bucket.change(Rate(1, 1), 10**9)
@@ -58,14 +58,14 @@ def test_a_rate_of_nothing_lets_nothing_pass():
 
 
 def test_a_clock_that_is_set_back_stops_nothing():
-    bucket = Bucket(Rate(10, 10), 1_000_000)
+    bucket = TokenBucket(Rate(10, 10), 1_000_000)
     bucket.take(10, 1_000_000)
     assert bucket.available(500) == 0
     assert bucket.available(600) == 1
 
 
 def test_a_change_keeps_what_is_owed_and_no_more_than_the_new_burst():
-    bucket = Bucket(Rate(100, 100), 0)
+    bucket = TokenBucket(Rate(100, 100), 0)
     bucket.change(Rate(10, 5), 0)
     assert bucket.available(0) == 5
     bucket.take(15, 0)

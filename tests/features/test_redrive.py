@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from leveret.features.redrive import (
     NEXT,
     DeadLetter,
+    DeadLetterFilter,
     Pace,
-    Phase,
-    Selection,
+    RedriveState,
     dead_letter,
     revived_headers,
 )
@@ -52,24 +52,24 @@ def test_a_history_that_a_client_wrote_is_none():
 @pytest.mark.parametrize(
     ("selection", "meant"),
     [
-        (Selection(), True),
-        (Selection(offsets=frozenset({7})), True),
-        (Selection(offsets=frozenset({8})), False),
-        (Selection(message_ids=frozenset({"id", "9"})), True),
-        (Selection(message_ids=frozenset({"7"})), False),  # that is its offset
-        (Selection(offsets=frozenset({7}), message_ids=frozenset({"8"})), False),
-        (Selection(reason="rejected"), True),
-        (Selection(reason="timeout"), True),
-        (Selection(reason="expired"), False),
-        (Selection(queue="q"), True),
-        (Selection(queue="older"), False),
-        (Selection(headers=(("own", "1"),)), True),
-        (Selection(headers=(("own", "2"),)), False),
-        (Selection(headers=(("other", "1"),)), False),
-        (Selection(since=100, until=101), True),
-        (Selection(since=101), False),
-        (Selection(until=100), False),
-        (Selection(reason="rejected", queue="other"), False),
+        (DeadLetterFilter(), True),
+        (DeadLetterFilter(offsets=frozenset({7})), True),
+        (DeadLetterFilter(offsets=frozenset({8})), False),
+        (DeadLetterFilter(message_ids=frozenset({"id", "9"})), True),
+        (DeadLetterFilter(message_ids=frozenset({"7"})), False),  # that is its offset
+        (DeadLetterFilter(offsets=frozenset({7}), message_ids=frozenset({"8"})), False),
+        (DeadLetterFilter(reason="rejected"), True),
+        (DeadLetterFilter(reason="timeout"), True),
+        (DeadLetterFilter(reason="expired"), False),
+        (DeadLetterFilter(queue="q"), True),
+        (DeadLetterFilter(queue="older"), False),
+        (DeadLetterFilter(headers=(("own", "1"),)), True),
+        (DeadLetterFilter(headers=(("own", "2"),)), False),
+        (DeadLetterFilter(headers=(("other", "1"),)), False),
+        (DeadLetterFilter(since=100, until=101), True),
+        (DeadLetterFilter(since=101), False),
+        (DeadLetterFilter(until=100), False),
+        (DeadLetterFilter(reason="rejected", queue="other"), False),
     ],
 )
 def test_all_that_is_stated_must_fit(selection, meant):
@@ -77,7 +77,7 @@ def test_all_that_is_stated_must_fit(selection, meant):
 
 
 def test_who_does_not_tell_when_it_died_is_in_no_time_range():
-    assert not Selection(since=0).has(DeadLetter(1, None, {}))
+    assert not DeadLetterFilter(since=0).has(DeadLetter(1, None, {}))
 
 
 def test_nothing_of_deaths_and_attempts_goes_back():
@@ -112,7 +112,7 @@ def test_without_a_pace_all_may_go_at_once():
 
 
 def test_every_phase_is_in_the_table():
-    assert set(NEXT) == set(Phase)
-    assert [phase for phase in Phase if phase.has_ended] == ["cancelled", "done", "failed"]
-    assert Phase.PAUSED.may_become(Phase.RUNNING)
-    assert not Phase.DONE.may_become(Phase.RUNNING)
+    assert set(NEXT) == set(RedriveState)
+    assert [phase for phase in RedriveState if phase.has_ended] == ["cancelled", "done", "failed"]
+    assert RedriveState.PAUSED.may_become(RedriveState.RUNNING)
+    assert not RedriveState.DONE.may_become(RedriveState.RUNNING)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.features.expressions import DEPTH_MAX, EXPRESSION_CHARACTERS_MAX, ExpressionError
-from leveret.features.tags import EXPRESSION_TAGS_MAX, Step, parse_tags
+from leveret.features.tags import EXPRESSION_TAGS_MAX, TagOperation, parse_tags
 
 TAGS = ["a", "b-c", "ä", "it's", "x y", "", "a.b:c/d"]
 
@@ -39,13 +39,13 @@ def expressions(draw, depth=3):
 def evaluate(expression, tags):
     stack = []
     for step in expression.program:
-        if step == Step.ANY:
+        if step == TagOperation.ANY:
             stack.append(bool(tags))
-        elif step == Step.NOT:
+        elif step == TagOperation.NOT:
             stack.append(not stack.pop())
-        elif step in {Step.AND, Step.OR}:
+        elif step in {TagOperation.AND, TagOperation.OR}:
             second, first = stack.pop(), stack.pop()
-            stack.append(first and second if step == Step.AND else first or second)
+            stack.append(first and second if step == TagOperation.AND else first or second)
         else:
             stack.append(expression.tags[step].decode() in tags)
     (answer,) = stack

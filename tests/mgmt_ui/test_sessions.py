@@ -6,7 +6,7 @@ from leveret.auth.http import HttpRights
 from leveret.core.access.authentication import InternalRights
 from leveret.core.access.permissions import AccessControl
 from leveret.mgmt_ui import sessions as module
-from leveret.mgmt_ui.sessions import SESSION_MS_MAX, SESSION_MS_MAX_ELSEWHERE, Sessions
+from leveret.mgmt_ui.sessions import SESSION_MS_MAX, SESSION_MS_MAX_ELSEWHERE, WebSessions
 from leveret.ports.authentication import Login
 from leveret.ports.definitions import UserDefinition
 
@@ -16,7 +16,7 @@ class Place:
         self.now_ms = 1_000
         self.access = AccessControl()
         self.access.put_user(UserDefinition("u", "hash", ("management",)))
-        self.sessions = Sessions(self.access, lambda: self.now_ms)
+        self.sessions = WebSessions(self.access, lambda: self.now_ms)
 
     def open(self, user="u"):
         return self.sessions.open(InternalRights(self.access, user))

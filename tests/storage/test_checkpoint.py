@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from leveret.errors import CorruptBatchError, NewerFormatError
 from leveret.ports.ranges import RangeSet
 from leveret.storage.checkpoint import (
-    Part,
     RecoveredState,
+    TransactionPart,
     apply_payload,
     checkpoint_payload,
     part_payload,
@@ -30,7 +30,7 @@ def test_what_was_written_down_is_read_again(earlier, counts, ranges):
 
 PARTS = st.dictionaries(
     st.integers(1, 2**64 - 1),
-    st.builds(Part, st.integers(0, 50), st.integers(50, 99), RANGES.map(RangeSet)),
+    st.builds(TransactionPart, st.integers(0, 50), st.integers(50, 99), RANGES.map(RangeSet)),
     min_size=1,
     max_size=4,
 )
@@ -46,7 +46,7 @@ def test_parts_of_transactions_are_read_again(parts, counts, ranges, more):
         RecoveredState(RangeSet(ranges), returns_of(counts), RangeSet(more), parts),
         RecoveredState(),
     )
-    told.unresolved[0] = Part(0, 1)  # a checkpoint knows better
+    told.unresolved[0] = TransactionPart(0, 1)  # a checkpoint knows better
     apply_payload(checkpoint_payload(before), told)
     assert parts_of(told) == parts_of(before)
     assert (counts_of(told.returns), list(told.settled)) == (counts, list(RangeSet(ranges)))

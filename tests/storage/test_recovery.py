@@ -12,7 +12,7 @@ from leveret.ports.records import Batch
 from leveret.storage.checkpoint import settlement_payload
 from leveret.storage.dump import dump_segment
 from leveret.storage.files import RealFileSystem
-from leveret.storage.marks import Known, LogMark
+from leveret.storage.marks import LogMark, MarkedState
 from leveret.storage.recovery import recover
 from leveret.storage.state import MemoryStateStore
 from tests.storage.faulty_files import Content, FaultyFileSystem
@@ -243,13 +243,13 @@ async def test_nothing_is_settled_before_it_is_written():
     assert (found.end, list(found.settled)) == (9, [(0, 2), (3, 4), (5, 9)])
 
 
-SAME_BOOT = Known(same_boot=True)
+SAME_BOOT = MarkedState(same_boot=True)
 
 
-def reached(mark_committed: int) -> Known:
+def reached(mark_committed: int) -> MarkedState:
     """What is known when the last run has marked so many records, and died in this boot."""
     mark = LogMark(1, False, 0, 0, 0, mark_committed, 0)
-    return Known(mark, same_boot=True, same_run=True)
+    return MarkedState(mark, same_boot=True, same_run=True)
 
 
 async def test_sound_batches_behind_damage_are_kept_where_the_machine_has_not_died():
@@ -288,9 +288,9 @@ async def test_batches_behind_damage_are_lost_with_the_machine():
     broken = bytearray(files.files[path].cached)
     broken[second.position + 70] ^= 1
     # They were not flushed, as far as anybody knows: pages are written in any order.
-    found = recover(damaged_copy(files, path, bytes(broken)), directory, Known())
+    found = recover(damaged_copy(files, path, bytes(broken)), directory, MarkedState())
     assert (found.end, found.losses) == (2, [])
-    flushed = Known(LogMark(1, False, 0, 0, 0, 8, 8), same_run=True)
+    flushed = MarkedState(LogMark(1, False, 0, 0, 0, 8, 8), same_run=True)
     found = recover(damaged_copy(files, path, bytes(broken)), directory, flushed)
     assert (found.end, [loss.count for loss in found.losses]) == (9, [1])
 

@@ -12,7 +12,7 @@ from pamqp import commands
 
 from leveret.amqp import announcements, handshake, reports
 from leveret.amqp.client_properties import client_properties
-from leveret.amqp.handshake import State
+from leveret.amqp.handshake import ConnectionState
 from leveret.amqp.methods import FRAME_OVERHEAD_BYTES, NO_METHOD
 from leveret.amqp.rate_hold import ConnectionLimits
 from leveret.amqp.sasl import parse_response, refusal
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 def handle_connection_method(connection: Connection, method: base.Frame) -> Awaitable[None] | None:
     """Handle a method of channel 0, in any state of the connection."""
     if isinstance(method, commands.Connection.Close):
-        if connection.state is not State.CLOSING:
+        if connection.state is not ConnectionState.CLOSING:
             reports.closed_by_client(connection, method)
         connection.send(commands.Connection.CloseOk())
         connection.close_socket()
         return None
     state = connection.state
-    if state is State.CLOSING:
+    if state is ConnectionState.CLOSING:
         if isinstance(method, commands.Connection.CloseOk):
             connection.close_socket()
         return None
@@ -52,7 +52,7 @@ def handle_connection_method(connection: Connection, method: base.Frame) -> Awai
     raise unexpected(state)
 
 
-def unexpected(state: State) -> ConnectionClosingError:
+def unexpected(state: ConnectionState) -> ConnectionClosingError:
     """Build the 504 for a method that the connection's state does not accept."""
     return ConnectionClosingError(504, f"unexpected method in connection state {state.value}")
 
@@ -67,12 +67,12 @@ async def start_ok(connection: Connection, method: commands.Connection.StartOk) 
             error.method_ids = NO_METHOD
             await _refuse_login(connection, method)
         raise
-    if connection.state is not State.START:
+    if connection.state is not ConnectionState.START:
         return  # the node stops, or the client has gone
     _read_properties(connection, method)
     connection.take_rights(rights)
     announcements.login_accepted(connection)
-    connection.state = State.TUNE
+    connection.state = ConnectionState.TUNE
     connection.send(handshake.tune(connection.configuration))
 
 
@@ -136,7 +136,7 @@ def tune_ok(connection: Connection, method: commands.Connection.TuneOk) -> None:
     connection.reader.set_frame_max(tuned.frame_max)
     connection.outbox.frame_size_max = tuned.frame_max - FRAME_OVERHEAD_BYTES
     connection.transport.set_heartbeat(tuned.heartbeat_seconds)
-    connection.state = State.OPEN
+    connection.state = ConnectionState.OPEN
 
 
 def open_vhost(connection: Connection, method: commands.Connection.Open) -> None:
@@ -152,7 +152,7 @@ def open_vhost(connection: Connection, method: commands.Connection.Open) -> None
     connection.name = str(connection.transport.endpoints)
     connection.connected_at_ms = connection.transport.wall_ms()
     connection.broker.connections.add(connection)
-    connection.state = State.RUNNING
+    connection.state = ConnectionState.RUNNING
     connection.transport.opened()
     connection.limits = ConnectionLimits(connection)
     connection.follow_rates()
@@ -167,7 +167,7 @@ async def update_secret(connection: Connection, method: commands.Connection.Upda
         rights = await connection.rights.renewed(secret)
     except (SecretRefusedError, UnicodeDecodeError):
         raise ConnectionClosingError(530, "New secret was refused by one of the backends") from None
-    if connection.state is State.RUNNING:
+    if connection.state is ConnectionState.RUNNING:
         connection.take_rights(rights)
         connection.send(commands.Connection.UpdateSecretOk())
 

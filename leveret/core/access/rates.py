@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from leveret.features.rates import Bucket, Rate, rate_of, retry_after_seconds
+from leveret.features.rates import Rate, TokenBucket, rate_of, retry_after_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ NEVER_MS = 60_000  # those that may never pass check again after this time
 class Limit(NamedTuple):
     """A rate limit's bucket, and its name for clients."""
 
-    bucket: Bucket
+    bucket: TokenBucket
     name: str  # as in "publish-rate of user 'u'"
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ def _followed(limit: Limit | None, rate: Rate | None, name: str, now_ms: int) ->
     if rate is None:
         return None
     if limit is None:
-        return Limit(Bucket(rate, now_ms), name)
+        return Limit(TokenBucket(rate, now_ms), name)
     if limit.bucket.rate != rate:
         limit.bucket.change(rate, now_ms)
     return limit
@@ -187,7 +187,7 @@ class Rates:
         rate: Rate | None = getattr(self._of_connection, what)
         if rate is None:
             return None
-        return Limit(Bucket(rate, self.timers.wall_ms()), f"{what}-rate of a connection")
+        return Limit(TokenBucket(rate, self.timers.wall_ms()), f"{what}-rate of a connection")
 
     def _limits(
         self, what: str, user: str, vhost: VhostDefinition, own: Limit | None
@@ -350,7 +350,7 @@ class ConsumeMeter:
         self._timer.set(None)
 
 
-def _wait_ms(bucket: Bucket, parts: int, now_ms: int) -> int | None:
+def _wait_ms(bucket: TokenBucket, parts: int, now_ms: int) -> int | None:
     if bucket.available(now_ms):
         return 0
     return bucket.wait_ms(max(bucket.rate.per_second // parts, 1), now_ms)

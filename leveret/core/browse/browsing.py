@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from leveret.core.browse.message_filter import MessageFilter, State
+from leveret.core.browse.message_filter import MessageFilter, MessageState
 from leveret.core.logs.window import LogWindow, batch_of
 from leveret.core.queues.queue import Queue
 from leveret.core.routing.message import StoredMessage
@@ -49,7 +49,7 @@ class BrowsedMessage(NamedTuple):
     """One message in a queue, as found by browsing."""
 
     offset: int
-    state: State
+    state: MessageState
     time_ms: int  # when it was stored in the queue
     flags: int
     message: StoredMessage
@@ -221,25 +221,25 @@ async def recall(queue: OpenQueue, offset: int) -> BrowsedMessage | None:
         batches = await LogWindow(queue.log).fill(offset)
     except CorruptBatchError:
         return None
-    return _seen(batch_of(batches, offset), offset, State.READY)
+    return _seen(batch_of(batches, offset), offset, MessageState.READY)
 
 
-def states(queue: OpenQueue, first: int, stop: int) -> Callable[[int], State]:
+def states(queue: OpenQueue, first: int, stop: int) -> Callable[[int], MessageState]:
     """Return a function giving the present state of messages in [first, stop); READY in streams."""
     if not isinstance(queue, Queue):
-        return lambda _offset: State.READY
+        return lambda _offset: MessageState.READY
     leased = RangeSet(queue.state.leased_in(first, stop))
     waits = queue.waits
 
-    def state_of(offset: int) -> State:
+    def state_of(offset: int) -> MessageState:
         if offset not in leased:
-            return State.READY
-        return State.DELAYED if waits(offset) else State.UNACKED
+            return MessageState.READY
+        return MessageState.DELAYED if waits(offset) else MessageState.UNACKED
 
     return state_of
 
 
-def _seen(batch: Batch, offset: int, state: State) -> BrowsedMessage:
+def _seen(batch: Batch, offset: int, state: MessageState) -> BrowsedMessage:
     flags, time_ms, exchange, routing_key, header, body = batch.record(offset)
     return BrowsedMessage(
         offset, state, time_ms, flags, StoredMessage(exchange, routing_key, header, body, flags)

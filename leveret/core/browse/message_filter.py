@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from leveret.core.routing.message import StoredMessage
     from leveret.ports.ranges import RangeSet
 
-__all__ = ["MessageFilter", "State"]
+__all__ = ["MessageFilter", "MessageState"]
 
 
-class State(StrEnum):
+class MessageState(StrEnum):
     """Present state of a message."""
 
     READY = "ready"  # waits for a consumer
@@ -37,7 +37,7 @@ class MessageFilter:
 
     offsets: RangeSet | None = None
     message_ids: frozenset[str] = frozenset()
-    states: frozenset[State] = frozenset()
+    states: frozenset[MessageState] = frozenset()
     exchange: bytes | None = None
     routing_key: bytes | None = None
     headers: tuple[tuple[str, str], ...] = ()
@@ -51,7 +51,7 @@ class MessageFilter:
         """Whether any field is stated."""
         return self != MessageFilter()
 
-    def has(self, message: StoredMessage, time_ms: int, state: State) -> bool:
+    def has(self, message: StoredMessage, time_ms: int, state: MessageState) -> bool:
         """Whether a message matches, apart from its offset; cheap checks come first."""
         return (
             (not self.states or state in self.states)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.queue import Queue
     from leveret.core.vhost import Vhost
 
-__all__ = ["Destination", "Mover", "Outcome", "delete", "portions"]
+__all__ = ["Destination", "MoveCounts", "Mover", "delete", "portions"]
 
 
 class Destination(NamedTuple):
@@ -34,7 +34,7 @@ class Destination(NamedTuple):
 
 
 @dataclass(slots=True)
-class Outcome:
+class MoveCounts:
     """Counts of the selected messages by result."""
 
     done: int = 0  # deleted, copied or moved
@@ -58,7 +58,7 @@ def portions(seen: list[BrowsedMessage]) -> Iterator[list[BrowsedMessage]]:
         yield portion
 
 
-def delete(queue: Queue, seen: list[BrowsedMessage], outcome: Outcome) -> None:
+def delete(queue: Queue, seen: list[BrowsedMessage], outcome: MoveCounts) -> None:
     """Settle the messages that are ready."""
     withdrawn = queue.state.withdraw(_ranges(seen))
     queue.settle(withdrawn)
@@ -87,14 +87,14 @@ class Mover:
         self._destination = destination
         self._carry_out = carry_out
 
-    async def copy(self, seen: list[BrowsedMessage], outcome: Outcome) -> None:
+    async def copy(self, seen: list[BrowsedMessage], outcome: MoveCounts) -> None:
         """Publish one portion, atomically."""
         write = self._writes.begin()
         published = [one for one in seen if self._publish(write, one)]
         outcome.unroutable += len(seen) - len(published)
         await self._commit(write, published, outcome)
 
-    async def move(self, seen: list[BrowsedMessage], outcome: Outcome) -> None:
+    async def move(self, seen: list[BrowsedMessage], outcome: MoveCounts) -> None:
         """Publish one portion elsewhere and settle it here, atomically."""
         queue = cast("Queue", self._queue)
         withdrawn = RangeSet(queue.state.withdraw(_ranges(seen)))
@@ -112,7 +112,7 @@ class Mover:
             queue.unpark(list(moved))
 
     async def _commit(
-        self, write: AtomicWrite, published: list[BrowsedMessage], outcome: Outcome
+        self, write: AtomicWrite, published: list[BrowsedMessage], outcome: MoveCounts
     ) -> bool:
         if not published or await self._carry_out(write):
             outcome.done += len(published)

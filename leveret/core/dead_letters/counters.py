@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from leveret.core.dead_letters.worker import Reason
     from leveret.core.queues.queue import Queue
 
-__all__ = ["DISABLED", "DeadLetterCounters", "Death"]
+__all__ = ["DISABLED", "DeadLetterCounters", "DeathLabels"]
 
 DISABLED = "disabled"  # strategy label of queues without dead-lettering
 
 
-class Death(NamedTuple):
+class DeathLabels(NamedTuple):
     """Labels of a counter; `strategy` is DISABLED for messages that were dropped."""
 
     queue_type: str
@@ -34,7 +34,7 @@ class DeadLetterCounters:
     """Dead-letter and retry counters of one node."""
 
     def __init__(self) -> None:
-        self.deaths: Counter[Death] = Counter()
+        self.deaths: Counter[DeathLabels] = Counter()
         self.retries: Counter[str] = Counter()  # by the failure before the retry
 
     def died(self, queue: Queue, reason: Reason, ranges: Iterable[tuple[int, int]]) -> None:
@@ -43,7 +43,7 @@ class DeadLetterCounters:
         if queue.settings.dead_letters(reason):
             is_safe = queue.settings.dead_letter_strategy is DeadLetterStrategy.AT_LEAST_ONCE
             strategy = "at_least_once" if is_safe else "at_most_once"
-        death = Death(type_of(queue.definition.arguments), strategy, reason.value)
+        death = DeathLabels(type_of(queue.definition.arguments), strategy, reason.value)
         count = _count(ranges)
         self.deaths[death] += count
         queue.died_count += count

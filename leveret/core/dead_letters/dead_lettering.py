@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from leveret.core.dead_letters.publish import DeadLetterPublish
     from leveret.core.dead_letters.topics import DeadLetterTopics
-    from leveret.core.queues.queue import Queue, Reason, Window
+    from leveret.core.dead_letters.worker import BatchSlice
+    from leveret.core.queues.queue import Queue, Reason
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
     from leveret.core.turn import Turn
@@ -65,7 +66,7 @@ class DeadLettering:
     def __call__(
         self,
         queue: Queue,
-        windows: Sequence[Window],
+        slices: Sequence[BatchSlice],
         reason: Reason,
         publish: DeadLetterPublish | None = None,
     ) -> Collection[Queue]:
@@ -87,8 +88,8 @@ class DeadLettering:
         )
         route = None if composer.key_decides else composer.route
         writer = DeadLetterWriter(composer.compose, now, route, publish)
-        for window in windows:
-            writer.write(*window)
+        for part in slices:
+            writer.write(*part)
         if publish is not None:
             publish.deposited(writer.touched, writer.unrouted)
         targets = [builder.owner for builder in writer.touched]

@@ -17,7 +17,13 @@ from leveret.core.logs.window import LogWindow
 from leveret.core.queues.queue import Queue
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import CorruptBatchError, StorageError
-from leveret.features.redrive import Pace, Phase, Progress, Selection, revived_headers
+from leveret.features.redrive import (
+    DeadLetterFilter,
+    Pace,
+    RedriveProgress,
+    RedriveState,
+    revived_headers,
+)
 from leveret.ports.contents import headers_table, with_properties
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
@@ -91,7 +97,7 @@ class Redrives:
         return queue
 
     def start(
-        self, queue: Queue, selection: Selection, target: Target, per_second: float | None
+        self, queue: Queue, selection: DeadLetterFilter, target: Target, per_second: float | None
     ) -> Redrive:
         """Start moving the selected messages now in the queue. Raises AdministrationError."""
         latest = self._latest.get(queue)
@@ -131,7 +137,7 @@ class Redrive:
         self,
         redrives: Redrives,
         queue: Queue,
-        selection: Selection,
+        selection: DeadLetterFilter,
         target: Target,
         per_second: float | None,
     ) -> None:
@@ -144,7 +150,7 @@ class Redrive:
         self._vhost = redrives.vhosts[queue.definition.vhost]
         self._window = LogWindow(log)
         self._offset, self._stop = log.first, log.committed
-        self.progress = Progress(total=log.settled.gaps(self._offset, self._stop).count)
+        self.progress = RedriveProgress(total=log.settled.gaps(self._offset, self._stop).count)
         self._pace = Pace(per_second, redrives.timers.wall_ms())
         self._timer = redrives.timers.timer(self._step)
         self._moving: list[StoredDeadLetter] = []
@@ -163,18 +169,18 @@ class Redrive:
 
     def pause(self) -> None:
         """Pause until `resume`. Raises AdministrationError."""
-        self._become(Phase.PAUSED)
+        self._become(RedriveState.PAUSED)
 
     def resume(self) -> None:
         """Resume after a pause. Raises AdministrationError."""
-        self._become(Phase.RUNNING)
+        self._become(RedriveState.RUNNING)
         self._soon()
 
     def cancel(self) -> None:
         """Stop for good. Raises AdministrationError."""
-        self._become(Phase.CANCELLED)
+        self._become(RedriveState.CANCELLED)
 
-    def _become(self, phase: Phase) -> None:
+    def _become(self, phase: RedriveState) -> None:
         if not self.progress.phase.may_become(phase):
             raise AdministrationError(
                 "invalid", f"a redrive that is {self.progress.phase} cannot be {phase}"
@@ -185,7 +191,7 @@ class Redrive:
             self._timer.set(None)
             self._window.clear()
 
-    def _end(self, phase: Phase, explanation: str = "") -> None:
+    def _end(self, phase: RedriveState, explanation: str = "") -> None:
         if not self.progress.phase.has_ended:
             self.progress.explanation = explanation
             self._become(phase)
@@ -203,14 +209,14 @@ class Redrive:
 
     def _step(self) -> None:
         """Read some records, and move those that are selected, as many as the rate allows."""
-        if self._busy or self.progress.phase is not Phase.RUNNING:
+        if self._busy or self.progress.phase is not RedriveState.RUNNING:
             return
         if self.queue.deleted:
-            self._end(Phase.FAILED, "the queue is gone")
+            self._end(RedriveState.FAILED, "the queue is gone")
             return
         first = self.queue.log.settled.gaps(self._offset, self._stop).first
         if first is None:
-            self._end(Phase.DONE)
+            self._end(RedriveState.DONE)
             return
         try:
             batches = self._window.at_hand(first)
@@ -232,7 +238,7 @@ class Redrive:
         except CorruptBatchError:
             self._offset = offset + 1  # left to deliveries, which handle the damage
         except StorageError as error:
-            self._end(Phase.FAILED, str(error))
+            self._end(RedriveState.FAILED, str(error))
         finally:
             self._busy = False
         self._soon()
@@ -336,7 +342,7 @@ class Redrive:
         self.queue.return_(ranges, failed=False)
         self._pace.give_back(len(moved))
         if write is not None and write.error is not None:
-            self._end(Phase.FAILED, str(write.error))
+            self._end(RedriveState.FAILED, str(write.error))
             return
         self._refuse(moved)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.core.logs.window import LogWindow
 from leveret.core.routing.message import StoredMessage
-from leveret.features.redrive import DeadLetter, Selection, dead_letter
+from leveret.features.redrive import DeadLetter, DeadLetterFilter, dead_letter
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def dead_letter_at(batch: Batch, offset: int) -> StoredDeadLetter:
 
 
 async def scan(
-    queue: Queue, selection: Selection, first: int, stop: int
+    queue: Queue, selection: DeadLetterFilter, first: int, stop: int
 ) -> AsyncIterator[list[StoredDeadLetter]]:
     """Yield the selected, unsettled messages of [first, stop), one window of the log at a time.
 
@@ -70,7 +70,7 @@ async def scan(
         offset = queue.log.settled.gaps(behind, stop).first
 
 
-async def delete(queue: Queue, selection: Selection) -> int:
+async def delete(queue: Queue, selection: DeadLetterFilter) -> int:
     """Delete the selected messages that are ready. Returns their number. Raises StorageError."""
     count = 0
     first, stop = queue.log.first, queue.log.committed

@@ -58,7 +58,7 @@ class Reason(StrEnum):
         return self if self.is_death else Reason.DELIVERY_LIMIT
 
 
-class Window(NamedTuple):
+class BatchSlice(NamedTuple):
     """Records [first, stop) of a batch."""
 
     batch: Batch
@@ -72,7 +72,7 @@ class DeadLetterSink(Protocol):
     def __call__(
         self,
         queue: Queue,
-        windows: Sequence[Window],
+        slices: Sequence[BatchSlice],
         reason: Reason,
         publish: DeadLetterPublish | None = None,
     ) -> Collection[Queue]:
@@ -86,7 +86,7 @@ class DeadLetterSink(Protocol):
 
 def drop(
     queue: Queue,  # noqa: ARG001
-    windows: Sequence[Window],  # noqa: ARG001
+    slices: Sequence[BatchSlice],  # noqa: ARG001
     reason: Reason,  # noqa: ARG001
     publish: DeadLetterPublish | None = None,  # noqa: ARG001
 ) -> Collection[Queue]:
@@ -208,10 +208,10 @@ class DeadLetterWorker:
         """Dead-letter the leading messages of the same kind, as far as they are in memory."""
         queue = self._queue
         kind = self._waiting[0]
-        windows = self._take(batches, kind)
+        slices = self._take(batches, kind)
         if queue.settings.retries(kind.reason):
-            windows = self._retry(windows, kind.reason)
-        ranges = _ranges(windows)
+            slices = self._retry(slices, kind.reason)
+        ranges = _ranges(slices)
         if not ranges:
             return
         if not kind.reason.is_death and not queue.settings.retries(kind.reason):
@@ -223,24 +223,24 @@ class DeadLetterWorker:
             queue.settle(ranges)
             return
         if queue.settings.dead_letter_strategy is DeadLetterStrategy.AT_MOST_ONCE:
-            self._dead_letter(queue, windows, reason)
+            self._dead_letter(queue, slices, reason)
             self._counters.died(queue, reason, ranges)
             queue.settle(ranges)
             return
         publish = DeadLetterPublish(ranges, kind.written)
-        self._dead_letter(queue, windows, reason, publish)
+        self._dead_letter(queue, slices, reason, publish)
         self._await(publish, kind.reason, partial(self._counters.died, queue, reason))
 
-    def _retry(self, windows: list[Window], reason: Reason) -> list[Window]:
+    def _retry(self, slices: list[BatchSlice], reason: Reason) -> list[BatchSlice]:
         """Move retryable records to the retry topic; return the exhausted ones."""
         try:
             topic = self._queue.open_retry_topic()
         except StorageError as error:
             self._queue.reader.errors.report(error)
-            self._aside += [DeadRange(*each, reason) for each in _ranges(windows)]
+            self._aside += [DeadRange(*each, reason) for each in _ranges(slices)]
             self._try_later()
             return []
-        retried, exhausted = topic.take(windows, reason)
+        retried, exhausted = topic.take(slices, reason)
         if retried:
             publish = DeadLetterPublish(retried)
             publish.deposited({topic.builder}, ())
@@ -252,9 +252,9 @@ class DeadLetterWorker:
         self._busy = True
         publish.begin(lambda: self._published(publish, reason, count))
 
-    def _take(self, batches: list[Batch], kind: DeadRange) -> list[Window]:
+    def _take(self, batches: list[Batch], kind: DeadRange) -> list[BatchSlice]:
         """Take the leading messages of the same kind in memory, up to the portion's size."""
-        windows: list[Window] = []
+        slices: list[BatchSlice] = []
         for batch in batches:
             record_bytes = batch.size // batch.count + 1
             while self._room > 0 and self._waiting and self._waiting[0][2:] == kind[2:]:
@@ -266,8 +266,8 @@ class DeadLetterWorker:
                 if taken < stop:
                     self._waiting.appendleft(dead._replace(first=taken))
                 self._room -= (taken - first) * record_bytes
-                windows.append(Window(batch, first, taken))
-        return windows
+                slices.append(BatchSlice(batch, first, taken))
+        return slices
 
     def _published(self, publish: DeadLetterPublish, reason: Reason, count: Count) -> None:
         """Settle what all targets hold, and set the rest aside."""
@@ -299,5 +299,5 @@ class DeadLetterWorker:
         self._queue.services.report(self._queue, LeveretError(text))
 
 
-def _ranges(windows: Sequence[Window]) -> list[tuple[int, int]]:
-    return [(window.first, window.stop) for window in windows]
+def _ranges(slices: Sequence[BatchSlice]) -> list[tuple[int, int]]:
+    return [(part.first, part.stop) for part in slices]

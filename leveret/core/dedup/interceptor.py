@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from leveret.core.dedup.exchange_log import SEEN_TOPIC, ExchangeDedupLog, key_in
 from leveret.core.dedup.keys import text_key
 from leveret.core.dedup.producers import PRODUCERS_TOPIC, Producer, Producers
-from leveret.core.dedup.writer import DedupWriter, DedupWriterServices, Entry
+from leveret.core.dedup.writer import DedupEntry, DedupWriter, DedupWriterServices
 from leveret.errors import ChannelError, StorageError
 from leveret.features.sequences import read_sequence_headers
 from leveret.ports.records import RecordFlag
@@ -90,7 +90,7 @@ class DedupInterceptor:
         if stated is not None:
             producer = Producer(stated.producer, context.user)
             self._admit(writer.producers, producer)
-        return (writer.add(Entry(context, stated, key)),)
+        return (writer.add(DedupEntry(context, stated, key)),)
 
     @staticmethod
     def _sequence_headers(context: PublishContext) -> SequenceHeaders | None:

@@ -139,7 +139,7 @@ class PreparedCommands:
         stored = StoredMessage(
             message.exchange, message.routing_key, message.header, b"", message.flags
         )
-        command = Command(self, vhost, stored, id_)
+        command = PreparedCommand(self, vhost, stored, id_)
         messages = self._prepared.kept.get(vhost.name)
         pending = None if messages is None else messages.find(id_)
         if pending is None or messages is None:
@@ -153,7 +153,7 @@ class PreparedCommands:
         return (command,)
 
 
-class Command:
+class PreparedCommand:
     """Decision in progress, and its waiters."""
 
     def __init__(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from leveret.ports import TopicLog
     from leveret.ports.records import BatchBuilder
 
-__all__ = ["PRODUCERS_TOPIC", "Known", "Producer", "Producers"]
+__all__ = ["PRODUCERS_TOPIC", "Producer", "ProducerState", "Producers"]
 
 PRODUCERS_TOPIC = "leveret.producers"
 SIZE = struct.Struct("<H")
@@ -49,7 +49,7 @@ class Producer(NamedTuple):
     user: str = ""
 
 
-class Known(NamedTuple):
+class ProducerState(NamedTuple):
     """Position of a publisher, and the record that holds it."""
 
     position: Position
@@ -66,7 +66,7 @@ class Producers(LogWriter):
         super().__init__(log, turn, report)
         self.duplicates = 0  # duplicates dropped since the start
         self.held = log.first < log.end
-        self._known: dict[Producer, Known] = {}  # in order of their records
+        self._known: dict[Producer, ProducerState] = {}  # in order of their records
         self._live: dict[int, int] = {}  # by record: number of publishers whose latest it is
         self._offset = 0  # of the record written last
 
@@ -85,7 +85,7 @@ class Producers(LogWriter):
         """Return the publishers with this id, one for each user."""
         return [producer for producer in self._known if producer.id == id_]
 
-    def items(self) -> list[tuple[Producer, Known]]:
+    def items(self) -> list[tuple[Producer, ProducerState]]:
         """Return all publishers with their positions."""
         return list(self._known.items())
 
@@ -105,7 +105,7 @@ class Producers(LogWriter):
             ]
         )
 
-    def _oldest(self, count: int) -> Iterable[tuple[Producer, Known]]:
+    def _oldest(self, count: int) -> Iterable[tuple[Producer, ProducerState]]:
         return [item for item, _ in zip(self._known.items(), range(count), strict=False)]
 
     def take_in(self, records: BatchBuilder) -> None:  # noqa: ARG002  # it is one record
@@ -120,7 +120,7 @@ class Producers(LogWriter):
         for producer, position, time_ms in _unpacked(record):
             self._forget(producer)
             self._forget(Producer(producer.id))  # which it has taken over
-            self._known[producer] = Known(position, time_ms, offset)
+            self._known[producer] = ProducerState(position, time_ms, offset)
             self._live[offset] = self._live.get(offset, 0) + 1
         if offset not in self._live:
             self.log.settle([(offset, offset + 1)])

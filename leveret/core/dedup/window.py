@@ -99,7 +99,7 @@ class Windowed(Protocol):
 
 
 @dataclass(slots=True)
-class Chunk:
+class KeyChunk:
     """Keys that were written to the state store together: those of the records [first, stop)."""
 
     first: int
@@ -120,7 +120,7 @@ class DedupWindow:
         self._prefix = b"dedup/%s/" % queue.window_id
         self._seen = SeenKeys()
         self._complete = queue.log.end  # keys of records below are in the state store
-        self._chunks: deque[Chunk] = deque()
+        self._chunks: deque[KeyChunk] = deque()
         self._off = False
         self._writing = False
         # Keys removed by an operator and not written yet: of cold chunks, chunks to rewrite, and
@@ -237,7 +237,7 @@ class DedupWindow:
         state, prefix = self._services.state, self._prefix
         for key, value in state.scan(prefix + b"i/"):
             stop, last_ms, cold = CHUNK.unpack(value)
-            chunk = Chunk(OFFSET.unpack(key[-OFFSET.size :])[0], stop, last_ms, bool(cold))
+            chunk = KeyChunk(OFFSET.unpack(key[-OFFSET.size :])[0], stop, last_ms, bool(cold))
             self._chunks.append(chunk)
             if not chunk.cold:
                 self._seen.load(state.get(self._chunk_key(chunk)) or b"", self._log.end)
@@ -339,7 +339,7 @@ class DedupWindow:
         packed = self._seen.pack(self._complete, stop)
         chunk = None
         if packed:
-            chunk = Chunk(self._complete, stop, ENTRY.unpack(packed[-ENTRY.size :])[1])
+            chunk = KeyChunk(self._complete, stop, ENTRY.unpack(packed[-ENTRY.size :])[1])
             changes.append((self._chunk_key(chunk), packed))
             changes.append(self._described(chunk))
         changes.append((self._prefix + b"mark", MARK.pack(VERSION, stop)))
@@ -392,13 +392,15 @@ class DedupWindow:
                 return
             if chunk.cold:
                 continue
-            cold = Chunk(chunk.first, chunk.stop, chunk.last_ms, cold=True)
+            cold = KeyChunk(chunk.first, chunk.stop, chunk.last_ms, cold=True)
             await self._services.write([*self._cold_keys(chunk), self._described(cold)])
             if not self._off:
                 chunk.cold = True
                 self._seen.drop_below(chunk.stop)
 
-    def _cold_keys(self, chunk: Chunk, *, gone: bool = False) -> list[tuple[bytes, bytes | None]]:
+    def _cold_keys(
+        self, chunk: KeyChunk, *, gone: bool = False
+    ) -> list[tuple[bytes, bytes | None]]:
         """Return the keys of a chunk one by one, to be added; or `gone`, removed unless newer."""
         get, prefix = self._services.state.get, self._prefix + b"k/"
         found: list[tuple[bytes, bytes | None]] = []
@@ -410,10 +412,10 @@ class DedupWindow:
                 found.append((prefix + key, None))
         return found
 
-    def _chunk_key(self, chunk: Chunk) -> bytes:
+    def _chunk_key(self, chunk: KeyChunk) -> bytes:
         return self._prefix + b"c/" + OFFSET.pack(chunk.first)
 
-    def _described(self, chunk: Chunk) -> tuple[bytes, bytes]:
+    def _described(self, chunk: KeyChunk) -> tuple[bytes, bytes]:
         return (
             self._prefix + b"i/" + OFFSET.pack(chunk.first),
             CHUNK.pack(chunk.stop, chunk.last_ms, chunk.cold),

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from leveret.core.turn import Turn
     from leveret.features.sequences import SequenceHeaders
 
-__all__ = ["DedupWriter", "DedupWriterServices", "Entry"]
+__all__ = ["DedupEntry", "DedupWriter", "DedupWriterServices"]
 
 
-class Fate(Enum):
+class PublishOutcome(Enum):
     """Result for a message that is no duplicate."""
 
     TAKEN = 1  # by queues, or by another interceptor
@@ -63,7 +63,7 @@ class DedupWriterServices:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DedupEntry:
     """Message to be stored once: as the next of its publisher, by its key, or both."""
 
     context: PublishContext
@@ -77,10 +77,10 @@ class Entry:
 
 
 @dataclass(eq=False, slots=True)
-class Batch:
+class DedupBatch:
     """Messages decided together. Their confirms wait for it, as it is a Committing."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[DedupEntry] = field(default_factory=list)
     forgotten: list[Producer] = field(default_factory=list)  # publishers whose position is removed
     waiters: list[Waiter] = field(default_factory=list)
     outcome: bool | None = None  # whether it has failed; None: in progress
@@ -100,10 +100,10 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Plan:
+class BatchEffects:
     """Effects of one batch, as far as decided."""
 
-    batch: Batch
+    batch: DedupBatch
     write: AtomicWrite
     now_ms: int
     moved: dict[Producer, Position] = field(default_factory=dict)
@@ -123,17 +123,17 @@ class DedupWriter(TouchedQueue):
         self.producers = producers
         self.seen = seen
         self._services = services
-        self._next: Batch | None = None
-        self._writing: Plan | None = None
+        self._next: DedupBatch | None = None
+        self._writing: BatchEffects | None = None
         self._awaited = 0  # outstanding commits of `elsewhere`
 
     def __repr__(self) -> str:
         return f"DedupWriter({self.seen!r})"
 
-    def add(self, entry: Entry) -> Committing:
+    def add(self, entry: DedupEntry) -> Committing:
         """Add a message. The returned Committing is done when it is decided and safe."""
         if self._next is None:
-            self._next = Batch()
+            self._next = DedupBatch()
         self._next.entries.append(entry)
         self.resume()
         return self._next
@@ -147,7 +147,7 @@ class DedupWriter(TouchedQueue):
         if not named:
             return False
         if self._next is None:
-            self._next = Batch()
+            self._next = DedupBatch()
         self._next.forgotten += named
         self._next.waiters.append(waiter)
         self.resume()
@@ -166,26 +166,26 @@ class DedupWriter(TouchedQueue):
             return
         batch, self._next = self._next, None
         services = self._services
-        plan = self._writing = Plan(batch, services.atomic.begin(), services.wall_ms())
+        effects = self._writing = BatchEffects(batch, services.atomic.begin(), services.wall_ms())
         for producer in batch.forgotten:
             # Its record has positions of others, too, which are written again.
-            plan.moved.update(self.producers.beside(producer))
+            effects.moved.update(self.producers.beside(producer))
         for producer in batch.forgotten:
-            plan.moved.pop(producer, None)
-        plan.is_empty = not plan.moved
+            effects.moved.pop(producer, None)
+        effects.is_empty = not effects.moved
         for entry in batch.entries:
             try:
-                self._decide(entry, plan)
+                self._decide(entry, effects)
             except ChannelError as error:
                 entry.context.channel.close(error)
-        if plan.elsewhere:
+        if effects.elsewhere:
             # Other features must be safe first: a crash in between then stores a message twice; in
             # the other order it would be lost.
-            self._awaited = len(plan.elsewhere)
-            for committing in plan.elsewhere:
-                committing.await_commit(Elsewhere(self, plan))
+            self._awaited = len(effects.elsewhere)
+            for committing in effects.elsewhere:
+                committing.await_commit(Elsewhere(self, effects))
         else:
-            self._commit(plan)
+            self._commit(effects)
 
     def pump(self) -> bool:
         """Deliver nothing."""
@@ -193,31 +193,33 @@ class DedupWriter(TouchedQueue):
 
     # -- deciding
 
-    def _decide(self, entry: Entry, plan: Plan) -> None:
+    def _decide(self, entry: DedupEntry, effects: BatchEffects) -> None:
         stated, key = entry.stated, entry.key
-        if stated is not None and not self._is_next(entry, stated, plan):
+        if stated is not None and not self._is_next(entry, stated, effects):
             return
         exchange = entry.context.message.exchange
-        if key is not None and (key in plan.keys or self.seen.is_known(exchange, key, plan.now_ms)):
+        if key is not None and (
+            key in effects.keys or self.seen.is_known(exchange, key, effects.now_ms)
+        ):
             name = exchange.decode()
             self.seen.duplicates[name] = self.seen.duplicates.get(name, 0) + 1
             self._services.feature_counters.duplicates += 1
         else:
-            fate = self._store(entry.context, plan)
-            if fate is Fate.REFUSED:
+            outcome = self._store(entry.context, effects)
+            if outcome is PublishOutcome.REFUSED:
                 return
-            if fate is Fate.UNROUTED and entry.context.mandatory:
+            if outcome is PublishOutcome.UNROUTED and entry.context.mandatory:
                 return  # the publisher is notified and may send it again
-            if fate is Fate.TAKEN and key is not None:
-                plan.keys[key] = None
-                plan.is_empty = False
+            if outcome is PublishOutcome.TAKEN and key is not None:
+                effects.keys[key] = None
+                effects.is_empty = False
         if stated is not None:
-            plan.moved[entry.producer] = Position(stated.epoch, stated.sequence)
-            plan.is_empty = False
+            effects.moved[entry.producer] = Position(stated.epoch, stated.sequence)
+            effects.is_empty = False
 
-    def _is_next(self, entry: Entry, stated: SequenceHeaders, plan: Plan) -> bool:
+    def _is_next(self, entry: DedupEntry, stated: SequenceHeaders, effects: BatchEffects) -> bool:
         """Whether a message is the next of its publisher. Raises ChannelError 406."""
-        known = plan.moved.get(entry.producer) or self.producers.get(entry.producer)
+        known = effects.moved.get(entry.producer) or self.producers.get(entry.producer)
         verdict = judge(known, stated)
         if verdict is Verdict.SEEN:
             self.producers.duplicates += 1
@@ -239,23 +241,23 @@ class DedupWriter(TouchedQueue):
             context.channel.refused(context.tag, context.tag + 1)
         return verdict is Verdict.NEXT
 
-    def _store(self, context: PublishContext, plan: Plan) -> Fate:
+    def _store(self, context: PublishContext, effects: BatchEffects) -> PublishOutcome:
         """Store a message, or return it if it is unroutable. Raises ChannelError."""
         message = context.message
         services, vhost = self._services, context.vhost
         for step in services.interceptors.for_publish(vhost, message.exchange, context.requests):
             if step not in services.own and (taken := step.intercept(context)) is not None:
-                plan.elsewhere += taken
-                return Fate.TAKEN
+                effects.elsewhere += taken
+                return PublishOutcome.TAKEN
         queues = self._route(context)
         if vhost.traced:
             names = [queue.name for queue in queues]
             services.tracer.published(vhost, message, context.keys, names, context.channel.origin)
-        if not self._have_room(queues, context, plan):
+        if not self._have_room(queues, context, effects):
             context.channel.refused(context.tag, context.tag + 1)
-            return Fate.REFUSED
+            return PublishOutcome.REFUSED
         for queue in queues:
-            plan.write.publish(
+            effects.write.publish(
                 queue,
                 message.flags & RecordFlag.STORED,
                 message.exchange,
@@ -263,12 +265,12 @@ class DedupWriter(TouchedQueue):
                 message.header,
                 message.body,
             )
-            plan.is_empty = False
+            effects.is_empty = False
         if queues:
-            return Fate.TAKEN
+            return PublishOutcome.TAKEN
         if context.mandatory and context.channel.alive:
             context.channel.send_back(message)
-        return Fate.UNROUTED
+        return PublishOutcome.UNROUTED
 
     @staticmethod
     def _route(context: PublishContext) -> list[OpenQueue]:
@@ -281,15 +283,15 @@ class DedupWriter(TouchedQueue):
         return cast("list[OpenQueue]", vhost.route(exchange, keys, message))
 
     @staticmethod
-    def _have_room(queues: list[OpenQueue], context: PublishContext, plan: Plan) -> bool:
+    def _have_room(queues: list[OpenQueue], context: PublishContext, effects: BatchEffects) -> bool:
         """Whether every queue can take one more: a full one must not delay all others."""
         message, ok = context.message, True
         for queue in queues:
             if queue.settings.rejects:
-                filled = plan.filled.setdefault(queue, BatchBuilder())
+                filled = effects.filled.setdefault(queue, BatchBuilder())
                 filled.add(
                     message.flags & RecordFlag.STORED,
-                    plan.now_ms,
+                    effects.now_ms,
                     message.exchange,
                     message.routing_key,
                     message.header,
@@ -300,34 +302,36 @@ class DedupWriter(TouchedQueue):
 
     # -- writing
 
-    def _commit(self, plan: Plan) -> None:
-        if plan.is_empty:
+    def _commit(self, effects: BatchEffects) -> None:
+        if effects.is_empty:
             self.done(failed=False)
             return
-        for key in plan.keys:
+        for key in effects.keys:
             header = ExchangeDedupLog.header(key)
-            plan.write.publish(self.seen, SEEN_FLAGS, b"", b"", header, b"")
-        if plan.moved:
-            plan.record = self.producers.record(plan.moved, plan.now_ms)
-            plan.write.publish(self.producers, RecordFlag.PERSISTENT, b"", b"", b"", plan.record)
-        plan.write.commit(self)
+            effects.write.publish(self.seen, SEEN_FLAGS, b"", b"", header, b"")
+        if effects.moved:
+            effects.record = self.producers.record(effects.moved, effects.now_ms)
+            effects.write.publish(
+                self.producers, RecordFlag.PERSISTENT, b"", b"", b"", effects.record
+            )
+        effects.write.commit(self)
 
     def done(self, *, failed: bool) -> None:
         """Handle the end of the atomic write, as a Waiter."""
-        plan, self._writing = self._writing, None
-        if plan is None:
+        effects, self._writing = self._writing, None
+        if effects is None:
             return
         if not failed:
-            if plan.record:
-                self.producers.learn(plan.record)
-            for producer in plan.batch.forgotten:
+            if effects.record:
+                self.producers.learn(effects.record)
+            for producer in effects.batch.forgotten:
                 self.producers.forget(producer)
-        plan.batch.finish(self._services.atomic.report, failed=failed)
+        effects.batch.finish(self._services.atomic.report, failed=failed)
         self.resume()
 
-    def kept_elsewhere(self, plan: Plan, *, failed: bool) -> None:
+    def kept_elsewhere(self, effects: BatchEffects, *, failed: bool) -> None:
         """Note a commit of another feature, or its failure."""
-        if plan is not self._writing:
+        if effects is not self._writing:
             return
         if failed:
             # Nothing else is written either: publishers send all of it again.
@@ -335,7 +339,7 @@ class DedupWriter(TouchedQueue):
             return
         self._awaited -= 1
         if not self._awaited:
-            self._commit(plan)
+            self._commit(effects)
 
     def close(self) -> None:
         """Stop: the virtual host was deleted; waiters are confirmed, as for deleted queues."""
@@ -350,10 +354,10 @@ class DedupWriter(TouchedQueue):
 class Elsewhere:
     """Waiter for the commit of another feature."""
 
-    def __init__(self, writer: DedupWriter, plan: Plan) -> None:
+    def __init__(self, writer: DedupWriter, effects: BatchEffects) -> None:
         self._writer = writer
-        self._plan = plan
+        self._effects = effects
 
     def done(self, *, failed: bool) -> None:
         """Pass on the commit."""
-        self._writer.kept_elsewhere(self._plan, failed=failed)
+        self._writer.kept_elsewhere(self._effects, failed=failed)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.core.command_replies import check_fields
 from leveret.core.definitions.validation import AdministrationError
 from leveret.core.delay.scheduled import raw_headers
-from leveret.core.delay.schedules import Selection
+from leveret.core.delay.schedules import DelayedMessageFilter
 from leveret.core.erlang_terms import field_type
 from leveret.core.routing.message import StoredMessage
 from leveret.core.telemetry.events import acting_as
@@ -102,7 +102,7 @@ class ScheduleCommands:
         return (command,)
 
     def _understood(
-        self, context: PublishContext, message: StoredMessage, chosen: str | Selection
+        self, context: PublishContext, message: StoredMessage, chosen: str | DelayedMessageFilter
     ) -> Work:
         """Return the work that a command asks for. Raises ChannelError 406."""
         name, vhost = message.routing_key.decode(errors="replace"), context.vhost.name
@@ -130,7 +130,7 @@ class ScheduleCommands:
     async def _perform(
         self,
         command: _Command,
-        chosen: str | Selection,
+        chosen: str | DelayedMessageFilter,
         work: Work,
         context: PublishContext,
         message: StoredMessage,
@@ -154,7 +154,9 @@ class ScheduleCommands:
         else:
             command.finish(failed=False)
 
-    async def _permitted(self, context: PublishContext, chosen: str | Selection) -> set[str]:
+    async def _permitted(
+        self, context: PublishContext, chosen: str | DelayedMessageFilter
+    ) -> set[str]:
         """Return the exchanges of the selected messages. Raises ChannelError 403."""
         exchanges = await self._schedules.exchanges(context.vhost.name, chosen, owner=context.user)
         while True:
@@ -195,13 +197,13 @@ class _Command:
             waiter.done(failed=failed)
 
 
-def _chosen(headers: Mapping[str, Any]) -> str | Selection:
+def _chosen(headers: Mapping[str, Any]) -> str | DelayedMessageFilter:
     """Return the messages that a command selects. Raises ChannelError 406."""
     id_ = _text(headers, SCHEDULE_ID)
     table = headers.get(HEADERS, {})
     if not isinstance(table, dict):
         raise _unacceptable(HEADERS, table)
-    selection = Selection(
+    selection = DelayedMessageFilter(
         _text(headers, EXCHANGE),
         _text(headers, ROUTING_KEY),
         table,

@@ -1,8 +1,9 @@
 """Operations on delayed messages: list, cancel, reschedule, deliver now.
 
 Used by management and by `leveret.core.delay.schedule_commands`; everything is per virtual host.
-Messages are selected by id or by a `Selection`. Long lists are processed in pages, with a pass of
-the loop between them: messages added meanwhile are not included, those that become due are skipped.
+Messages are selected by id or by a `DelayedMessageFilter`. Long lists are processed in pages, with
+a pass of the loop between them: messages added meanwhile are not included, those that become due
+are skipped.
 Changes are published as events `schedule.cancelled` and `schedule.rescheduled`, on behalf of the
 acting user (see leveret.core.telemetry.events).
 """
@@ -19,7 +20,13 @@ from leveret.core.delay.scheduled import (
     repetition_of,
     rescheduled,
 )
-from leveret.core.delayed_store.search import SCANNED_MAX, Cursor, Search, Selection, stored
+from leveret.core.delayed_store.search import (
+    SCANNED_MAX,
+    Cursor,
+    DelayedMessageFilter,
+    DelayedMessageSearch,
+    stored,
+)
 from leveret.core.json_fields import plain
 from leveret.features.delay import SCHEDULE_OWNER
 from leveret.ports.records import RecordFlag
@@ -34,7 +41,7 @@ if TYPE_CHECKING:
     from leveret.core.logs.log_writer import Waiter
     from leveret.core.telemetry.events import Emit
 
-__all__ = ["Cursor", "Page", "Schedules", "Selection", "row_of"]
+__all__ = ["Cursor", "DelayedMessageFilter", "SchedulePage", "Schedules", "row_of"]
 
 
 class Keeper(Protocol):
@@ -62,7 +69,7 @@ class Keeper(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class SchedulePage:
     """Page of a list; `following` is the cursor of the next page, None at the end."""
 
     rows: list[dict[str, object]]
@@ -95,25 +102,25 @@ class Schedules:
     async def page(
         self,
         vhost: str,
-        selection: Selection,
+        selection: DelayedMessageFilter,
         count_max: int,
         after: Cursor | None = None,
         *,
         queue: str | None = None,
-    ) -> Page:
+    ) -> SchedulePage:
         """Return the next messages, at most `count_max`, in due order. Raises StorageError."""
         rows: list[dict[str, object]] = []
         last = after
         search = self._search(self._keeper(vhost, queue), selection, after, SCANNED_MAX)
         if search is None:
-            return Page(rows, None)
+            return SchedulePage(rows, None)
         async for found in search.found():
             for message in found:
                 if len(rows) == count_max:
-                    return Page(rows, last)
+                    return SchedulePage(rows, last)
                 rows.append(row_of(message))
                 last = (message.due_ms, message.offset)
-        return Page(rows, None if search.is_over else search.after)
+        return SchedulePage(rows, None if search.is_over else search.after)
 
     async def find(
         self, vhost: str, id_: str, *, queue: str | None = None
@@ -124,7 +131,7 @@ class Schedules:
     # -- changes
 
     async def exchanges(
-        self, vhost: str, chosen: str | Selection, *, owner: str | None = None
+        self, vhost: str, chosen: str | DelayedMessageFilter, *, owner: str | None = None
     ) -> set[str]:
         """Return the exchanges of the selected messages, for permission checks. StorageError."""
         names: set[bytes] = set()
@@ -139,7 +146,7 @@ class Schedules:
     async def cancel(
         self,
         vhost: str,
-        chosen: str | Selection,
+        chosen: str | DelayedMessageFilter,
         *,
         queue: str | None = None,
         owner: str | None = None,
@@ -163,7 +170,7 @@ class Schedules:
     async def reschedule(
         self,
         vhost: str,
-        chosen: str | Selection,
+        chosen: str | DelayedMessageFilter,
         due_ms: int,
         *,
         owner: str | None = None,
@@ -186,7 +193,7 @@ class Schedules:
 
         return await self._each(messages, chosen, reschedule, owner, exchanges)
 
-    async def deliver_now(self, vhost: str, chosen: str | Selection) -> int:
+    async def deliver_now(self, vhost: str, chosen: str | DelayedMessageFilter) -> int:
         """Deliver the selected messages at once. Returns their number. Raises StorageError."""
         return await self.reschedule(vhost, chosen, self.wall_ms())
 
@@ -201,7 +208,7 @@ class Schedules:
     async def _each(
         self,
         keeper: Keeper | None,
-        chosen: str | Selection,
+        chosen: str | DelayedMessageFilter,
         change: Callable[[PendingMessage], bool],
         owner: str | None = None,
         exchanges: AbstractSet[str] | None = None,
@@ -229,11 +236,14 @@ class Schedules:
 
     @staticmethod
     def _search(
-        keeper: Keeper | None, selection: Selection, after: Cursor | None, scanned_max: int | None
-    ) -> Search | None:
+        keeper: Keeper | None,
+        selection: DelayedMessageFilter,
+        after: Cursor | None,
+        scanned_max: int | None,
+    ) -> DelayedMessageSearch | None:
         if keeper is None or keeper.store is None:
             return None
-        return Search(keeper.store, selection, after, keeper.is_pending, scanned_max)
+        return DelayedMessageSearch(keeper.store, selection, after, keeper.is_pending, scanned_max)
 
     async def _by_id(
         self, keeper: Keeper | None, id_: str, owner: str | None = None

@@ -62,7 +62,7 @@ PROGRESS_OFFSETS = 50_000  # progress without other changes is written after so 
 BACK_MS = 600_000  # if the clock is set back by more, buckets are loaded again
 
 
-class Bucket:
+class DueBucket:
     """Bucket of the index.
 
     `loaded_number` is the last chunk in the wheel while it is being loaded.
@@ -84,13 +84,13 @@ class Bucket:
         return self.start + (1 << self.bits)
 
 
-class Plan:
+class IndexUpdate:
     """Planned changes of the store, and of the buckets once they are written."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[bytes, bytes | None]] = []
         self.added: list[tuple[int, int, int, int]] = []  # start, bits, number, count
-        self.removed: set[tuple[Bucket, int]] = set()
+        self.removed: set[tuple[DueBucket, int]] = set()
 
 
 class DueIndex:
@@ -112,7 +112,7 @@ class DueIndex:
         self._log = log
         self._wheel = wheel
         self._admit = admit
-        self._buckets: dict[tuple[int, int], Bucket] = {}
+        self._buckets: dict[tuple[int, int], DueBucket] = {}
         self._number = 0
         self._unwritten = DueList()
         self._in_flight = DueList()  # being written
@@ -144,10 +144,10 @@ class DueIndex:
             self._number = max(self._number, number)
         return complete
 
-    def _bucket(self, start: int, bits: int) -> Bucket:
+    def _bucket(self, start: int, bits: int) -> DueBucket:
         bucket = self._buckets.get((start, bits))
         if bucket is None:
-            bucket = self._buckets[start, bits] = Bucket(start, bits)
+            bucket = self._buckets[start, bits] = DueBucket(start, bits)
             bucket.loaded = bucket.stop <= self._frontier_ms
         return bucket
 
@@ -230,16 +230,16 @@ class DueIndex:
 
     async def _change(self, now_ms: int, base_ms: int, complete: int) -> None:
         """Write all changes of one round in one transaction."""
-        plan = Plan()
+        update = IndexUpdate()
         self._in_flight, self._unwritten = self._unwritten, DueList()
         self._in_flight.forget(self._log.settled)
         try:
-            put = await self._part(plan, base_ms, now_ms)
+            put = await self._part(update, base_ms, now_ms)
             self._admit_near(put, 0)  # normally none
             put.extend(self._in_flight)
-            self._put(plan, put, base_ms)
-            await self._remove_spent(plan, now_ms)
-            await self._write(plan, complete)
+            self._put(update, put, base_ms)
+            await self._remove_spent(update, now_ms)
+            await self._write(update, complete)
         finally:
             self._unwritten.extend(self._in_flight)  # not written
             self._in_flight = DueList()
@@ -250,58 +250,58 @@ class DueIndex:
         for bucket in self._buckets.values():
             bucket.loaded, bucket.loaded_number = False, -1
 
-    async def _write(self, plan: Plan, complete: int) -> None:
-        if not plan.changes and complete - self._complete < PROGRESS_OFFSETS:
+    async def _write(self, update: IndexUpdate, complete: int) -> None:
+        if not update.changes and complete - self._complete < PROGRESS_OFFSETS:
             self._in_flight = DueList()  # all are settled
             return
         await self._log.settlements_safe()
         if self.closed:
             return
-        plan.changes.append((self._prefix + ABOUT, ABOUT_VALUE.pack(VERSION, complete)))
+        update.changes.append((self._prefix + ABOUT, ABOUT_VALUE.pack(VERSION, complete)))
         try:
-            await self._state.write_behind(plan.changes)
+            await self._state.write_behind(update.changes)
         finally:
             # If the write fails, the changes are visible nevertheless, and retried with the next
             # write.
             self._complete = complete
             self._in_flight = DueList()
-            for bucket, number in plan.removed:
+            for bucket, number in update.removed:
                 bucket.chunks.pop(number, None)
-            for start, bits, number, count in plan.added:
+            for start, bits, number, count in update.added:
                 self._bucket(start, bits).chunks[number] = count
             self._buckets = {
                 place: bucket for place, bucket in self._buckets.items() if bucket.chunks
             }
 
-    def _put(self, plan: Plan, dues: DueList, base_ms: int) -> None:
+    def _put(self, update: IndexUpdate, dues: DueList, base_ms: int) -> None:
         """Plan to write records to their buckets."""
         for start, bits, part in dues.buckets(base_ms):
             bucket = self._buckets.get((start, bits))
             if bucket is not None:
-                self._take_last(plan, bucket, part)
+                self._take_last(update, bucket, part)
             for count, value in part.pieces(CHUNK_COUNT_MAX):
                 self._number += 1
-                plan.changes.append((self._key(start, bits, self._number, count), value))
-                plan.added.append((start, bits, self._number, count))
+                update.changes.append((self._key(start, bits, self._number, count), value))
+                update.added.append((start, bits, self._number, count))
 
-    def _take_last(self, plan: Plan, bucket: Bucket, part: DueList) -> None:
+    def _take_last(self, update: IndexUpdate, bucket: DueBucket, part: DueList) -> None:
         """Merge a bucket's small last chunk into the new records for it."""
         if not bucket.chunks:
             return
         number, count = next(reversed(bucket.chunks.items()))
-        if count + len(part) > SMALL_COUNT_MAX or (bucket, number) in plan.removed:
+        if count + len(part) > SMALL_COUNT_MAX or (bucket, number) in update.removed:
             return
         value = self._state.get(self._key(bucket.start, bucket.bits, number, count))
         if value is not None:
             part.unpack(value)
-        self._remove(plan, bucket, number)
+        self._remove(update, bucket, number)
 
-    def _remove(self, plan: Plan, bucket: Bucket, number: int) -> None:
+    def _remove(self, update: IndexUpdate, bucket: DueBucket, number: int) -> None:
         count = bucket.chunks[number]
-        plan.changes.append((self._key(bucket.start, bucket.bits, number, count), None))
-        plan.removed.add((bucket, number))
+        update.changes.append((self._key(bucket.start, bucket.bits, number, count), None))
+        update.removed.add((bucket, number))
 
-    async def _part(self, plan: Plan, base_ms: int, now_ms: int) -> DueList:
+    async def _part(self, update: IndexUpdate, base_ms: int, now_ms: int) -> DueList:
         """Take records out of buckets that are near, to be put into smaller ones."""
         taken = DueList()
         left = CHUNKS_AT_ONCE_MAX
@@ -317,12 +317,12 @@ class DueIndex:
             self.hurried |= len(numbers) < len(bucket.chunks)
             taken.extend(await self._fetch(bucket, numbers))
             for number in numbers:
-                self._remove(plan, bucket, number)
+                self._remove(update, bucket, number)
             left -= len(numbers)
         taken.forget(self._log.settled)
         return taken
 
-    async def _fetch(self, bucket: Bucket, numbers: list[int]) -> DueList:
+    async def _fetch(self, bucket: DueBucket, numbers: list[int]) -> DueList:
         """Return the records of some adjacent chunks."""
         dues = DueList()
         if not numbers:
@@ -334,7 +334,7 @@ class DueIndex:
             dues.unpack(value)
         return dues
 
-    async def _remove_spent(self, plan: Plan, now_ms: int) -> None:
+    async def _remove_spent(self, update: IndexUpdate, now_ms: int) -> None:
         """Plan to remove past buckets whose records are all settled."""
         for bucket in list(self._buckets.values()):
             over = bucket.loaded and bucket.stop <= now_ms
@@ -347,8 +347,8 @@ class DueIndex:
                     bucket.check_ms = now_ms + RECHECK_MS
                     continue
                 for number in numbers:
-                    if (bucket, number) not in plan.removed:
-                        self._remove(plan, bucket, number)
+                    if (bucket, number) not in update.removed:
+                        self._remove(update, bucket, number)
 
     # -- near records
 
@@ -371,7 +371,7 @@ class DueIndex:
             self._advance(bucket.stop)
         self._advance(target_ms)
 
-    async def _load(self, bucket: Bucket) -> bool:
+    async def _load(self, bucket: DueBucket) -> bool:
         """Load a bucket's records into the wheel. Returns False if that is full before the end."""
         numbers = [number for number in bucket.chunks if number > bucket.loaded_number]
         for sliced in _sliced(numbers, CHUNKS_AT_ONCE_MAX):
@@ -408,7 +408,7 @@ class DueIndex:
             await self._state.write_behind([(key, None) for key in some])
 
 
-def _by_start(bucket: Bucket) -> tuple[int, int]:
+def _by_start(bucket: DueBucket) -> tuple[int, int]:
     """Sort key: start time; a larger bucket before the smaller ones that it overlaps."""
     return bucket.start, -bucket.bits
 

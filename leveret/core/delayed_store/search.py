@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from leveret.core.delayed_store.store import DelayedMessageStore, PendingMessage
 
-__all__ = ["SCANNED_MAX", "Cursor", "Search", "Selection", "stored"]
+__all__ = ["SCANNED_MAX", "Cursor", "DelayedMessageFilter", "DelayedMessageSearch", "stored"]
 
 # Records per turn of the loop: a third of a millisecond with headers compared (decision 0035).
 # Smaller pages would read the same batches more often.
@@ -30,7 +30,7 @@ Cursor = tuple[int, int]  # due time and offset of the last record seen
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class DelayedMessageFilter:
     """Filter for delayed messages: all stated fields must match.
 
     Header values may be given as text, whatever their wire type.
@@ -46,7 +46,7 @@ class Selection:
     @property
     def is_everything(self) -> bool:
         """Whether no field is stated."""
-        return self == Selection()
+        return self == DelayedMessageFilter()
 
     def has(self, message: PendingMessage) -> bool:
         """Whether a message matches."""
@@ -74,7 +74,7 @@ class Selection:
         )
 
 
-class Search:
+class DelayedMessageSearch:
     """One pass through a store, for messages selected after `after`.
 
     `is_pending(offset)` says whether a record still waits. Without `scanned_max` it goes to the
@@ -84,7 +84,7 @@ class Search:
     def __init__(
         self,
         store: DelayedMessageStore,
-        selection: Selection,
+        selection: DelayedMessageFilter,
         after: Cursor | None,
         is_pending: Callable[[int], bool],
         scanned_max: int | None = None,

@@ -33,7 +33,7 @@ MODES = ("all", "any", "all-with-x", "any-with-x")
 Item: TypeAlias = "tuple[str, Hashable] | tuple[str]"
 
 
-class Condition(NamedTuple):
+class HeadersCondition(NamedTuple):
     """Condition in a binding's arguments; equal ones are kept once, with all their bindings."""
 
     items: frozenset[Item]
@@ -47,10 +47,10 @@ class HeadersRouter(KeyRouter):
 
     def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
-        self.bindings: dict[Condition, dict[Binding, None]] = {}
-        self._all: dict[Item, dict[Condition, None]] = {}  # each under one of its items
-        self._any: dict[Item, dict[Condition, None]] = {}  # each under all of its items
-        self._place: dict[Condition, Item] = {}  # index item of those in `_all`
+        self.bindings: dict[HeadersCondition, dict[Binding, None]] = {}
+        self._all: dict[Item, dict[HeadersCondition, None]] = {}  # each under one of its items
+        self._any: dict[Item, dict[HeadersCondition, None]] = {}  # each under all of its items
+        self._place: dict[HeadersCondition, Item] = {}  # index item of those in `_all`
         self._names: dict[str, int] = {}  # number of conditions by header name
 
     def check(self, binding: Binding) -> None:
@@ -89,7 +89,7 @@ class HeadersRouter(KeyRouter):
             del self.bindings[condition]
             self._leave(condition)
 
-    def _enter(self, condition: Condition) -> None:
+    def _enter(self, condition: HeadersCondition) -> None:
         for item in condition.items:
             self._names[item[0]] = self._names.get(item[0], 0) + 1
         if condition.any:
@@ -100,7 +100,7 @@ class HeadersRouter(KeyRouter):
             self._place[condition] = place
             self._all.setdefault(place, {})[condition] = None
 
-    def _leave(self, condition: Condition) -> None:
+    def _leave(self, condition: HeadersCondition) -> None:
         for item in condition.items:
             self._names[item[0]] -= 1
             if not self._names[item[0]]:
@@ -114,7 +114,7 @@ class HeadersRouter(KeyRouter):
     def match(self, _routing_key: str, message: Message | None) -> list[Binding]:
         """Return the bindings whose condition holds."""
         items = self._items_of({} if message is None else message.headers)
-        found: dict[Condition, None] = {}
+        found: dict[HeadersCondition, None] = {}
         if WANTS_NOTHING in self.bindings:
             found[WANTS_NOTHING] = None
         for item in items:
@@ -136,11 +136,11 @@ class HeadersRouter(KeyRouter):
         return items
 
 
-WANTS_NOTHING = Condition(frozenset(), any=False)  # so that it matches everything
-NO_CONDITIONS: dict[Condition, None] = {}
+WANTS_NOTHING = HeadersCondition(frozenset(), any=False)  # so that it matches everything
+NO_CONDITIONS: dict[HeadersCondition, None] = {}
 
 
-def condition_of(arguments: Arguments) -> Condition:
+def condition_of(arguments: Arguments) -> HeadersCondition:
     """Return the condition in a binding's arguments."""
     mode = arguments.get("x-match", "all")
     items: set[Item] = set()
@@ -148,10 +148,12 @@ def condition_of(arguments: Arguments) -> Condition:
         if name in NOT_COMPARED or (name.startswith("x-") and mode in ("all", "any")):
             continue
         items.add((name,) if value is None else (name, comparable(value)))
-    return Condition(frozenset(items), any=mode in ("any", "any-with-x"))
+    return HeadersCondition(frozenset(items), any=mode in ("any", "any-with-x"))
 
 
-def _remove(table: dict[Item, dict[Condition, None]], item: Item, condition: Condition) -> None:
+def _remove(
+    table: dict[Item, dict[HeadersCondition, None]], item: Item, condition: HeadersCondition
+) -> None:
     del table[item][condition]
     if not table[item]:
         del table[item]

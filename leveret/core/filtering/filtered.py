@@ -3,7 +3,7 @@
 Created when the first such consumer comes, and dropped with the last, so that other queues pay
 nothing. It replaces the queue's usual round of offers. In each line of equal priority, consumers
 take steps in turn: one without a filter is offered the lowest ready offsets, one with a filter
-scans a range of the backlog from its own position on (`Search`), and takes what matches. Lower
+scans a range of the backlog from its own position on (`FilterScan`), and takes what matches. Lower
 priorities are served when the higher ones have nothing left to scan.
 
 Scanning reads ahead of deliveries, in windows shared by searches at the same position. The scan of
@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leveret.core.filtering.arguments import FILTER_SQL, FILTER_TAGS, FILTER_UNMATCHED, SKIP
-from leveret.core.filtering.search import Search
+from leveret.core.filtering.search import FilterScan
 from leveret.core.logs.window import LogWindow
 from leveret.core.names import resource
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX
@@ -26,7 +26,7 @@ from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
     from leveret.core.filtering.filters import RecordFilter
-    from leveret.core.filtering.search import Stretch
+    from leveret.core.filtering.search import ScanRange
     from leveret.core.queues.open_queue import OpenQueue, QueueConsumer
     from leveret.core.queues.queue import Queue
     from leveret.core.queues.sending import Runs
@@ -57,8 +57,8 @@ class FilteredDelivery:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._state = queue.state
-        self._searches: dict[Wanted, Search] = {}  # most recently used last
-        self._taking: dict[QueueConsumer, Search] = {}
+        self._searches: dict[Wanted, FilterScan] = {}  # most recently used last
+        self._taking: dict[QueueConsumer, FilterScan] = {}
         self._windows: deque[LogWindow] = deque(maxlen=WINDOWS_MAX)
         self._delivered = 0  # in this turn
         self.is_held_up = False  # whether a consumer waits for capacity shared with other queues
@@ -72,7 +72,7 @@ class FilteredDelivery:
         arguments = consumer.arguments
         key = tuple(arguments.get(name) for name in FILTER_ARGUMENTS)
         skips = arguments.get(FILTER_UNMATCHED) == SKIP
-        search = self._searches.pop(key, None) or Search(wanted, skips=skips)
+        search = self._searches.pop(key, None) or FilterScan(wanted, skips=skips)
         self._searches[key] = self._taking[consumer] = search
         self._let_go()
 
@@ -188,8 +188,8 @@ class FilteredDelivery:
         self,
         consumer: QueueConsumer,
         capacity: int,
-        search: Search,
-        stretch: Stretch,
+        search: FilterScan,
+        stretch: ScanRange,
         batches: list[Batch],
     ) -> int:
         """Scan the part of a range that is in memory, and deliver what matches."""
@@ -243,7 +243,7 @@ class FilteredDelivery:
 
     # -- reading
 
-    def _batches(self, search: Search, offset: int) -> list[Batch] | None:
+    def _batches(self, search: FilterScan, offset: int) -> list[Batch] | None:
         """Return batches, one of them with `offset`; None after starting a device read for it."""
         for window in self._windows:
             if window.holds(offset):
@@ -260,7 +260,7 @@ class FilteredDelivery:
             self._windows.appendleft(window)
         return batches
 
-    async def _fetch(self, search: Search, window: LogWindow, offset: int) -> None:
+    async def _fetch(self, search: FilterScan, window: LogWindow, offset: int) -> None:
         queue = self._queue
         try:
             if await queue.reader.fill(window, offset):

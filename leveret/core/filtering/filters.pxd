@@ -3,14 +3,14 @@ from libc.stdint cimport int16_t, uint8_t, uint32_t, uint64_t
 from leveret.ports.records cimport Batch, RecordView
 
 
-cdef class Condition:
+cdef class FilterCondition:
     cdef bint may_hold(self, Batch batch) noexcept
     cdef bint holds(self, RecordView* record) except -1
 
 
 cdef class RecordFilter:
     cdef TagCondition tags      # None: no such condition
-    cdef Condition other
+    cdef FilterCondition other
     cdef SqlCondition sql
     cdef object is_over
     cdef int timed              # number of evaluations in this call when the clock was last read
@@ -24,7 +24,7 @@ cdef class RecordFilter:
     cdef int keep_place(self, Batch batch, uint64_t offset, size_t position) except -1
 
 
-cdef class TagCondition(Condition):
+cdef class TagCondition(FilterCondition):
     cdef bytes joined                   # the tags, concatenated
     cdef const uint8_t* texts           # its bytes
     cdef uint32_t[64] start             # of each tag there
@@ -42,7 +42,7 @@ cdef class TagCondition(Condition):
     cdef bint run_on_tags(self, uint64_t present, bint tagged) noexcept nogil
 
 
-cdef class SqlCondition(Condition):
+cdef class SqlCondition(FilterCondition):
     cdef object condition
     cdef object headers         # names of all headers that it reads
     cdef bint asks_properties

@@ -1,17 +1,17 @@
 from collections.abc import Callable, Sequence
 
-from leveret.features.sql import Condition as ParsedSql
+from leveret.features.sql import ParsedSql
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch
 
 def never() -> bool: ...
 
-class Condition: ...
+class FilterCondition: ...
 
-class TagCondition(Condition):
+class TagCondition(FilterCondition):
     def __init__(self, tags: Sequence[bytes], program: Sequence[int]) -> None: ...
 
-class SqlCondition(Condition):
+class SqlCondition(FilterCondition):
     def __init__(self, condition: ParsedSql) -> None: ...
 
 class RecordFilter:
@@ -22,7 +22,7 @@ class RecordFilter:
     def __init__(
         self,
         tags: TagCondition | None,
-        other: Condition | None = None,
+        other: FilterCondition | None = None,
         sql: SqlCondition | None = None,
         is_over: Callable[[], bool] = ...,
     ) -> None: ...

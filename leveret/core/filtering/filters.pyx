@@ -32,7 +32,7 @@ cdef enum:
     CAN_HOLD = 1
     CAN_FAIL = 2
     UNSURE = 3
-    # Steps of programs, as in leveret.features.tags.Step.
+    # Steps of programs, as in leveret.features.tags.TagOperation.
     ANY = -1
     NOT = -2
     AND = -3
@@ -42,7 +42,7 @@ cdef enum:
     BATCH_MASK_AT = 56
 
 
-cdef class Condition:
+cdef class FilterCondition:
     """One condition: `may_hold` for a batch, without its records; `holds` for a record."""
 
     cdef bint may_hold(self, Batch batch) noexcept:
@@ -63,7 +63,7 @@ cdef class RecordFilter:
     `is_over()` says whether the caller's time is over: one record is evaluated all the same.
     """
 
-    def __init__(self, TagCondition tags, Condition other=None, SqlCondition sql=None, is_over=never):
+    def __init__(self, TagCondition tags, FilterCondition other=None, SqlCondition sql=None, is_over=never):
         self.tags = tags
         self.other = other
         self.sql = sql
@@ -221,7 +221,7 @@ cdef class RecordFilter:
         )
 
 
-cdef class TagCondition(Condition):
+cdef class TagCondition(FilterCondition):
     """Tag condition: the `tags` and `program` of leveret.features.tags."""
 
     def __init__(self, tags, program):
@@ -334,7 +334,7 @@ cdef enum:
     NAMES_MAX = 16      # maximum of needed headers checked before Python is called
 
 
-cdef class SqlCondition(Condition):
+cdef class SqlCondition(FilterCondition):
     """SQL condition (leveret.features.sql), evaluated in Python by `holds(headers, properties)`.
 
     A record is excluded before that if it lacks a needed header, or has another text in one that

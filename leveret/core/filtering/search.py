@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.state import QueueState
 
 
-class Stretch(NamedTuple):
+class ScanRange(NamedTuple):
     """Range [first, stop) of one level whose `ready` offsets are to be scanned."""
 
     level: int
@@ -29,7 +29,7 @@ class Stretch(NamedTuple):
     stop: int
 
 
-class Search:
+class FilterScan:
     """Scan position of one filter.
 
     `skips`: unmatched messages count as consumed. `waits`: a read for it is in progress.
@@ -44,7 +44,7 @@ class Search:
         self._cursors: dict[int, int] = {}
         self._again = RangeSet()  # returned below a cursor, and not scanned since
 
-    def next(self, state: QueueState) -> Stretch | None:
+    def next(self, state: QueueState) -> ScanRange | None:
         """Return the next range to scan, in order of service; None at the end."""
         committed = state.committed
         for level, ready in state.ready_sets():
@@ -55,24 +55,24 @@ class Search:
                     return found
             first = ready.first_from(cursor)
             if first is not None:
-                return Stretch(level, ready, first, committed)
+                return ScanRange(level, ready, first, committed)
         return None
 
     def _returned(
         self, level: int, ready: RangeSet, cursor: int, state: QueueState
-    ) -> Stretch | None:
+    ) -> ScanRange | None:
         """Return the first range of returned offsets that is ready on this level, or None."""
         for first, stop in list(self._again):
             if first >= cursor:
                 return None  # not scanned yet anyway
             offset = ready.first_from(first)
             if offset is not None and offset < min(stop, cursor):
-                return Stretch(level, ready, offset, min(stop, cursor))
+                return ScanRange(level, ready, offset, min(stop, cursor))
             if not state.ready_in(first, stop):
                 self._again.remove(first, stop)  # leased or settled; it may be returned again
         return None
 
-    def looked(self, stretch: Stretch, reached: int) -> None:
+    def looked(self, stretch: ScanRange, reached: int) -> None:
         """Advance past a range's ready offsets below `reached`: delivered, or unmatched."""
         level, ready, first, _ = stretch
         if first < self._cursors.get(level, 0):

@@ -1,12 +1,12 @@
 from collections.abc import Iterable
 
-from leveret.core.filtering.filters import Condition
+from leveret.core.filtering.filters import FilterCondition
 from leveret.ports.definitions import Arguments
 
 STREAM_FILTER: str
 MATCH_UNFILTERED: str
 
-class StreamValues(Condition):
+class StreamValues(FilterCondition):
     def __init__(self, values: Iterable[bytes], unfiltered: bool) -> None: ...
 
 def stream_values(arguments: Arguments) -> StreamValues | None: ...

@@ -6,7 +6,7 @@ only matching records are delivered. Compiled because every record of the stream
 
 from libc.stdint cimport uint8_t
 
-from leveret.core.filtering.filters cimport Condition
+from leveret.core.filtering.filters cimport FilterCondition
 from leveret.ports.headers cimport HeadersPlace, be32, field_end, field_is, find_headers
 from leveret.ports.records cimport HAS_HEADERS, RecordView
 
@@ -18,7 +18,7 @@ cdef const uint8_t* FIELD_NAME = <const uint8_t*><const char*>VALUE_FIELD
 cdef uint8_t FIELD_NAME_SIZE = <uint8_t>len(VALUE_FIELD)
 
 
-cdef class StreamValues(Condition):
+cdef class StreamValues(FilterCondition):
     """Accepts records with a filter value in `values`, or without one if `unfiltered`."""
 
     cdef frozenset values

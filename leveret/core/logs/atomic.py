@@ -29,7 +29,7 @@ __all__ = ["AtomicWrite", "AtomicWrites"]
 
 
 @dataclass(slots=True)
-class Part:
+class AtomicPart:
     """Part of a write in one log."""
 
     records: BatchBuilder = field(default_factory=BatchBuilder)
@@ -112,7 +112,7 @@ class AtomicWrite:
     def __init__(self, writes: AtomicWrites, transaction: int) -> None:
         self.transaction = transaction
         self._writes = writes
-        self._parts: dict[LogWriter, Part] = {}
+        self._parts: dict[LogWriter, AtomicPart] = {}
         self._waiter: Waiter | None = None
         self._unprepared = 0  # number of parts
         self._unseen = 0  # parts carried out whose records are not committed
@@ -141,10 +141,10 @@ class AtomicWrite:
         """Settle records of `source`: leased ones of a queue, which nothing else settles."""
         self._part(source).settles.extend(ranges)
 
-    def _part(self, writer: LogWriter) -> Part:
+    def _part(self, writer: LogWriter) -> AtomicPart:
         part = self._parts.get(writer)
         if part is None:
-            part = self._parts[writer] = Part()
+            part = self._parts[writer] = AtomicPart()
         return part
 
     def commit(self, waiter: Waiter) -> None:
@@ -205,7 +205,7 @@ class AtomicWrite:
                 prepared(error)
                 return
 
-    def _part_prepared(self, part: Part, error: Exception | None) -> None:
+    def _part_prepared(self, part: AtomicPart, error: Exception | None) -> None:
         if error is not None:
             part.is_written = False
             self.error = self.error or error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.dead_letters.worker import Reason, Window
+from leveret.core.dead_letters.worker import BatchSlice, Reason
 from leveret.core.queues.expiry import Expiry
 from leveret.core.queues.extensions import QueueExtension
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX
@@ -61,7 +61,7 @@ class ExpiryAndLimits(QueueExtension):
         refused = self.overflow.refuse(builder)
         queue = self._queue
         if refused is not None and queue.settings.dead_letters(Reason.MAX_LENGTH):
-            window = Window(refused, refused.base_offset, refused.stop_offset)
+            window = BatchSlice(refused, refused.base_offset, refused.stop_offset)
             queue.services.dead_letter(queue, [window], Reason.MAX_LENGTH)
             queue.services.dead_letter_counters.died(queue, Reason.MAX_LENGTH, [window[1:]])
         return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from leveret.core.dead_letters.counters import DeadLetterCounters
-from leveret.core.dead_letters.worker import DeadLetterSink, DeadLetterWorker, Reason, Window, drop
+from leveret.core.dead_letters.worker import DeadLetterSink, DeadLetterWorker, Reason, drop
 from leveret.core.filtering.arguments import record_filter
 from leveret.core.filtering.filtered import FilteredDelivery
 from leveret.core.logs.log_writer import AfterBoth
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 NO_FEATURES = RecordFlag(0)
 Extension = TypeVar("Extension", bound=QueueExtension)
 
-__all__ = ["DeadLetterSink", "Queue", "QueueServices", "Reason", "Window", "drop"]
+__all__ = ["DeadLetterSink", "Queue", "QueueServices", "Reason", "drop"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from leveret.core.dead_letters.worker import RETRY_MS, Reason, Window
+from leveret.core.dead_letters.worker import RETRY_MS, BatchSlice, Reason
 from leveret.core.logs.window import LogWindow
 from leveret.core.names import NAME_BYTES_MAX
 from leveret.core.queues.settings import Overflow
@@ -88,7 +88,7 @@ class _Record(NamedTuple):
     body: bytes
 
 
-class Fate(Enum):
+class RetryOutcome(Enum):
     """Result for a failed message that can be retried."""
 
     AWAY = 1  # moved to the retry topic
@@ -129,8 +129,8 @@ class RetryTopic:
     # -- failures
 
     def take(
-        self, windows: Sequence[Window], reason: Reason
-    ) -> tuple[list[tuple[int, int]], list[Window]]:
+        self, slices: Sequence[BatchSlice], reason: Reason
+    ) -> tuple[list[tuple[int, int]], list[BatchSlice]]:
         """Move retryable records to the topic. Returns (their offsets, the exhausted records).
 
         The headers of exhausted records have the failure.
@@ -138,20 +138,20 @@ class RetryTopic:
         retry_policy = self._queue.settings.retry
         assert retry_policy is not None, "the queue retries"
         waiting = RangeSet()
-        exhausted: list[Window] = []
+        exhausted: list[BatchSlice] = []
         now_ms = self._timers.wall_ms()
-        for window in windows:
-            for record in _records(window):
-                fate = self._fail(record, retry_policy, reason, now_ms)
-                if isinstance(fate, Window):
-                    exhausted.append(fate)
-                elif fate is Fate.AWAY:
+        for part in slices:
+            for record in _records(part):
+                outcome = self._fail(record, retry_policy, reason, now_ms)
+                if isinstance(outcome, BatchSlice):
+                    exhausted.append(outcome)
+                elif outcome is RetryOutcome.AWAY:
                     waiting.add(record.offset, record.offset + 1)
         return list(waiting), exhausted
 
     def _fail(
         self, record: _Record, retry_policy: RetryPolicy, reason: Reason, now_ms: int
-    ) -> Fate | Window:
+    ) -> RetryOutcome | BatchSlice:
         """Move a failed record to the topic, or return it with failure headers if exhausted."""
         headers = _readable(record.header)
         if record.flags & RecordFlag.HAS_RETRY:
@@ -167,7 +167,7 @@ class RetryTopic:
         if order is not None:
             key = key_of(record.flags, record.exchange, record.routing_key, record.header)
             if not order.failed(record.offset, key):
-                return Fate.PARKED
+                return RetryOutcome.PARKED
         attempts = Attempts(count, attempts.first_at)
         table = encode_table(failed_headers(headers, attempts, reason, now_ms // 1000))
         room_offset = self.store.add(
@@ -180,10 +180,10 @@ class RetryTopic:
         )
         if order is not None:
             order.left(record.offset, key, room_offset)
-        return Fate.AWAY
+        return RetryOutcome.AWAY
 
     @staticmethod
-    def _spent(record: _Record, headers: Mapping[str, object]) -> Window:
+    def _spent(record: _Record, headers: Mapping[str, object]) -> BatchSlice:
         builder = BatchBuilder()
         builder.add(
             record.flags | RecordFlag.HAS_HEADERS,
@@ -193,7 +193,7 @@ class RetryTopic:
             with_properties(record.header, table=encode_table(dict(headers))),
             record.body,
         )
-        return Window(builder.seal(record.offset), record.offset, record.offset + 1)
+        return BatchSlice(builder.seal(record.offset), record.offset, record.offset + 1)
 
     # -- return
 
@@ -352,8 +352,8 @@ class RetryReenqueue:
         self._topic.arrived(arrived, missing)
 
 
-def _records(window: Window) -> Iterator[_Record]:
-    batch, first, stop = window
+def _records(part: BatchSlice) -> Iterator[_Record]:
+    batch, first, stop = part
     if stop - first == 1:
         yield _Record(first, *batch.record(first))
         return

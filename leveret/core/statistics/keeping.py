@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from leveret.core.broker import Broker
-    from leveret.core.statistics.series import Retention, Samples
+    from leveret.core.statistics.series import SampleRetention, Samples
     from leveret.ports import StateStore
     from leveret.ports.counters import Counters
 
@@ -87,7 +87,7 @@ class SamplesKeeper:
             for samples in () if series is None else series.kept:
                 yield subject + b"\0%d" % samples.retention.step_ms, samples
 
-    def _subjects(self) -> Iterator[tuple[bytes, Counters, tuple[Retention, ...]]]:
+    def _subjects(self) -> Iterator[tuple[bytes, Counters, tuple[SampleRetention, ...]]]:
         """Yield (key prefix, counters, retentions) of all subjects with persistent series."""
         yield _key("node"), self._broker.statistics.node_counters, GLOBAL
         for vhost in self._broker.vhosts.values():

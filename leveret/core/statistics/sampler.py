@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from leveret.core.broker import Broker
     from leveret.core.routing.bindings import QueueLike
-    from leveret.core.statistics.series import Retention
+    from leveret.core.statistics.series import SampleRetention
     from leveret.core.statistics.statistics import Statistics
     from leveret.core.vhost import Vhost
     from leveret.ports.counters import Counters
@@ -130,7 +130,7 @@ class Sampler:
         self,
         counters: Counters,
         time_ms: int,
-        retentions: tuple[Retention, ...],
+        retentions: tuple[SampleRetention, ...],
         more: Mapping[str, int] | None = None,
     ) -> None:
         """Sample counters that have changed, and the values in `more`."""

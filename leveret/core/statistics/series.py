@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["BASIC", "DETAILED", "GLOBAL", "KEPT_STEP_MS_MIN", "Retention", "Samples", "Series"]
+__all__ = [
+    "BASIC",
+    "DETAILED",
+    "GLOBAL",
+    "KEPT_STEP_MS_MIN",
+    "SampleRetention",
+    "Samples",
+    "Series",
+]
 
 
-class Retention(NamedTuple):
+class SampleRetention(NamedTuple):
     """Retention of samples `step_ms` apart for `age_ms`."""
 
     age_ms: int
@@ -35,14 +43,18 @@ WEEK_MS = 7 * 24 * HOUR_MS
 # RabbitMQ's (sample_retention_policies), and a week: GLOBAL for the node and virtual hosts, BASIC
 # for queues and exchanges, DETAILED for connections and channels.
 GLOBAL = (
-    Retention(605_000, 5_000),
-    Retention(3_660_000, 60_000),
-    Retention(29_400_000, 600_000),
-    Retention(86_400_000, 1_800_000),
-    Retention(WEEK_MS, HOUR_MS),
+    SampleRetention(605_000, 5_000),
+    SampleRetention(3_660_000, 60_000),
+    SampleRetention(29_400_000, 600_000),
+    SampleRetention(86_400_000, 1_800_000),
+    SampleRetention(WEEK_MS, HOUR_MS),
 )
-BASIC = (Retention(605_000, 5_000), Retention(3_600_000, 60_000), Retention(WEEK_MS, HOUR_MS))
-DETAILED = (Retention(605_000, 5_000),)
+BASIC = (
+    SampleRetention(605_000, 5_000),
+    SampleRetention(3_600_000, 60_000),
+    SampleRetention(WEEK_MS, HOUR_MS),
+)
+DETAILED = (SampleRetention(605_000, 5_000),)
 
 KEPT_STEP_MS_MIN = 1_800_000  # samples with this step or a longer one survive a restart
 
@@ -57,7 +69,7 @@ class Samples:
 
     __slots__ = ("columns", "retention", "times")
 
-    def __init__(self, retention: Retention) -> None:
+    def __init__(self, retention: SampleRetention) -> None:
         self.retention = retention
         self.times = array("Q")
         self.columns: dict[str, array[int]] = {}
@@ -170,7 +182,7 @@ class Series:
 
     __slots__ = ("base", "before", "last", "last_ms", "retained")
 
-    def __init__(self, retentions: Sequence[Retention] = ()) -> None:
+    def __init__(self, retentions: Sequence[SampleRetention] = ()) -> None:
         self.last_ms = 0
         self.last: Mapping[str, int] = {}
         self.before: Mapping[str, int] = {}  # the sample before the last, whenever it was taken

@@ -18,8 +18,8 @@ from leveret.errors import StorageError
 from leveret.features.alerts import (
     COMPONENT,
     NODE_CONDITIONS,
+    AlertCondition,
     AlertRule,
-    Condition,
     InvalidRuleError,
     LastMinute,
     Watch,
@@ -104,7 +104,7 @@ class Alerting:
         parameters: Parameters,
         *,
         wall_ms: Callable[[], int],
-        node_values: Callable[[], Mapping[Condition, float]],
+        node_values: Callable[[], Mapping[AlertCondition, float]],
         tell: Callable[[Alert], None],
         breathe: Callable[[], Awaitable[None]],
     ) -> None:
@@ -208,20 +208,20 @@ class Alerting:
             self._observe(rule, name, value, seen)
 
     async def _value(
-        self, queue: OpenQueue, condition: Condition, place: tuple[str, str], seen: _Seen
+        self, queue: OpenQueue, condition: AlertCondition, place: tuple[str, str], seen: _Seen
     ) -> float:
         """Return the value to be compared with the threshold."""
         match condition:
-            case Condition.BACKLOG:
+            case AlertCondition.BACKLOG:
                 return queue.message_count
-            case Condition.UNACKNOWLEDGED:
+            case AlertCondition.UNACKNOWLEDGED:
                 return queue.leased_count
-            case Condition.NO_CONSUMERS:
+            case AlertCondition.NO_CONSUMERS:
                 return 0 if queue.consumer_count else queue.message_count
-            case Condition.AGE:
+            case AlertCondition.AGE:
                 seen.aged.add(place)
                 return await self._age_seconds(queue, place)
-            case Condition.DEAD_LETTERS:
+            case AlertCondition.DEAD_LETTERS:
                 return self._deaths(queue, place, seen)
             case _:
                 return self._rate(queue, condition, place, seen)
@@ -242,7 +242,7 @@ class Alerting:
         return queue.opened_ms >= self._looked_ms
 
     def _rate(
-        self, queue: OpenQueue, condition: Condition, place: tuple[str, str], seen: _Seen
+        self, queue: OpenQueue, condition: AlertCondition, place: tuple[str, str], seen: _Seen
     ) -> float:
         """Return the rate of a queue's counts since the last check."""
         now = seen.counts.get(place)
@@ -255,7 +255,7 @@ class Alerting:
             before = _Counts(self._looked_ms, 0, 0)
         if before is None:
             return 0.0
-        if condition is Condition.PUBLISH_RATE:
+        if condition is AlertCondition.PUBLISH_RATE:
             return now.rate(before.published, now.published, before)
         return now.rate(before.delivered, now.delivered, before)
 

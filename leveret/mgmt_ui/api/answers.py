@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import AfterValidator
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.listing import Kind, Query, all_pages, in_order, in_pieces, one_page
+from leveret.mgmt_ui.api.listing import ObjectKind, Query, all_pages, in_order, in_pieces, one_page
 from leveret.mgmt_ui.api.message_stats import Shown
 from leveret.mgmt_ui.yielding import in_chunks, in_yielding_chunks
 
@@ -74,7 +74,7 @@ def done(*, is_new: bool = False) -> Response:
     return Response(status_code=201 if is_new else 204)
 
 
-async def listed(items: list[Any], kind: Kind[Any], query: Query) -> Response:
+async def listed(items: list[Any], kind: ObjectKind[Any], query: Query) -> Response:
     """Respond with all items, encoded while they are sent, or with the requested page."""
     ordered = await in_order(items, kind, query)
     if query.page is None:

@@ -12,7 +12,7 @@ from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, vhosts_of
 from leveret.mgmt_ui.api.bodies import json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.listing import Kind, picked
+from leveret.mgmt_ui.api.listing import ObjectKind, picked
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 
@@ -28,7 +28,7 @@ BETWEEN = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
 
 router = APIRouter()
 
-BINDINGS: Kind[Binding] = Kind(
+BINDINGS: ObjectKind[Binding] = ObjectKind(
     lambda binding: (
         binding.definition.vhost,
         binding.definition.source,

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from leveret.core.clients import Client
     from leveret.core.vhost import Vhost
-    from leveret.mgmt_ui.sessions import Session
+    from leveret.mgmt_ui.sessions import WebSession
     from leveret.ports.authentication import Kind, Permission, Rights
 
 __all__ = [
@@ -274,14 +274,14 @@ async def log_in(request: Request, user: str, password: str) -> Caller:
     return await _admitted(node, rights, _peer_host(request), Way.HTTP)
 
 
-async def of_session(request: Request, session: Session, way: Way = Way.HTTP) -> Caller:
+async def of_session(request: Request, session: WebSession, way: Way = Way.HTTP) -> Caller:
     """Return the user of a session, with current rights. Raises ApiError 401."""
     return await _admitted(await managed_node(request), session.rights, _peer_host(request), way)
 
 
-def session_of(request: Request) -> Session | None:
+def session_of(request: Request) -> WebSession | None:
     """Return the valid session of a request's cookie, or None."""
-    session: Session | None = request.app.state.sessions.find(request.cookies.get(COOKIE, ""))
+    session: WebSession | None = request.app.state.sessions.find(request.cookies.get(COOKIE, ""))
     return session
 
 

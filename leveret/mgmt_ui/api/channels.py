@@ -11,7 +11,7 @@ from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.connections import existing
 from leveret.mgmt_ui.api.flows import flows_of_channel
-from leveret.mgmt_ui.api.listing import Kind, Query, select_columns
+from leveret.mgmt_ui.api.listing import ObjectKind, Query, select_columns
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 
@@ -93,7 +93,7 @@ async def list_consumers(
     def row(item: Consuming) -> Row:
         return views.consumer_row(*item, caller.node.name)
 
-    kind: Kind[Consuming] = Kind(
+    kind: ObjectKind[Consuming] = ObjectKind(
         lambda item: (item[0].vhost.name, item[2].queue, item[2].tag),
         row,
         ("vhost", "queue", "consumer_tag"),
@@ -102,7 +102,7 @@ async def list_consumers(
 
 
 async def _listed(caller: Caller, query: QueryHere, clients: Iterable[Client]) -> Response:
-    kind: Kind[Open] = Kind(
+    kind: ObjectKind[Open] = ObjectKind(
         lambda item: (f"{item[0].describe().endpoints} ({item[1].number:5})",),
         lambda item: _row(item, caller, query),
         ("name",),

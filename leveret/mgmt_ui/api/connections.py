@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, shown
 from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.listing import Kind, select_columns
+from leveret.mgmt_ui.api.listing import ObjectKind, select_columns
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 
@@ -87,8 +87,8 @@ async def existing(caller: Caller, name: str) -> Client:
     raise not_found()
 
 
-def _kind(caller: Caller, query: Query) -> Kind[Client]:
-    return Kind(
+def _kind(caller: Caller, query: Query) -> ObjectKind[Client]:
+    return ObjectKind(
         lambda client: (client.vhost.name, str(client.describe().endpoints)),
         partial(_connection_row, caller=caller, query=query),
     )

@@ -16,7 +16,7 @@ from fastapi import Response
 
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.api.views import Row
@@ -24,7 +24,9 @@ from leveret.mgmt_ui.api.views import Row
 __all__ = ["VERBS", "router"]
 
 VERBS = ("enable", "disable", "rotate")
-KEYS: Kind[Row] = Kind(lambda row: (row["vhost"], row["key"]), lambda row: row, ("vhost", "key"))
+KEYS: ObjectKind[Row] = ObjectKind(
+    lambda row: (row["vhost"], row["key"]), lambda row: row, ("vhost", "key")
+)
 
 router = own_router("/encryption", tags=["encryption"])
 

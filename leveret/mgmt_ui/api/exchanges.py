@@ -15,7 +15,7 @@ from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.declaring import require_to_declare
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.flows import flows_of_exchange
-from leveret.mgmt_ui.api.listing import Kind, select_columns
+from leveret.mgmt_ui.api.listing import ObjectKind, select_columns
 from leveret.mgmt_ui.api.problems import not_found
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ async def list_exchanges(
 ) -> Response:
     """Exchanges, the predeclared ones included."""
     found = [found for host in vhosts_of(caller, vhost) for found in host.exchanges.values()]
-    kind: Kind[Exchange] = Kind(
+    kind: ObjectKind[Exchange] = ObjectKind(
         lambda exchange: (exchange.definition.vhost, exchange.name),
         partial(_exchange_row, caller=caller, query=query),
     )

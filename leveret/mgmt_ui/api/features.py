@@ -13,7 +13,7 @@ from leveret.core.queues.arguments import type_of
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
-from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.api.problems import bad_request, not_found, queue_not_found
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ MEMBER = body({"node": "leveret@host"}, "node")
 
 router = APIRouter(tags=["features"])
 
-KIND: Kind[Row] = Kind(lambda flag: (flag["name"],), lambda flag: flag, ("name",))
+KIND: ObjectKind[Row] = ObjectKind(lambda flag: (flag["name"],), lambda flag: flag, ("name",))
 
 
 @router.api_route("/api/feature-flags", methods=READ)

@@ -30,7 +30,7 @@ PUBLISHED = ("publish", "return_unroutable", "drop_unroutable")
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class CounterHolder:
     """Object with counters."""
 
     counters: Counters
@@ -92,9 +92,9 @@ def _has_counted(ways: Sequence[Counters]) -> bool:
 
 
 def _published(counters: Counters, shown: Shown) -> Row:
-    return shown.messages(Flow(counters), PUBLISHED)
+    return shown.messages(CounterHolder(counters), PUBLISHED)
 
 
 def _handed_out(ways: Sequence[Counters], shown: Shown) -> Row:
-    stats: Row = added([shown.messages(Flow(counters), HANDED_OUT) for counters in ways])
+    stats: Row = added([shown.messages(CounterHolder(counters), HANDED_OUT) for counters in ways])
     return stats

@@ -10,7 +10,7 @@ from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, done, listed
 from leveret.mgmt_ui.api.bodies import json_object, require_fields
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
-from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.api.problems import bad_request, not_found
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ __all__ = ["router"]
 
 router = APIRouter(tags=["limits"])
 
-OF_USERS: Kind[UserDefinition] = Kind(
+OF_USERS: ObjectKind[UserDefinition] = ObjectKind(
     lambda user: (user.name,), lambda user: {"user": user.name, "value": user.limits}, ("user",)
 )
-OF_VHOSTS: Kind[VhostDefinition] = Kind(
+OF_VHOSTS: ObjectKind[VhostDefinition] = ObjectKind(
     lambda vhost: (vhost.name,),
     lambda vhost: {"vhost": vhost.name, "value": vhost.limits},
     ("vhost",),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
 
 __all__ = [
-    "Kind",
+    "ObjectKind",
     "Query",
     "all_pages",
     "in_order",
@@ -143,7 +143,7 @@ def _path(parameter: str, column: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class ObjectKind(Generic[T]):
     """Default order and rows of the lists of one kind of object."""
 
     identity: Callable[[T], tuple[str, ...]]  # values of the columns `default_sort`
@@ -168,7 +168,7 @@ class Kind(Generic[T]):
         return _rank(_dotted(self.row(item), query.sort)), *identity
 
 
-async def in_order(items: Sequence[T], kind: Kind[T], query: Query) -> list[T]:
+async def in_order(items: Sequence[T], kind: ObjectKind[T], query: Query) -> list[T]:
     """Return the requested items, sorted."""
     found = items
     if query.page is not None and query.name:
@@ -176,7 +176,9 @@ async def in_order(items: Sequence[T], kind: Kind[T], query: Query) -> list[T]:
     return await _sorted(found, lambda item: kind.key(item, query), reverse=query.sort_reverse)
 
 
-async def one_page(ordered: Sequence[T], total_count: int, kind: Kind[T], query: Query) -> Row:
+async def one_page(
+    ordered: Sequence[T], total_count: int, kind: ObjectKind[T], query: Query
+) -> Row:
     """Return a page of rows with RabbitMQ's counts. Raises ApiError 400."""
     assert query.page is not None, "a page was asked for"
     first = (query.page - 1) * query.page_size
@@ -206,7 +208,7 @@ async def one_page(ordered: Sequence[T], total_count: int, kind: Kind[T], query:
     }
 
 
-async def all_pages(ordered: Sequence[T], kind: Kind[T], query: Query) -> AsyncIterator[str]:
+async def all_pages(ordered: Sequence[T], kind: ObjectKind[T], query: Query) -> AsyncIterator[str]:
     """Yield all rows as pieces of one JSON array, each built when the last was sent."""
     before = "["
     async for part in in_yielding_chunks(ordered, ROWS_AT_ONCE):
@@ -232,7 +234,7 @@ async def in_pieces(value: dict[str, Any]) -> AsyncIterator[str]:
     yield "}" if value else "{}"
 
 
-def _rows(items: Iterable[T], kind: Kind[T], query: Query) -> list[Any]:
+def _rows(items: Iterable[T], kind: ObjectKind[T], query: Query) -> list[Any]:
     return [select_columns(kind.row(item), query.columns) for item in items]
 
 

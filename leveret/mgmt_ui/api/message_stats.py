@@ -18,7 +18,7 @@ from leveret.mgmt_ui.api.problems import bad_request
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from leveret.core.statistics.series import Retention
+    from leveret.core.statistics.series import SampleRetention
     from leveret.core.statistics.statistics import Counted, Statistics
 
 __all__ = ["HANDED_OUT", "PUBLISHED", "Ranges", "Shown", "added", "retention_policies"]
@@ -171,5 +171,5 @@ def retention_policies() -> dict[str, list[int]]:
     return {name: _ages(retentions) for name, retentions in policies.items()}
 
 
-def _ages(retentions: Iterable[Retention]) -> list[int]:
+def _ages(retentions: Iterable[SampleRetention]) -> list[int]:
     return [retention.age_ms // 1000 for retention in retentions]

@@ -20,7 +20,7 @@ from fastapi import Request, Response
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import query as described_query
-from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.api.views import Row
@@ -29,8 +29,10 @@ __all__ = ["router"]
 
 router = own_router(tags=["once"])
 
-WINDOWS: Kind[Row] = Kind(lambda row: (row["kind"], row["name"]), lambda row: row, ("kind", "name"))
-BY_ID: Kind[Row] = Kind(lambda row: (row["id"],), lambda row: row, ("id",))
+WINDOWS: ObjectKind[Row] = ObjectKind(
+    lambda row: (row["kind"], row["name"]), lambda row: row, ("kind", "name")
+)
+BY_ID: ObjectKind[Row] = ObjectKind(lambda row: (row["id"],), lambda row: row, ("id",))
 KINDS = ("queue", "exchange")
 DECISIONS = ("commit", "rollback")
 

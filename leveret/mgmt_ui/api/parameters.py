@@ -12,7 +12,7 @@ from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, 
 from leveret.mgmt_ui.api.bodies import json_object, require_fields
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
-from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.api.problems import bad_request, not_found
 from leveret.mgmt_ui.operations.alerts import without_secret
 
@@ -26,12 +26,12 @@ __all__ = ["router"]
 
 router = APIRouter(tags=["parameters"])
 
-PARAMETERS: Kind[Row] = Kind(
+PARAMETERS: ObjectKind[Row] = ObjectKind(
     lambda row: (row["vhost"], row["component"], row["name"]),
     lambda row: row,
     ("vhost", "component", "name"),
 )
-GLOBAL: Kind[GlobalParameterDefinition] = Kind(
+GLOBAL: ObjectKind[GlobalParameterDefinition] = ObjectKind(
     lambda parameter: (parameter.name,),
     lambda parameter: {"name": parameter.name, "value": parameter.value},
     ("name",),

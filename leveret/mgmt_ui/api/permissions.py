@@ -11,7 +11,7 @@ from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, 
 from leveret.mgmt_ui.api.bodies import json_object, require_fields
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
-from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.api.problems import bad_request, not_found
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ __all__ = ["PERMISSIONS", "TOPIC_PERMISSIONS", "router"]
 
 router = APIRouter(tags=["permissions"])
 
-PERMISSIONS: Kind[PermissionDefinition] = Kind(
+PERMISSIONS: ObjectKind[PermissionDefinition] = ObjectKind(
     lambda permission: (permission.vhost, permission.user), views.permission_row, ("vhost", "user")
 )
-TOPIC_PERMISSIONS: Kind[TopicPermissionDefinition] = Kind(
+TOPIC_PERMISSIONS: ObjectKind[TopicPermissionDefinition] = ObjectKind(
     lambda permission: (permission.vhost, permission.user, permission.exchange),
     views.topic_permission_row,
     ("vhost", "user", "exchange"),

@@ -11,7 +11,7 @@ from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, 
 from leveret.mgmt_ui.api.bodies import json_object, require_fields, text
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
-from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.api.problems import bad_request, not_found
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["router"]
 
-POLICIES: Kind[PolicyDefinition] = Kind(lambda policy: (policy.vhost, policy.name), policy_row)
+POLICIES: ObjectKind[PolicyDefinition] = ObjectKind(
+    lambda policy: (policy.vhost, policy.name), policy_row
+)
 EXAMPLE = {
     "pattern": "^orders-",
     "definition": {"max-length": 10_000},

@@ -26,7 +26,7 @@ from leveret.mgmt_ui.api.channels import open_channels
 from leveret.mgmt_ui.api.declaring import require_to_declare
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.flows import flows_of_queue
-from leveret.mgmt_ui.api.listing import Kind, Query, select_columns
+from leveret.mgmt_ui.api.listing import ObjectKind, Query, select_columns
 from leveret.mgmt_ui.api.problems import bad_request, queue_not_found
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ async def list_queues(
 ) -> Response:
     """Queues, with their counts unless `disable_stats=true`."""
     found = queues_of(vhosts_of(caller, vhost))
-    kind: Kind[QueueLike] = Kind(
+    kind: ObjectKind[QueueLike] = ObjectKind(
         lambda queue: (queue.definition.vhost, queue.definition.name),
         partial(_queue_row, caller=caller, query=query),
         prepare=read_heads if _shows_heads(query) else None,

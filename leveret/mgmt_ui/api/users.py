@@ -11,7 +11,7 @@ from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, 
 from leveret.mgmt_ui.api.bodies import json_object, require_fields, tags, text
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
-from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.api.permissions import PERMISSIONS, TOPIC_PERMISSIONS
 from leveret.mgmt_ui.api.problems import bad_request, not_found
 
@@ -24,7 +24,7 @@ __all__ = ["router"]
 
 router = APIRouter(tags=["users"])
 
-USERS: Kind[UserDefinition] = Kind(lambda user: (user.name,), views.user_row, ("name",))
+USERS: ObjectKind[UserDefinition] = ObjectKind(lambda user: (user.name,), views.user_row, ("name",))
 USER_BODY = body({"password": "a long one", "tags": "monitoring"}, "tags")
 
 

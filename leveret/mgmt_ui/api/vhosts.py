@@ -20,7 +20,7 @@ from leveret.mgmt_ui.api.answers import (
 from leveret.mgmt_ui.api.bodies import flag, json_object, tags, text
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
-from leveret.mgmt_ui.api.listing import Kind, select_columns
+from leveret.mgmt_ui.api.listing import ObjectKind, select_columns
 from leveret.mgmt_ui.api.permissions import PERMISSIONS, TOPIC_PERMISSIONS
 from leveret.mgmt_ui.api.problems import bad_request
 
@@ -48,7 +48,7 @@ async def list_vhosts(caller: CallerHere, query: QueryHere) -> Response:
     """The virtual hosts that the caller may see."""
     visible = caller.visible_vhosts()
     counts = {vhost.name: await message_counts([vhost]) for vhost in visible}
-    kind: Kind[Vhost] = Kind(
+    kind: ObjectKind[Vhost] = ObjectKind(
         lambda vhost: (vhost.name,),
         lambda vhost: views.vhost_row(
             vhost, counts[vhost.name], caller.node.name, shown(caller, query)

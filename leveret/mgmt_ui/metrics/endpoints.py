@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from leveret.mgmt_ui.managed import ManagedNode
     from leveret.mgmt_ui.metrics.exposition import Exposition
-    from leveret.mgmt_ui.metrics.groups import Group
+    from leveret.mgmt_ui.metrics.groups import MetricGroup
     from leveret.mgmt_ui.metrics.reading import Reading
 
 __all__ = ["guarded", "public"]
@@ -36,7 +36,9 @@ __all__ = ["guarded", "public"]
 READ = ["GET", "HEAD"]
 GROUPS = (*rabbitmq.GROUPS, *traffic.GROUPS, *own.GROUPS)
 HISTOGRAMS = (*traffic.HISTOGRAMS, *own.HISTOGRAMS)
-FAMILIES: dict[str, Group[Any]] = {group.name: group for group in (*GROUPS, *rabbitmq.CLUSTER)}
+FAMILIES: dict[str, MetricGroup[Any]] = {
+    group.name: group for group in (*GROUPS, *rabbitmq.CLUSTER)
+}
 
 
 async def _as_sums(reading: Reading, exposition: Exposition) -> AsyncIterator[str]:
@@ -78,7 +80,7 @@ async def _memory(reading: Reading, exposition: Exposition) -> AsyncIterator[str
             yield piece
 
 
-def _identity(reading: Reading, endpoint: str) -> tuple[Group[Any], ...]:
+def _identity(reading: Reading, endpoint: str) -> tuple[MetricGroup[Any], ...]:
     return rabbitmq.build_info(reading), rabbitmq.identity_info(reading, endpoint)
 
 

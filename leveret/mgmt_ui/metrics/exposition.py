@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["OPENMETRICS", "TEXT", "Exposition", "Family", "Kind", "labels_text", "negotiated"]
+__all__ = [
+    "OPENMETRICS",
+    "TEXT",
+    "Exposition",
+    "MetricFamily",
+    "MetricType",
+    "labels_text",
+    "negotiated",
+]
 
 # Characters that queue names may have and labels may not. The format has few escapes, so other
 # control characters are shown as in Python: `\x00`, its backslash escaped.
@@ -32,7 +40,7 @@ _LABEL_ESCAPES = {
 _HELP_ESCAPES = {ord("\\"): "\\\\", ord("\n"): "\\n"}
 
 
-class Kind(Enum):
+class MetricType(Enum):
     """Type of a family; the value is Prometheus' word."""
 
     COUNTER = "counter"
@@ -42,11 +50,11 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """Metric family: samples of one name. A counter's name ends in `_total`."""
 
     name: str
-    kind: Kind
+    kind: MetricType
     help: str
 
 
@@ -71,23 +79,23 @@ class Exposition:
     media_type: str
     is_open: bool  # OpenMetrics
 
-    def head(self, family: Family) -> str:
+    def head(self, family: MetricFamily) -> str:
         """Return the HELP and TYPE lines of a family."""
         name, kind = family.name, family.kind.value
         if self.is_open:
-            name = name.removesuffix("_total") if family.kind is Kind.COUNTER else name
-            kind = "unknown" if family.kind is Kind.UNTYPED else kind
+            name = name.removesuffix("_total") if family.kind is MetricType.COUNTER else name
+            kind = "unknown" if family.kind is MetricType.UNTYPED else kind
         explanation = family.help.translate(_HELP_ESCAPES)
         return f"# HELP {name} {explanation}\n# TYPE {name} {kind}\n"
 
-    def samples(self, family: Family, values: Iterable[tuple[str, float]]) -> str:
+    def samples(self, family: MetricFamily, values: Iterable[tuple[str, float]]) -> str:
         """Return the sample lines of a family, from (labels, value); see `labels_text`."""
         name = family.name
         return "".join([f"{name}{labels} {_number(value)}\n" for labels, value in values])
 
     def histogram(
         self,
-        family: Family,
+        family: MetricFamily,
         bounds: Sequence[float],
         counts: Sequence[int],
         total: float,

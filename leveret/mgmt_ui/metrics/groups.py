@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from leveret.mgmt_ui.metrics.exposition import Exposition, Family, Kind, labels_text
+from leveret.mgmt_ui.metrics.exposition import Exposition, MetricFamily, MetricType, labels_text
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from leveret.ports.counters import Histogram
 
 __all__ = [
-    "Column",
-    "Group",
     "HistogramFamily",
+    "MetricColumn",
+    "MetricGroup",
     "counter",
     "gauge",
     "moment",
@@ -34,32 +34,32 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[T]):
+class MetricColumn(Generic[T]):
     """One value of an object, None if it has none; the family's name is without prefix."""
 
-    family: Family
+    family: MetricFamily
     value: Callable[[T], float | None]
     is_summed: bool = True  # whether the sum over objects means anything
 
 
-def counter(name: str, explanation: str, value: Callable[[T], float]) -> Column[T]:
+def counter(name: str, explanation: str, value: Callable[[T], float]) -> MetricColumn[T]:
     """Return a column of a counter, which only a restart resets."""
-    return Column(Family(f"{name}_total", Kind.COUNTER, explanation), value)
+    return MetricColumn(MetricFamily(f"{name}_total", MetricType.COUNTER, explanation), value)
 
 
-def gauge(name: str, explanation: str, value: Callable[[T], float]) -> Column[T]:
+def gauge(name: str, explanation: str, value: Callable[[T], float]) -> MetricColumn[T]:
     """Return a column of a gauge."""
-    return Column(Family(name, Kind.GAUGE, explanation), value)
+    return MetricColumn(MetricFamily(name, MetricType.GAUGE, explanation), value)
 
 
-def moment(name: str, explanation: str, value: Callable[[T], float | None]) -> Column[T]:
+def moment(name: str, explanation: str, value: Callable[[T], float | None]) -> MetricColumn[T]:
     """Return a column of a time, None if there is none."""
-    return Column(Family(name, Kind.GAUGE, explanation), value, is_summed=False)
+    return MetricColumn(MetricFamily(name, MetricType.GAUGE, explanation), value, is_summed=False)
 
 
-def untyped(name: str, explanation: str) -> Column[Any]:
+def untyped(name: str, explanation: str) -> MetricColumn[Any]:
     """Return a column of constant 1, whose labels hold the information."""
-    return Column(Family(name, Kind.UNTYPED, explanation), lambda _: 1)
+    return MetricColumn(MetricFamily(name, MetricType.UNTYPED, explanation), lambda _: 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class HistogramFamily:
     seconds.
     """
 
-    family: Family
+    family: MetricFamily
     read: Callable[[Reading], Histogram | None]
     labels: Mapping[str, str] = field(default_factory=dict)
     units: int = 1
@@ -92,7 +92,7 @@ def _no_labels(_: object) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Group(Generic[T]):
+class MetricGroup(Generic[T]):
     """Metrics of one kind of object; `name` selects them at `/metrics/detailed`.
 
     `totals` replace the sums over existing objects where these would be wrong: counters of objects
@@ -102,16 +102,18 @@ class Group(Generic[T]):
 
     name: str
     objects: Callable[[Reading], Iterable[T]]
-    columns: tuple[Column[T], ...]
+    columns: tuple[MetricColumn[T], ...]
     labels: Callable[[T], Mapping[str, str]] = _no_labels
-    totals: tuple[Column[Reading], ...] | None = None
+    totals: tuple[MetricColumn[Reading], ...] | None = None
     always_labelled: bool = False
     only_summed: bool = False  # not worth a series each
     only_named: bool = False  # one by one only if its family is named
     prefix: str = "rabbitmq_"
 
 
-async def summed(group: Group[T], reading: Reading, exposition: Exposition) -> AsyncIterator[str]:
+async def summed(
+    group: MetricGroup[T], reading: Reading, exposition: Exposition
+) -> AsyncIterator[str]:
     """Yield the sums over all objects."""
     if group.totals is not None:
         for told in group.totals:
@@ -126,13 +128,15 @@ async def summed(group: Group[T], reading: Reading, exposition: Exposition) -> A
         yield _whole(group, column.family, total, exposition)
 
 
-def _whole(group: Group[Any], family: Family, value: float, exposition: Exposition) -> str:
+def _whole(
+    group: MetricGroup[Any], family: MetricFamily, value: float, exposition: Exposition
+) -> str:
     family = _named(family, group.prefix)
     return exposition.head(family) + exposition.samples(family, [("", value)])
 
 
 async def one_by_one(
-    group: Group[T], reading: Reading, exposition: Exposition, prefix: str
+    group: MetricGroup[T], reading: Reading, exposition: Exposition, prefix: str
 ) -> AsyncIterator[str]:
     """Yield the values of each object, family by family as the formats demand."""
     if group.only_summed:
@@ -154,5 +158,5 @@ async def one_by_one(
             yield exposition.samples(family, known)
 
 
-def _named(family: Family, prefix: str) -> Family:
+def _named(family: MetricFamily, prefix: str) -> MetricFamily:
     return replace(family, name=prefix + family.name)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.routing.exchange import Exchange
     from leveret.core.vhost import Vhost
-    from leveret.mgmt_ui.metrics.reading import Flow
+    from leveret.mgmt_ui.metrics.reading import ChannelTraffic
 
 __all__ = [
     "PROTOCOL",
@@ -44,12 +44,12 @@ def exchange_labels(exchange: Exchange) -> Mapping[str, str]:
     return {"vhost": exchange.definition.vhost, "exchange": exchange.name}
 
 
-def inflow_labels(flow: Flow) -> Mapping[str, str]:
+def inflow_labels(flow: ChannelTraffic) -> Mapping[str, str]:
     """Return the labels of a channel's publishes to an exchange."""
     return {"channel": flow.channel, "vhost": flow.vhost, "exchange": flow.name}
 
 
-def outflow_labels(flow: Flow) -> Mapping[str, str]:
+def outflow_labels(flow: ChannelTraffic) -> Mapping[str, str]:
     """Return the labels of deliveries from a queue to a channel."""
     return {"channel": flow.channel, "vhost": flow.vhost, "queue": flow.name}
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.features.retry import FAILURES
 from leveret.mgmt_ui.api.views import retries_pending, tasks_pending
-from leveret.mgmt_ui.metrics.exposition import Family, Kind
-from leveret.mgmt_ui.metrics.groups import Group, HistogramFamily, counter, gauge
+from leveret.mgmt_ui.metrics.exposition import MetricFamily, MetricType
+from leveret.mgmt_ui.metrics.groups import HistogramFamily, MetricGroup, counter, gauge
 from leveret.mgmt_ui.metrics.labels import queue_labels, vhost_labels
 from leveret.ports.counters import (
     DELIVER,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
-    from leveret.mgmt_ui.metrics.groups import Column
+    from leveret.mgmt_ui.metrics.groups import MetricColumn
     from leveret.mgmt_ui.metrics.reading import Reading
     from leveret.ports.counters import Histogram
     from leveret.storage.log import PartitionLog
@@ -55,7 +55,7 @@ def _waiting(reading: Reading) -> int:
     return sum(room.pending_count for room in reading.node.broker.delayed_stores.opened)
 
 
-_DELAYED: tuple[Column[tuple[str, int]], ...] = (
+_DELAYED: tuple[MetricColumn[tuple[str, int]], ...] = (
     gauge(
         "delayed_messages",
         "Messages that wait until they are due, schedules included",
@@ -63,7 +63,7 @@ _DELAYED: tuple[Column[tuple[str, int]], ...] = (
     ),
 )
 
-_ROOMS: tuple[Column[Reading], ...] = (
+_ROOMS: tuple[MetricColumn[Reading], ...] = (
     gauge(
         "delayed_stores",
         "Open topics of messages that wait: delayed ones, retries, Celery ETAs",
@@ -72,7 +72,7 @@ _ROOMS: tuple[Column[Reading], ...] = (
     gauge("waiting_messages", "Messages that wait in all of these together", _waiting),
 )
 
-_QUEUE: tuple[Column[Any], ...] = (
+_QUEUE: tuple[MetricColumn[Any], ...] = (
     gauge(
         "queue_retries_pending",
         "Failed messages that wait for their next attempt",
@@ -87,7 +87,7 @@ _QUEUE: tuple[Column[Any], ...] = (
     gauge("queue_dedup_keys", "Keys that a queue's window of duplicates holds", _dedup_keys),
 )
 
-_QUEUE_COUNTERS: tuple[Column[Any], ...] = (
+_QUEUE_COUNTERS: tuple[MetricColumn[Any], ...] = (
     counter(
         "queue_messages_written",
         "Messages written to a queue since the node started",
@@ -107,7 +107,7 @@ _QUEUE_COUNTERS: tuple[Column[Any], ...] = (
 )
 
 
-_FEATURES: tuple[Column[Reading], ...] = (
+_FEATURES: tuple[MetricColumn[Reading], ...] = (
     counter(
         "handshakes_refused",
         "Connections closed before their handshake, as too many waited for theirs",
@@ -135,7 +135,7 @@ def _of_vhost(*numbers: int) -> Callable[[Vhost], int]:
     return lambda vhost: sum(map(vhost.counters.value, numbers))
 
 
-_VHOST: tuple[Column[Vhost], ...] = (
+_VHOST: tuple[MetricColumn[Vhost], ...] = (
     counter("vhost_messages_published", "Messages published in it", _of_vhost(PUBLISH)),
     counter(
         "vhost_messages_delivered",
@@ -163,18 +163,18 @@ def _lag(reading: Reading) -> Histogram | None:
 
 HISTOGRAMS: tuple[HistogramFamily, ...] = (
     HistogramFamily(
-        Family(
+        MetricFamily(
             "leveret_flush_seconds",
-            Kind.HISTOGRAM,
+            MetricType.HISTOGRAM,
             "What a flush of a log to its disk took; many confirms share one",
         ),
         _flushes,
         units=1_000_000,
     ),
     HistogramFamily(
-        Family(
+        MetricFamily(
             "leveret_event_loop_lag_seconds",
-            Kind.HISTOGRAM,
+            MetricType.HISTOGRAM,
             "How much later than asked for the event loop came back, looked at 4 times a second",
         ),
         _lag,
@@ -192,7 +192,7 @@ def _logs(reading: Reading) -> list[PartitionLog]:
     return [log for topics in _topics(reading) for log in topics.logs()]
 
 
-_STORAGE: tuple[Column[FileTopicStore], ...] = (
+_STORAGE: tuple[MetricColumn[FileTopicStore], ...] = (
     counter(
         "flushed_batches",
         "Batches that were flushed; by flush, how well the group commit works",
@@ -216,7 +216,7 @@ _STORAGE: tuple[Column[FileTopicStore], ...] = (
     ),
 )
 
-_LOGS: tuple[Column[PartitionLog], ...] = (
+_LOGS: tuple[MetricColumn[PartitionLog], ...] = (
     gauge("logs", "Open logs: queues, and topics of messages that wait", lambda _: 1),
     gauge("log_segments", "Segment files of all logs", lambda log: len(log.segments)),
     gauge(
@@ -227,7 +227,7 @@ _LOGS: tuple[Column[PartitionLog], ...] = (
 )
 
 # Memory as the kernel reports it.
-MEMORY: Group[Any] = Group(
+MEMORY: MetricGroup[Any] = MetricGroup(
     "memory_breakdown",
     lambda r: r.process.memory_bytes.items(),
     (
@@ -242,8 +242,8 @@ MEMORY: Group[Any] = Group(
     prefix=PREFIX,
 )
 
-GROUPS: tuple[Group[Any], ...] = (
-    Group(
+GROUPS: tuple[MetricGroup[Any], ...] = (
+    MetricGroup(
         "leveret_delayed",
         _delayed_of,
         _DELAYED,
@@ -251,7 +251,7 @@ GROUPS: tuple[Group[Any], ...] = (
         always_labelled=True,
         prefix=PREFIX,
     ),
-    Group(
+    MetricGroup(
         "leveret_retries",
         lambda r: [
             (reason, r.node.broker.dead_letter_counters.retries[reason])
@@ -268,14 +268,16 @@ GROUPS: tuple[Group[Any], ...] = (
         always_labelled=True,
         prefix=PREFIX,
     ),
-    Group("leveret_features", lambda r: [r], _FEATURES, prefix=PREFIX),
-    Group("leveret_vhost", lambda r: r.vhosts(), _VHOST, vhost_labels, totals=(), prefix=PREFIX),
-    Group("leveret_storage", _topics, _STORAGE, prefix=PREFIX),
-    Group("leveret_logs", _logs, _LOGS, prefix=PREFIX, only_summed=True),
-    Group("leveret_waiting", lambda r: [r], _ROOMS, prefix=PREFIX),
-    Group("leveret_queue", lambda r: r.queues(), _QUEUE, queue_labels, prefix=PREFIX),
+    MetricGroup("leveret_features", lambda r: [r], _FEATURES, prefix=PREFIX),
+    MetricGroup(
+        "leveret_vhost", lambda r: r.vhosts(), _VHOST, vhost_labels, totals=(), prefix=PREFIX
+    ),
+    MetricGroup("leveret_storage", _topics, _STORAGE, prefix=PREFIX),
+    MetricGroup("leveret_logs", _logs, _LOGS, prefix=PREFIX, only_summed=True),
+    MetricGroup("leveret_waiting", lambda r: [r], _ROOMS, prefix=PREFIX),
+    MetricGroup("leveret_queue", lambda r: r.queues(), _QUEUE, queue_labels, prefix=PREFIX),
     # Never summed: a deleted queue would take its share of the sum with it.
-    Group(
+    MetricGroup(
         "leveret_queue_counters",
         lambda r: r.queues(),
         _QUEUE_COUNTERS,

@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from leveret import __version__
 from leveret.core.alarms import Resource
-from leveret.core.dead_letters.counters import DISABLED, Death
+from leveret.core.dead_letters.counters import DISABLED, DeathLabels
 from leveret.core.queues.head_timestamp import head_timestamp
 from leveret.features.deaths import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, REASONS, REJECTED
 from leveret.mgmt_ui.api.views import consumer_capacity
-from leveret.mgmt_ui.metrics.exposition import Family, Kind
-from leveret.mgmt_ui.metrics.groups import Column, Group, counter, gauge, moment, untyped
+from leveret.mgmt_ui.metrics.exposition import MetricFamily, MetricType
+from leveret.mgmt_ui.metrics.groups import (
+    MetricColumn,
+    MetricGroup,
+    counter,
+    gauge,
+    moment,
+    untyped,
+)
 from leveret.mgmt_ui.metrics.labels import (
     exchange_labels,
     exchange_type_labels,
@@ -40,7 +47,7 @@ def _low(resource: Resource) -> Callable[[Reading], int]:
     return lambda reading: int(resource in reading.node.broker.alarms.low)
 
 
-def build_info(reading: Reading) -> Group[Mapping[str, str]]:
+def build_info(reading: Reading) -> MetricGroup[Mapping[str, str]]:
     """Return the group with the node's product and versions."""
     configuration = reading.node.configuration
     labels = {
@@ -52,7 +59,7 @@ def build_info(reading: Reading) -> Group[Mapping[str, str]]:
     return _told("build_info", "Version info of the product", labels)
 
 
-def identity_info(reading: Reading, endpoint: str) -> Group[Mapping[str, str]]:
+def identity_info(reading: Reading, endpoint: str) -> MetricGroup[Mapping[str, str]]:
     """Return the group that identifies the node; dashboards join it to all others."""
     labels = {
         "rabbitmq_node": reading.node.name,
@@ -62,13 +69,13 @@ def identity_info(reading: Reading, endpoint: str) -> Group[Mapping[str, str]]:
     return _told("identity_info", "RabbitMQ node & cluster identity info", labels)
 
 
-def _told(name: str, explanation: str, labels: Mapping[str, str]) -> Group[Mapping[str, str]]:
-    return Group(
+def _told(name: str, explanation: str, labels: Mapping[str, str]) -> MetricGroup[Mapping[str, str]]:
+    return MetricGroup(
         name, lambda _: [labels], (untyped(name, explanation),), dict, always_labelled=True
     )
 
 
-_TOTALS: tuple[Column[Reading], ...] = (
+_TOTALS: tuple[MetricColumn[Reading], ...] = (
     gauge("connections", "Connections currently open", lambda r: len(r.node.broker.connections)),
     gauge("channels", "Channels currently open", lambda r: r.channel_count),
     gauge("consumers", "Consumers currently connected", lambda r: r.consumer_count),
@@ -80,7 +87,7 @@ _TOTALS: tuple[Column[Reading], ...] = (
     ),
 )
 
-_NODE_COARSE: tuple[Column[Reading], ...] = (
+_NODE_COARSE: tuple[MetricColumn[Reading], ...] = (
     gauge("process_open_fds", "Open file descriptors", lambda r: r.process.open_files),
     gauge(
         "process_resident_memory_bytes",
@@ -94,7 +101,7 @@ _NODE_COARSE: tuple[Column[Reading], ...] = (
     ),
 )
 
-_NODE: tuple[Column[Reading], ...] = (
+_NODE: tuple[MetricColumn[Reading], ...] = (
     gauge("process_max_fds", "Open file descriptors limit", lambda r: r.process.open_files_max),
     gauge(
         "resident_memory_limit_bytes",
@@ -109,7 +116,7 @@ _NODE: tuple[Column[Reading], ...] = (
     gauge("erlang_uptime_seconds", "Node uptime", lambda r: r.process.uptime_seconds),
 )
 
-_LOGINS: tuple[Column[Reading], ...] = (
+_LOGINS: tuple[MetricColumn[Reading], ...] = (
     counter(
         "auth_attempts",
         "Total number of authorization attempts",
@@ -130,7 +137,7 @@ _LOGINS: tuple[Column[Reading], ...] = (
     ),
 )
 
-_ALARMS: tuple[Column[Reading], ...] = (
+_ALARMS: tuple[MetricColumn[Reading], ...] = (
     gauge(
         "alarms_free_disk_space_watermark",
         "is 1 if free disk space watermark alarm is in effect",
@@ -143,7 +150,7 @@ _ALARMS: tuple[Column[Reading], ...] = (
     ),
 )
 
-_QUEUE_COARSE: tuple[Column[QueueLike], ...] = (
+_QUEUE_COARSE: tuple[MetricColumn[QueueLike], ...] = (
     gauge(
         "queue_messages_ready",
         "Messages ready to be delivered to consumers",
@@ -161,18 +168,18 @@ _QUEUE_COARSE: tuple[Column[QueueLike], ...] = (
     ),
 )
 
-_QUEUE: tuple[Column[QueueLike], ...] = (
+_QUEUE: tuple[MetricColumn[QueueLike], ...] = (
     gauge("queue_consumers", "Consumers on a queue", lambda queue: queue.consumer_count),
 )
 
-_QUEUE_MORE: tuple[Column[QueueLike], ...] = (
-    Column(
-        Family("queue_consumer_capacity", Kind.GAUGE, "Consumer capacity"),
+_QUEUE_MORE: tuple[MetricColumn[QueueLike], ...] = (
+    MetricColumn(
+        MetricFamily("queue_consumer_capacity", MetricType.GAUGE, "Consumer capacity"),
         consumer_capacity,
         is_summed=False,
     ),
-    Column(
-        Family("queue_consumer_utilisation", Kind.GAUGE, "Same as consumer capacity"),
+    MetricColumn(
+        MetricFamily("queue_consumer_utilisation", MetricType.GAUGE, "Same as consumer capacity"),
         consumer_capacity,
         is_summed=False,
     ),
@@ -185,8 +192,8 @@ _QUEUE_MORE: tuple[Column[QueueLike], ...] = (
 )
 
 
-def _dead_lettered(reason: str, explanation: str) -> Group[Any]:
-    return Group(
+def _dead_lettered(reason: str, explanation: str) -> MetricGroup[Any]:
+    return MetricGroup(
         f"dead_lettered_{reason}",
         lambda reading: [
             (death, reading.node.broker.dead_letter_counters.deaths[death])
@@ -211,20 +218,20 @@ def _dead_lettered(reason: str, explanation: str) -> Group[Any]:
 
 # All combinations, so that each is 0 before the first of its kind. Streams have no dead letters.
 _DEATHS = [
-    Death(queue_type, strategy, reason)
+    DeathLabels(queue_type, strategy, reason)
     for queue_type in ("classic", "quorum")
     for strategy in (DISABLED, "at_most_once", "at_least_once")
     for reason in REASONS
 ]
 
-GROUPS: tuple[Group[Any], ...] = (
-    Group("totals", _itself, _TOTALS),
-    Group("node_coarse_metrics", _itself, _NODE_COARSE),
-    Group("node_metrics", _itself, _NODE),
-    Group("auth_attempt_metrics", _itself, _LOGINS),
-    Group("alarms", _itself, _ALARMS),
-    Group("queue_coarse_metrics", lambda r: r.queues(), _QUEUE_COARSE, queue_labels),
-    Group("queue_metrics", lambda r: r.queues(), (*_QUEUE, *_QUEUE_MORE), queue_labels),
+GROUPS: tuple[MetricGroup[Any], ...] = (
+    MetricGroup("totals", _itself, _TOTALS),
+    MetricGroup("node_coarse_metrics", _itself, _NODE_COARSE),
+    MetricGroup("node_metrics", _itself, _NODE),
+    MetricGroup("auth_attempt_metrics", _itself, _LOGINS),
+    MetricGroup("alarms", _itself, _ALARMS),
+    MetricGroup("queue_coarse_metrics", lambda r: r.queues(), _QUEUE_COARSE, queue_labels),
+    MetricGroup("queue_metrics", lambda r: r.queues(), (*_QUEUE, *_QUEUE_MORE), queue_labels),
     _dead_lettered(MAX_LENGTH, "overflow drop-head or reject-publish-dlx"),
     _dead_lettered(EXPIRED, "message TTL exceeded"),
     _dead_lettered(DELIVERY_LIMIT, "delivery-limit exceeded"),
@@ -232,23 +239,23 @@ GROUPS: tuple[Group[Any], ...] = (
 )
 
 # Only if named: values of the cluster, not to be summed over its nodes.
-CLUSTER: tuple[Group[Any], ...] = (
-    Group("queue_consumer_count", lambda r: r.queues(), _QUEUE, queue_labels),
-    Group(
+CLUSTER: tuple[MetricGroup[Any], ...] = (
+    MetricGroup("queue_consumer_count", lambda r: r.queues(), _QUEUE, queue_labels),
+    MetricGroup(
         "vhost_status",
         lambda r: r.vhosts(),
         (gauge("vhost_status", "Whether a given vhost is running", lambda _: 1),),
         vhost_labels,
         prefix="rabbitmq_cluster_",
     ),
-    Group(
+    MetricGroup(
         "exchange_names",
         lambda r: r.exchanges(),
         (gauge("exchange_name", "Enumerates exchanges without any additional info", lambda _: 1),),
         exchange_labels,
         prefix="rabbitmq_cluster_",
     ),
-    Group(
+    MetricGroup(
         "exchange_bindings",
         lambda r: r.exchanges(),
         (

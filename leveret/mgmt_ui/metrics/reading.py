@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.process import ProcessFigures
     from leveret.ports.counters import Counters
 
-__all__ = ["EVERYTHING", "Flow", "Reading", "Scope", "take_reading"]
+__all__ = ["EVERYTHING", "ChannelTraffic", "Reading", "Scope", "take_reading"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ EVERYTHING = Scope()
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class ChannelTraffic:
     """Counters between a channel and an exchange or queue, both by name."""
 
     channel: str
@@ -86,16 +86,16 @@ class Reading:
             if wanted is None or client.vhost.name in wanted
         ]
 
-    def publish_statistics_by_exchange(self) -> Iterator[Flow]:
+    def publish_statistics_by_exchange(self) -> Iterator[ChannelTraffic]:
         """Yield the counters of publishes by channel and exchange."""
         for client in self.clients():
             for flows in client.channel_flows():
                 channel = f"{client.describe().endpoints} ({flows.number})"
                 for name, counters in flows.published.items():
                     if name in client.vhost.exchanges:
-                        yield Flow(channel, client.vhost.name, name, (counters,))
+                        yield ChannelTraffic(channel, client.vhost.name, name, (counters,))
 
-    def delivery_statistics_by_queue(self) -> Iterator[Flow]:
+    def delivery_statistics_by_queue(self) -> Iterator[ChannelTraffic]:
         """Yield the counters of deliveries by channel and queue within the scope."""
         wanted = self.scope.queues
         for client in self.clients():
@@ -103,7 +103,7 @@ class Reading:
                 channel = f"{client.describe().endpoints} ({flows.number})"
                 for name, ways in flows.handed_out.items():
                     if wanted is None or name in wanted:
-                        yield Flow(channel, client.vhost.name, name, ways)
+                        yield ChannelTraffic(channel, client.vhost.name, name, ways)
 
     @property
     def queue_count(self) -> int:

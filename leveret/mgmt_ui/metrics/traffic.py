@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leveret.mgmt_ui.metrics.exposition import Family, Kind
-from leveret.mgmt_ui.metrics.groups import Group, HistogramFamily, counter, gauge
+from leveret.mgmt_ui.metrics.exposition import MetricFamily, MetricType
+from leveret.mgmt_ui.metrics.groups import HistogramFamily, MetricGroup, counter, gauge
 from leveret.mgmt_ui.metrics.labels import (
     PROTOCOL,
     client_labels,
@@ -43,8 +43,8 @@ from leveret.ports.counters import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.mgmt_ui.metrics.groups import Column
-    from leveret.mgmt_ui.metrics.reading import Flow, Reading
+    from leveret.mgmt_ui.metrics.groups import MetricColumn
+    from leveret.mgmt_ui.metrics.reading import ChannelTraffic, Reading
     from leveret.ports.counters import Counters
 
 __all__ = ["GROUPS", "HISTOGRAMS"]
@@ -63,11 +63,11 @@ def _of_type(*numbers: int) -> Callable[[tuple[str, Counters]], int]:
     return lambda of_type: sum(map(of_type[1].value, numbers))
 
 
-def _of_flow(*numbers: int) -> Callable[[Flow], int]:
+def _of_flow(*numbers: int) -> Callable[[ChannelTraffic], int]:
     return lambda flow: sum(ways.value(number) for ways in flow.counters for number in numbers)
 
 
-def _churn(name: str, explanation: str, counted: str) -> Column[Reading]:
+def _churn(name: str, explanation: str, counted: str) -> MetricColumn[Reading]:
     return counter(name, explanation, lambda reading: reading.churn[counted])
 
 
@@ -94,7 +94,7 @@ DROPPED = (
 )
 
 # Counters of publishers, by protocol, of which there is one.
-_RECEIVED: tuple[Column[Reading], ...] = (
+_RECEIVED: tuple[MetricColumn[Reading], ...] = (
     counter(
         "messages_received",
         "Total number of messages received from publishers",
@@ -124,7 +124,7 @@ BY_CONSUME, BY_GET = f"{DELIVERED} using basic.consume with", f"{DELIVERED} usin
 AUTOMATIC, MANUAL = "automatic acknowledgment", "manual acknowledgment"
 
 # Counters of consumers, by queue type.
-_HANDED_OUT: tuple[Column[tuple[str, Counters]], ...] = (
+_HANDED_OUT: tuple[MetricColumn[tuple[str, Counters]], ...] = (
     counter("messages_delivered", DELIVERED, _of_type(DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK)),
     counter(
         "messages_delivered_consume_auto_ack",
@@ -152,7 +152,7 @@ _HANDED_OUT: tuple[Column[tuple[str, Counters]], ...] = (
 )
 
 PUBLISHED = "Total number of messages published into an exchange on a channel"
-_CHANNEL_EXCHANGE: tuple[Column[Reading], ...] = (
+_CHANNEL_EXCHANGE: tuple[MetricColumn[Reading], ...] = (
     counter("channel_messages_published", PUBLISHED, _node(PUBLISH)),
     counter(
         "channel_messages_confirmed",
@@ -164,7 +164,7 @@ _CHANNEL_EXCHANGE: tuple[Column[Reading], ...] = (
 )
 
 # A range of confirmed messages does not say to which exchanges they were published.
-_INFLOW: tuple[Column[Flow], ...] = (
+_INFLOW: tuple[MetricColumn[ChannelTraffic], ...] = (
     counter("channel_messages_published", PUBLISHED, _of_flow(PUBLISH)),
     counter("channel_messages_unroutable_returned", RETURNED, _of_flow(RETURN_UNROUTABLE)),
     counter("channel_messages_unroutable_dropped", DROPPED, _of_flow(DROP_UNROUTABLE)),
@@ -188,7 +188,7 @@ _OUTFLOW = (
 )
 
 
-def _outflow(of: str, read: Callable[[int], Callable[[Any], int]]) -> tuple[Column[Any], ...]:
+def _outflow(of: str, read: Callable[[int], Callable[[Any], int]]) -> tuple[MetricColumn[Any], ...]:
     return tuple(
         counter(f"{of}_{name}", explanation, read(number)) for name, explanation, number in _OUTFLOW
     )
@@ -196,7 +196,7 @@ def _outflow(of: str, read: Callable[[int], Callable[[Any], int]]) -> tuple[Colu
 
 def _exchanges(
     returned: Callable[[Any], int], dropped: Callable[[Any], int], published: Callable[[Any], int]
-) -> tuple[Column[Any], ...]:
+) -> tuple[MetricColumn[Any], ...]:
     return (
         counter(
             "exchange_messages_published",
@@ -208,7 +208,7 @@ def _exchanges(
     )
 
 
-def _connections(read: Callable[[int], Callable[[Any], int]]) -> tuple[Column[Any], ...]:
+def _connections(read: Callable[[int], Callable[[Any], int]]) -> tuple[MetricColumn[Any], ...]:
     return (
         counter(
             "connection_incoming_bytes",
@@ -223,7 +223,7 @@ def _connections(read: Callable[[int], Callable[[Any], int]]) -> tuple[Column[An
     )
 
 
-_PACKETS: tuple[Column[Any], ...] = (
+_PACKETS: tuple[MetricColumn[Any], ...] = (
     counter(
         "connection_incoming_packets",
         "Total number of packets received on a connection",
@@ -236,13 +236,13 @@ _PACKETS: tuple[Column[Any], ...] = (
     ),
     gauge("connection_channels", "Channels on a connection", lambda client: client.channel_count),
 )
-_CHANNELS: tuple[Column[Reading], ...] = (
+_CHANNELS: tuple[MetricColumn[Reading], ...] = (
     gauge("connection_channels", "Channels on a connection", lambda r: r.channel_count),
 )
 
-GROUPS: tuple[Group[Any], ...] = (
-    Group("connection_churn_metrics", lambda r: [r], _CHURN),
-    Group(
+GROUPS: tuple[MetricGroup[Any], ...] = (
+    MetricGroup("connection_churn_metrics", lambda r: [r], _CHURN),
+    MetricGroup(
         "global_protocol",
         lambda r: [r],
         _RECEIVED,
@@ -250,7 +250,7 @@ GROUPS: tuple[Group[Any], ...] = (
         always_labelled=True,
         prefix="rabbitmq_global_",
     ),
-    Group(
+    MetricGroup(
         "global_queue_type",
         lambda r: r.node.broker.statistics.by_queue_type.items(),
         _HANDED_OUT,
@@ -259,7 +259,7 @@ GROUPS: tuple[Group[Any], ...] = (
         prefix="rabbitmq_global_",
     ),
     # Channels have sums only, unless the family is named: each is a new series.
-    Group(
+    MetricGroup(
         "channel_exchange_metrics",
         lambda r: r.publish_statistics_by_exchange(),
         _INFLOW,
@@ -267,7 +267,7 @@ GROUPS: tuple[Group[Any], ...] = (
         totals=_CHANNEL_EXCHANGE,
         only_named=True,
     ),
-    Group(
+    MetricGroup(
         "channel_queue_metrics",
         lambda r: r.delivery_statistics_by_queue(),
         _outflow("channel", _of_flow),
@@ -275,50 +275,52 @@ GROUPS: tuple[Group[Any], ...] = (
         totals=_outflow("channel", _node),
         only_named=True,
     ),
-    Group(
+    MetricGroup(
         "channel_metrics",
         lambda _: (),
         (),
         totals=(gauge("channel_consumers", "Consumers on a channel", lambda r: r.consumer_count),),
     ),
-    Group(
+    MetricGroup(
         "queue_delivery_metrics",
         lambda r: r.queues(),
         _outflow("queue", _own),
         queue_labels,
         totals=_outflow("queue", _node),
     ),
-    Group(
+    MetricGroup(
         "exchange_metrics",
         lambda r: r.exchanges(),
         _exchanges(_own(RETURN_UNROUTABLE), _own(DROP_UNROUTABLE), _own(PUBLISH_IN)),
         exchange_labels,
         totals=_exchanges(_node(RETURN_UNROUTABLE), _node(DROP_UNROUTABLE), _node(PUBLISH)),
     ),
-    Group(
+    MetricGroup(
         "connection_coarse_metrics",
         lambda r: r.clients(),
         _connections(_own),
         client_labels,
         totals=_connections(_node),
     ),
-    Group("connection_metrics", lambda r: r.clients(), _PACKETS, client_labels, totals=_CHANNELS),
+    MetricGroup(
+        "connection_metrics", lambda r: r.clients(), _PACKETS, client_labels, totals=_CHANNELS
+    ),
 )
 
 HISTOGRAMS: tuple[HistogramFamily, ...] = (
     HistogramFamily(
-        Family(
+        MetricFamily(
             "rabbitmq_message_size_bytes",
-            Kind.HISTOGRAM,
+            MetricType.HISTOGRAM,
             "Size of messages received from publishers",
         ),
         lambda reading: reading.node.broker.statistics.message_sizes,
         labels={"protocol": PROTOCOL},
     ),
     HistogramFamily(
-        Family(
+        MetricFamily(
             "leveret_delivery_latency_seconds",
-            Kind.HISTOGRAM,
+            MetricType.HISTOGRAM,
             "Time from when a message was taken in to its first delivery, streams left out",
         ),
         lambda reading: reading.node.broker.statistics.latency,

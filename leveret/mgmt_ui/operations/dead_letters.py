@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.core.dead_letters import scan
 from leveret.core.dead_letters.redrive import Target
 from leveret.core.definitions.administration import AdministrationError
-from leveret.features.redrive import RATE_MAX, Selection
+from leveret.features.redrive import RATE_MAX, DeadLetterFilter
 from leveret.mgmt_ui.operations.shown import headers_of, integer, payload, properties
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]
 async def _show(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     queue, offset = _queue(node, parameters), integer("offset", parameters["offset"])
     behind = min(offset + 1, queue.log.committed)
-    async for found in scan.scan(queue, Selection(), offset, behind):
+    async for found in scan.scan(queue, DeadLetterFilter(), offset, behind):
         for letter in found:
             return {
                 **_row(letter),
@@ -97,7 +97,7 @@ async def _cancel(node: AdminContext, parameters: Parameters) -> dict[str, objec
 
 async def _delete(node: AdminContext, parameters: Parameters) -> int:
     queue, selection = _queue(node, parameters), _selection(parameters)
-    if selection == Selection():
+    if selection == DeadLetterFilter():
         raise AdministrationError("invalid", "state which messages; `purge` deletes all")
     count = await scan.delete(queue, selection)
     _tell(node, queue, count)
@@ -129,7 +129,7 @@ def _queue(node: AdminContext, parameters: Parameters) -> Queue:
     return _redrives(node).queue(parameters["vhost"], parameters["queue"])
 
 
-def _selection(parameters: Parameters) -> Selection:
+def _selection(parameters: Parameters) -> DeadLetterFilter:
     offsets, ids, headers = (parameters[key] for key in ("offsets", "message_ids", "headers"))
     if not isinstance(offsets, list):
         raise AdministrationError("invalid", "offsets is a list of whole numbers")
@@ -138,7 +138,7 @@ def _selection(parameters: Parameters) -> Selection:
         raise AdministrationError("invalid", text)
     if not all(isinstance(value, str) for value in headers.values()):
         raise AdministrationError("invalid", "headers are compared with text")
-    return Selection(
+    return DeadLetterFilter(
         frozenset(integer("offsets", offset) for offset in offsets),
         frozenset(ids),
         parameters["reason"],

@@ -18,7 +18,7 @@ import heapq
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.browse.browsing import READ_BYTES_MAX, BrowseCursor, recall
-from leveret.core.browse.message_filter import MessageFilter, State
+from leveret.core.browse.message_filter import MessageFilter, MessageState
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
 from leveret.features.message_trace import STORED, TraceStep, journey
@@ -26,7 +26,7 @@ from leveret.mgmt_ui.operations.shown import integer
 from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
 from leveret.mgmt_ui.operations.trace_search import (
     END,
-    Place,
+    TraceCursor,
     TraceSearch,
     search_delayed,
     search_prepared,
@@ -70,25 +70,25 @@ async def _trace_id(node: AdminContext, parameters: Parameters, message_id: str)
     trace = TraceSearch(node, vhost_of(node, parameters), message_id)
     place = _place(parameters["after"])
     for number in range(place.stage, len(STAGES)):
-        begin = place if number == place.stage else Place(number)
+        begin = place if number == place.stage else TraceCursor(number)
         rest = await STAGES[number](trace, begin)
         if rest is not None:
             return {"messages": trace.rows, "scanned": trace.scanned, "after": list(rest)}
     return {"messages": trace.rows, "scanned": trace.scanned, "after": None}
 
 
-def _place(after: object) -> Place:
+def _place(after: object) -> TraceCursor:
     """Parse the place where a search continues."""
     match after:
         case None:
-            return Place(0)
+            return TraceCursor(0)
         case [int(stage), str(name), first, second] if 0 <= stage < len(STAGES):
-            return Place(stage, name, integer("after", first), integer("after", second))
+            return TraceCursor(stage, name, integer("after", first), integer("after", second))
         case _:
             raise AdministrationError("invalid", "bad parameter 'after'")
 
 
-async def _queues(trace: TraceSearch, begin: Place) -> Place | None:
+async def _queues(trace: TraceSearch, begin: TraceCursor) -> TraceCursor | None:
     """Search the queues' logs; return where to continue."""
     vhost, criteria = trace.vhost, MessageFilter(message_ids=frozenset([trace.message_id]))
     read_bytes = 0
@@ -104,16 +104,16 @@ async def _queues(trace: TraceSearch, begin: Place) -> Place | None:
             for seen in found[: trace.room]:
                 trace.rows.append(await _told(trace.node, queue, seen))
             if not trace.room:
-                return Place(begin.stage, each, trace.rows[-1]["offset"] + 1)
+                return TraceCursor(begin.stage, each, trace.rows[-1]["offset"] + 1)
             await asyncio.sleep(0)
         trace.scanned += walk.scanned
         read_bytes += walk.read_bytes
         if walk.rest is not None and not queue.deleted:
-            return Place(begin.stage, each, walk.rest[0])
+            return TraceCursor(begin.stage, each, walk.rest[0])
         if not trace.left or read_bytes >= READ_BYTES_MAX:
-            return Place(begin.stage, each, END)
+            return TraceCursor(begin.stage, each, END)
         await asyncio.sleep(0)
-    return Place(begin.stage, names[-1], END) if len(names) == QUEUES_MAX else None
+    return TraceCursor(begin.stage, names[-1], END) if len(names) == QUEUES_MAX else None
 
 
 def _holding(node: AdminContext, vhost: Vhost, name: str) -> OpenQueue | None:
@@ -147,7 +147,9 @@ async def _told(node: AdminContext, queue: OpenQueue, seen: BrowsedMessage) -> R
         "message_id": plain(message.property("message_id")),
         "steps": [step_row(step) for step in steps],
         "state": state,
-        "holder": await _holder(node, queue, seen.offset) if state == State.UNACKED else None,
+        "holder": await _holder(node, queue, seen.offset)
+        if state == MessageState.UNACKED
+        else None,
     }
 
 

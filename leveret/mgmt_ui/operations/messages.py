@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.core.browse.browsing import BrowseCursor, find
 from leveret.core.browse.editing import edited
-from leveret.core.browse.moving import Destination, Mover, Outcome, delete, portions
+from leveret.core.browse.moving import Destination, MoveCounts, Mover, delete, portions
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.queues.queue import Queue
 from leveret.errors import StorageError
@@ -124,7 +124,7 @@ async def _delete(node: AdminContext, parameters: Parameters) -> dict[str, objec
     criteria = message_filter_of(parameters["select"])
     if not criteria.states_something:
         raise AdministrationError("invalid", "state which messages; a purge deletes all")
-    tour, outcome = await _tour(queue, parameters, criteria), Outcome()
+    tour, outcome = await _tour(queue, parameters, criteria), MoveCounts()
     async for portion in tour.portions():
         delete(queue, portion, outcome)
     await queue.log.settlements_safe()
@@ -150,7 +150,7 @@ async def _transfer(
 ) -> dict[str, object]:
     criteria = message_filter_of(parameters["select"])
     mover = _mover(node, queue, parameters)
-    tour, outcome = await _tour(queue, parameters, criteria), Outcome()
+    tour, outcome = await _tour(queue, parameters, criteria), MoveCounts()
     carry = mover.move if moves else mover.copy
     async for portion in tour.portions():
         await carry(portion, outcome)
@@ -174,7 +174,7 @@ async def _edit(node: AdminContext, parameters: Parameters) -> dict[str, object]
     seen = await _one(queue, parameters)
     changed = edited(seen, changes_of(parameters["changes"]))
     mover = _move_to(node, queue, None)
-    outcome = Outcome()
+    outcome = MoveCounts()
     await mover.move([changed], outcome)
     if outcome.skipped:
         raise AdministrationError("invalid", f"message {seen.offset} is with a consumer")
@@ -214,7 +214,7 @@ async def _carry_out(write: AtomicWrite) -> bool:
     return not await has_failed(write.commit)
 
 
-def _require(outcome: Outcome, otherwise: str) -> None:
+def _require(outcome: MoveCounts, otherwise: str) -> None:
     """Raise StorageError if the disk refused, AdministrationError if a queue did."""
     if outcome.error is not None:
         raise StorageError(str(outcome.error)) from outcome.error

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.delayed_store.search import SCANNED_MAX, Search
+from leveret.core.delayed_store.search import SCANNED_MAX, DelayedMessageSearch
 from leveret.core.json_fields import plain
 from leveret.core.routing.message import StoredMessage
 from leveret.features import retry
@@ -35,7 +35,7 @@ async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]
         held = await topic.store.read([_number(parameters["id"])])
         rows = [_row(record) for record in held if selection.has(record)]
         return {"rows": rows, "after": None, "pending": topic.pending_count}
-    search = Search(topic.store, selection, after, topic.store.waits, SCANNED_MAX)
+    search = DelayedMessageSearch(topic.store, selection, after, topic.store.waits, SCANNED_MAX)
     rows = []
     last: list[int] | None = None
     async for found in search.found():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.delay.schedules import row_of
-from leveret.core.delayed_store.search import Selection
+from leveret.core.delayed_store.search import DelayedMessageFilter
 from leveret.errors import StorageError
 from leveret.features.delay import DELAY_MS_MAX
 from leveret.mgmt_ui.operations.shown import payload, properties
@@ -97,7 +97,7 @@ def _schedules(node: AdminContext, parameters: Parameters) -> Schedules:
     return node.schedules
 
 
-def _chosen(parameters: Parameters) -> str | Selection:
+def _chosen(parameters: Parameters) -> str | DelayedMessageFilter:
     selection = selection_of(parameters)
     stated = (
         (parameters["id"] is not None) + (not selection.is_everything) + (parameters["all"] is True)
@@ -108,9 +108,9 @@ def _chosen(parameters: Parameters) -> str | Selection:
     return selection if parameters["id"] is None else parameters["id"]
 
 
-def selection_of(parameters: Parameters) -> Selection:
+def selection_of(parameters: Parameters) -> DelayedMessageFilter:
     """Return the filter of delayed messages. Raises AdministrationError."""
-    return Selection(
+    return DelayedMessageFilter(
         parameters["exchange"],
         parameters["routing_key"],
         parameters["headers"],

@@ -15,7 +15,7 @@ from binascii import Error as Base64Error
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.browse.editing import Changes
-from leveret.core.browse.message_filter import MessageFilter, State
+from leveret.core.browse.message_filter import MessageFilter, MessageState
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.filtering.arguments import FILTER_CHECKS, FILTER_SQL, FILTER_TAGS, record_filter
 from leveret.core.json_fields import InvalidFieldError, field_of, table_of
@@ -46,7 +46,7 @@ def message_filter_of(select: dict[str, Any]) -> MessageFilter:
     return MessageFilter(
         offsets=None if offsets is None else RangeSet((at, at + 1) for at in offsets),
         message_ids=frozenset(select.get("message_ids", ())),
-        states=frozenset() if state is None else frozenset({State(state)}),
+        states=frozenset() if state is None else frozenset({MessageState(state)}),
         exchange=_encoded(select.get("exchange")),
         routing_key=_encoded(select.get("routing_key")),
         headers=tuple(select.get("headers", {}).items()),
@@ -98,7 +98,7 @@ def _are_headers(value: object) -> bool:
 _SELECTION: Final[dict[str, Callable[[object], bool]]] = {
     "offsets": _is_list_of(_is_number),
     "message_ids": _is_list_of(_is_text),
-    "state": lambda value: isinstance(value, str) and value in set(State),
+    "state": lambda value: isinstance(value, str) and value in set(MessageState),
     "exchange": _is_text,
     "routing_key": _is_text,
     "headers": _are_headers,

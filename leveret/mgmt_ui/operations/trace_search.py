@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leveret.core.browse.browsing import SCANNED_MAX
 from leveret.core.delay.eta_hold import EtaHold
-from leveret.core.delayed_store.search import Search, Selection, stored
+from leveret.core.delayed_store.search import DelayedMessageFilter, DelayedMessageSearch, stored
 from leveret.core.json_fields import plain
 from leveret.core.queues.queue import Queue
 from leveret.features.message_trace import WAITING, TraceStep, journey
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "END",
-    "Place",
+    "TraceCursor",
     "TraceSearch",
     "search_delayed",
     "search_prepared",
@@ -48,7 +48,7 @@ END: Final = 10**18 - 1
 Row = dict[str, Any]
 
 
-class Place(NamedTuple):
+class TraceCursor(NamedTuple):
     """Place where a search continues: stage, object name, due time and offset."""
 
     stage: int
@@ -82,12 +82,12 @@ class TraceSearch:
         return ROWS_MAX - len(self.rows)
 
 
-async def search_retries(trace: TraceSearch, begin: Place) -> Place | None:
+async def search_retries(trace: TraceSearch, begin: TraceCursor) -> TraceCursor | None:
     """Search messages that wait for a retry, queue by queue."""
     return await _beside_queues(trace, begin, "retry", _retry_room)
 
 
-async def search_tasks(trace: TraceSearch, begin: Place) -> Place | None:
+async def search_tasks(trace: TraceSearch, begin: TraceCursor) -> TraceCursor | None:
     """Search the Celery tasks that queues hold."""
     return await _beside_queues(trace, begin, "eta", _task_room)
 
@@ -104,10 +104,10 @@ def _task_room(queue: object) -> DelayedMessageStore | None:
 
 async def _beside_queues(
     trace: TraceSearch,
-    begin: Place,
+    begin: TraceCursor,
     state: str,
     store_of: Callable[[object], DelayedMessageStore | None],
-) -> Place | None:
+) -> TraceCursor | None:
     queues = trace.vhost.queues
     waiting = (
         name
@@ -119,14 +119,14 @@ async def _beside_queues(
         store = store_of(queues.get(name))
         if store is None:
             continue  # it was deleted meanwhile
-        here = begin if name == begin.name else Place(begin.stage, name)
+        here = begin if name == begin.name else TraceCursor(begin.stage, name)
         rest = await _in_store(trace, here, store, state, name)
         if rest is not None:
             return rest
-    return Place(begin.stage, names[-1], END, END) if len(names) == NAMES_MAX else None
+    return TraceCursor(begin.stage, names[-1], END, END) if len(names) == NAMES_MAX else None
 
 
-async def search_delayed(trace: TraceSearch, begin: Place) -> Place | None:
+async def search_delayed(trace: TraceSearch, begin: TraceCursor) -> TraceCursor | None:
     """Search the delayed messages of the virtual host."""
     delayed = broker_of(trace.node).delayed.find(trace.vhost.name)
     if delayed is None:
@@ -135,25 +135,29 @@ async def search_delayed(trace: TraceSearch, begin: Place) -> Place | None:
 
 
 async def _in_store(
-    trace: TraceSearch, begin: Place, store: DelayedMessageStore, state: str, queue: str | None
-) -> Place | None:
+    trace: TraceSearch,
+    begin: TraceCursor,
+    store: DelayedMessageStore,
+    state: str,
+    queue: str | None,
+) -> TraceCursor | None:
     after = (begin.first, begin.second) if (begin.first, begin.second) != (0, 0) else None
-    selection = Selection(message_id=trace.message_id)
-    search = Search(store, selection, after, store.waits, trace.left)
+    selection = DelayedMessageFilter(message_id=trace.message_id)
+    search = DelayedMessageSearch(store, selection, after, store.waits, trace.left)
     async for found in search.found():
         for one in found:
             id_ = str(one.offset) if state == "retry" else f"@{one.offset}"
             row = _told(trace, stored(one), TraceStep(WAITING, None, queue=queue), state)
             trace.rows.append({**row, "offset": one.offset, "id": id_, "due_ms": one.due_ms})
             if not trace.room:
-                return Place(begin.stage, begin.name, one.due_ms, one.offset)
+                return TraceCursor(begin.stage, begin.name, one.due_ms, one.offset)
     trace.scanned += search.scanned
     if search.is_over:
         return None
-    return Place(begin.stage, begin.name, *(search.after or (0, 0)))
+    return TraceCursor(begin.stage, begin.name, *(search.after or (0, 0)))
 
 
-async def search_prepared(trace: TraceSearch, begin: Place) -> Place | None:
+async def search_prepared(trace: TraceSearch, begin: TraceCursor) -> TraceCursor | None:
     """Search the undecided prepared messages of the virtual host."""
     once = trace.node.dedup
     messages = None if once is None else once.prepared_messages(trace.vhost)
@@ -162,7 +166,7 @@ async def search_prepared(trace: TraceSearch, begin: Place) -> Place | None:
     after = begin.first - 1  # a place holds the offset that comes next
     while True:
         if not trace.left or not trace.room:
-            return Place(begin.stage, "", after + 1)
+            return TraceCursor(begin.stage, "", after + 1)
         some = await messages.read(after, min(PREPARED_AT_ONCE, trace.left))
         if not some:
             return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.features.alerts import Condition, Severity
+from leveret.features.alerts import AlertCondition, AlertSeverity
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.operations.alerts import rule_rows
 from leveret.mgmt_ui.pages.acting import act, seeing
@@ -57,8 +57,8 @@ async def _list(
         past=shown["past"][:PAST_MAX],
         rules=_rules(viewer),
         vhosts=sorted(names),
-        conditions=list(Condition),
-        severities=list(Severity),
+        conditions=list(AlertCondition),
+        severities=list(AlertSeverity),
         may_set=viewer.caller.is_policymaker,
         now_ms=viewer.now_ms,
         form=form,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from leveret.mgmt_ui.managed import ManagedNode
-    from leveret.mgmt_ui.sessions import Sessions
+    from leveret.mgmt_ui.sessions import WebSessions
 
 __all__ = ["create_pages"]
 
@@ -69,7 +69,7 @@ ROUTERS = (
 )
 
 
-def create_pages(node: ManagedNode, sessions: Sessions) -> ASGIApp:
+def create_pages(node: ManagedNode, sessions: WebSessions) -> ASGIApp:
     """Return the web UI of one node. Compiles templates, for some tenths of a second."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.state.node = node

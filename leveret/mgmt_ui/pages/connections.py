@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.connections import existing
-from leveret.mgmt_ui.api.listing import Kind, picked
+from leveret.mgmt_ui.api.listing import ObjectKind, picked
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.pages import clients
 from leveret.mgmt_ui.pages.acting import act
@@ -68,7 +68,7 @@ async def list_connections(request: Request, viewer: ViewerHere) -> Response:
             filters["vhost"] in {"", client.vhost.name} and filters["user"] in {"", client.user}
         ),
     )
-    kind: Kind[Client] = Kind(
+    kind: ObjectKind[Client] = ObjectKind(
         lambda client: (str(client.describe().endpoints),),
         partial(
             clients.connection_row,
@@ -98,7 +98,7 @@ async def list_channels(request: Request, viewer: ViewerHere) -> Response:
         channels, lambda channel: filters["vhost"] in {"", channel.connection.vhost.name}
     )
     row = partial(clients.channel_row, statistics=viewer.broker.statistics)
-    kind: Kind[Any] = Kind(lambda channel: (channel.name,), row, ("name",))
+    kind: ObjectKind[Any] = ObjectKind(lambda channel: (channel.name,), row, ("name",))
     listing = await list_rows(request, found, kind, CHANNEL_COLUMNS, filters)
     vhosts = [vhost.name for vhost in viewer.caller.visible_vhosts()]
     return page(request, viewer, "channels.html.j2", listing=listing, vhosts=vhosts)

@@ -12,7 +12,7 @@ from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.bindings import Ends, require_to_bind
 from leveret.mgmt_ui.api.declaring import require_to_declare
-from leveret.mgmt_ui.api.listing import Kind, picked
+from leveret.mgmt_ui.api.listing import ObjectKind, picked
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.charts import PERIODS, period_named
@@ -57,7 +57,7 @@ def _row(exchange: Exchange) -> Row:
     }
 
 
-EXCHANGES: Kind[Exchange] = Kind(
+EXCHANGES: ObjectKind[Exchange] = ObjectKind(
     lambda exchange: (exchange.name, exchange.definition.vhost), _row, ("name", "vhost")
 )
 

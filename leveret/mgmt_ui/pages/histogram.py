@@ -10,7 +10,7 @@ from leveret.mgmt_ui.pages.formats import count, duration, moment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Bar", "Histogram", "histogram"]
+__all__ = ["Bar", "HistogramChart", "histogram"]
 
 WIDTH, HEIGHT = 960, 130  # of the drawing, in its own units
 BARS = 48
@@ -29,7 +29,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class HistogramChart:
     """A drawing of `width` by `height`; `ticks` are texts below it by position."""
 
     bars: list[Bar]
@@ -39,7 +39,7 @@ class Histogram:
     height: int = HEIGHT
 
 
-def histogram(times_ms: Sequence[int], now_ms: int) -> Histogram | None:
+def histogram(times_ms: Sequence[int], now_ms: int) -> HistogramChart | None:
     """Return the histogram of times from now to the last one; None without times."""
     if not times_ms:
         return None
@@ -49,7 +49,7 @@ def histogram(times_ms: Sequence[int], now_ms: int) -> Histogram | None:
     for time_ms in times_ms:
         counts[min(max(int((time_ms - now_ms) / step), 0), BARS - 1)] += 1
     highest = max(counts)
-    return Histogram(
+    return HistogramChart(
         [
             _bar(at, number, highest, now_ms + at * step)
             for at, number in enumerate(counts)

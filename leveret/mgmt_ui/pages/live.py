@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fastapi import Request
 
     from leveret.mgmt_ui.pages.viewing import Viewer
-    from leveret.mgmt_ui.sessions import Session
+    from leveret.mgmt_ui.sessions import WebSession
 
 __all__ = ["Frame", "LiveStreams", "live_stream"]
 
@@ -47,18 +47,18 @@ class LiveStreams:
     """Open streams of a node."""
 
     def __init__(self) -> None:
-        self._open: list[Session] = []
+        self._open: list[WebSession] = []
 
-    def admits(self, session: Session) -> bool:
+    def admits(self, session: WebSession) -> bool:
         """Whether one more stream may be opened."""
         own = sum(held is session for held in self._open)
         return len(self._open) < STREAMS_MAX and own < STREAMS_PER_SESSION_MAX
 
-    def opened(self, session: Session) -> None:
+    def opened(self, session: WebSession) -> None:
         """Add an open stream of a session."""
         self._open.append(session)
 
-    def closed(self, session: Session) -> None:
+    def closed(self, session: WebSession) -> None:
         """Remove a stream of a session."""
         self._open.remove(session)
 

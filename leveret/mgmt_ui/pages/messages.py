@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.browse.message_filter import State
+from leveret.core.browse.message_filter import MessageState
 from leveret.core.queues.queue import Queue
 from leveret.features.message_trace import sentences
 from leveret.mgmt_ui.api.answers import Segment
@@ -107,7 +107,7 @@ async def _browse(
         asked=asked,
         found=found,
         failure=failure,
-        states=list(State),
+        states=list(MessageState),
         is_filtered=any(asked[key] for key in CRITERIA),
         is_first=not query.get("after"),
         following=None

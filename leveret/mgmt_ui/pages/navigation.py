@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
 
-__all__ = ["SECTIONS", "Entry", "Section", "sections_for"]
+__all__ = ["SECTIONS", "MenuEntry", "Section", "sections_for"]
 
 
 def _everybody(_: Caller) -> bool:
@@ -21,7 +21,7 @@ def _administrators(caller: Caller) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MenuEntry:
     """A link; `is_for` tells which users may use its page."""
 
     title: str
@@ -38,46 +38,46 @@ class Section:
     """Group of links."""
 
     title: str
-    entries: tuple[Entry, ...]
+    entries: tuple[MenuEntry, ...]
 
 
 SECTIONS = (
     Section(
         "Broker",
         (
-            Entry("Overview", "/overview"),
-            Entry("Connections", "/connections"),
-            Entry("Channels", "/channels"),
-            Entry("Exchanges", "/exchanges"),
-            Entry("Queues and topics", "/queues"),
-            Entry("Virtual hosts", "/vhosts"),
+            MenuEntry("Overview", "/overview"),
+            MenuEntry("Connections", "/connections"),
+            MenuEntry("Channels", "/channels"),
+            MenuEntry("Exchanges", "/exchanges"),
+            MenuEntry("Queues and topics", "/queues"),
+            MenuEntry("Virtual hosts", "/vhosts"),
         ),
     ),
     Section(
         "Messages",
         (
-            Entry("Schedules", "/schedules"),
-            Entry("Retries", "/retries"),
-            Entry("Dead letters", "/dead-letters"),
-            Entry("Exactly once", "/once"),
+            MenuEntry("Schedules", "/schedules"),
+            MenuEntry("Retries", "/retries"),
+            MenuEntry("Dead letters", "/dead-letters"),
+            MenuEntry("Exactly once", "/once"),
         ),
     ),
     Section(
         "Operation",
         (
-            Entry("Alerts", "/alerts"),
-            Entry("Usage", "/usage"),
-            Entry("Audit log", "/audit", _administrators),
+            MenuEntry("Alerts", "/alerts"),
+            MenuEntry("Usage", "/usage"),
+            MenuEntry("Audit log", "/audit", _administrators),
         ),
     ),
     Section(
         "Administration",
         (
-            Entry("Users", "/users", _administrators),
-            Entry("Policies", "/policies"),
-            Entry("Limits", "/limits", _administrators),
-            Entry("Definitions", "/definitions", _administrators),
-            Entry("Encryption", "/encryption", _administrators),
+            MenuEntry("Users", "/users", _administrators),
+            MenuEntry("Policies", "/policies"),
+            MenuEntry("Limits", "/limits", _administrators),
+            MenuEntry("Definitions", "/definitions", _administrators),
+            MenuEntry("Encryption", "/encryption", _administrators),
         ),
     ),
 )

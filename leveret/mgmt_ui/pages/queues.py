@@ -14,7 +14,7 @@ from leveret.core.queues.queue import Queue
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import Segment, queues_of
 from leveret.mgmt_ui.api.declaring import require_to_declare
-from leveret.mgmt_ui.api.listing import Kind, picked
+from leveret.mgmt_ui.api.listing import ObjectKind, picked
 from leveret.mgmt_ui.api.problems import ApiError, queue_not_found
 from leveret.mgmt_ui.pages import clients, formats
 from leveret.mgmt_ui.pages.acting import act, seeing
@@ -80,7 +80,7 @@ async def _list(
     found = queues_of(viewer.caller.open_vhosts())
     if wanted:
         found = await picked(found, partial(_is_wanted, wanted=wanted))
-    kind: Kind[Any] = Kind(
+    kind: ObjectKind[Any] = ObjectKind(
         lambda queue: (queue.definition.name, queue.definition.vhost),
         partial(_row, viewer),
         ("name", "vhost"),

@@ -1,8 +1,8 @@
 """Lists: filtered, sorted and paginated on the server, as by the HTTP API.
 
-A page has its `Column`s and the `Kind` of its objects; the template shows the `Listing`. Invalid
-parameters of an address are ignored: people edit addresses, and a list that has become shorter has
-another last page.
+A page has its `Column`s and the `ObjectKind` of its objects; the template shows the `TablePage`.
+Invalid parameters of an address are ignored: people edit addresses, and a list that has become
+shorter has another last page.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leveret.mgmt_ui.api.listing import Kind, Query, in_order
+from leveret.mgmt_ui.api.listing import ObjectKind, Query, in_order
 from leveret.mgmt_ui.pages.formats import with_query
 from leveret.mgmt_ui.yielding import ROWS_AT_ONCE, in_yielding_chunks
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from leveret.mgmt_ui.api.views import Row
 
-__all__ = ["Column", "Header", "Listing", "chosen", "list_rows"]
+__all__ = ["Column", "Header", "TablePage", "chosen", "list_rows"]
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class TablePage:
     """One page of a list. `filters` are the page's own parameters, which links keep."""
 
     rows: list[Row]
@@ -101,10 +101,10 @@ def chosen(request: Request, *names: str) -> dict[str, str]:
 async def list_rows(
     request: Request,
     items: Sequence[T],
-    kind: Kind[T],
+    kind: ObjectKind[T],
     columns: Sequence[Column],
     filters: Mapping[str, str] | None = None,
-) -> Listing:
+) -> TablePage:
     """Return the requested page of `items`, to which `filters` were applied already."""
     query = _query(request.query_params, columns)
     ordered = await in_order(items, kind, query)
@@ -112,7 +112,7 @@ async def list_rows(
     number = min(query.page or 1, count)
     begin = (number - 1) * query.page_size
     shown = ordered[begin : begin + query.page_size]
-    listing = Listing(
+    listing = TablePage(
         rows=[
             kind.row(item)
             async for part in in_yielding_chunks(shown, ROWS_AT_ONCE)
@@ -151,7 +151,7 @@ def _number(text: str | None, default: int) -> int:
     return int(text) or default
 
 
-def _header(column: Column, listing: Listing, kind: Kind[Any]) -> Header:
+def _header(column: Column, listing: TablePage, kind: ObjectKind[Any]) -> Header:
     sorted_by = listing.sort or kind.default_sort[0]
     order = "none"
     if column.key == sorted_by:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.access.limits import USER_LIMITS
 from leveret.mgmt_ui.api.answers import Segment
-from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.declaring import open_names
@@ -53,7 +53,7 @@ async def _list(
     for permission in permissions:
         entered.setdefault(permission["user"], []).append(permission["vhost"])
     clients = [client.user for client in viewer.broker.connections]
-    kind: Kind[Row] = Kind(
+    kind: ObjectKind[Row] = ObjectKind(
         lambda user: (user["name"],),
         lambda user: {
             **user,

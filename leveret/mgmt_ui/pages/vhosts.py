@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from leveret.core.queues.arguments import TYPES
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import Segment, message_counts
-from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.formats import path
@@ -53,7 +53,9 @@ async def _list(
     """Return the list page; after an invalid form with its fields and the error."""
     visible = viewer.caller.visible_vhosts()
     rows = {vhost.name: await _row(viewer, vhost) for vhost in visible}
-    kind: Kind[Vhost] = Kind(lambda vhost: (vhost.name,), lambda vhost: rows[vhost.name], ("name",))
+    kind: ObjectKind[Vhost] = ObjectKind(
+        lambda vhost: (vhost.name,), lambda vhost: rows[vhost.name], ("name",)
+    )
     return page(
         request,
         viewer,

@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 
 from leveret.mgmt_ui.api.callers import Caller, of_session, require_manager, session_of
 from leveret.mgmt_ui.api.problems import not_authorized
-from leveret.mgmt_ui.sessions import Session
+from leveret.mgmt_ui.sessions import WebSession
 from leveret.ports.audit import Way
 from leveret.ports.authentication import UnansweredError
 
@@ -26,7 +26,7 @@ class Viewer:
     """Signed-in user and session."""
 
     caller: Caller
-    session: Session
+    session: WebSession
 
     @property
     def node(self) -> ManagedNode:

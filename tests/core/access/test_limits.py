@@ -12,7 +12,7 @@ from leveret.core.access.limits import (
     checked_limits,
 )
 from leveret.errors import ChannelError, ConnectionClosingError
-from leveret.features.rates import Bucket, rate_of
+from leveret.features.rates import TokenBucket, rate_of
 from leveret.ports.definitions import UserDefinition, VhostDefinition
 
 UNLIMITED = VhostDefinition("/")
@@ -146,5 +146,5 @@ def test_a_stored_limit_however_large_lets_everybody_in(limit):
     at_door.check_connection(VhostDefinition("/", limits=huge), "u")
     at_door.check_channel("u")
     Quota().check_queue(VhostDefinition("/", limits=huge), "q", 5)
-    bucket = Bucket(rate_of(huge, "publish"), 0)
+    bucket = TokenBucket(rate_of(huge, "publish"), 0)
     assert 0 < bucket.available(1 << 50) < 2**63

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from leveret.core.browse import browsing
 from leveret.core.browse.browsing import BrowseCursor, find
-from leveret.core.browse.message_filter import MessageFilter, State
+from leveret.core.browse.message_filter import MessageFilter, MessageState
 from leveret.ports.ranges import RangeSet
 from tests.core.dead_letters.test_redrive import Yard
 
@@ -47,7 +47,7 @@ def test_a_walk_sees_everything_in_order_and_changes_nothing(yard):
     found, walk = walked(yard, yard.queue)
     assert offsets(found) == list(range(10))
     assert [seen.message.body for seen in found] == [b"%d" % number for number in range(10)]
-    assert [seen.state for seen in found] == [State.UNACKED] + [State.READY] * 9
+    assert [seen.state for seen in found] == [MessageState.UNACKED] + [MessageState.READY] * 9
     assert (walk.scanned, walk.rest) == (10, None)
     assert (yard.queue.message_count, yard.queue.leased_count) == (9, 1)
     assert yard.queue.get() == (1, False), taken
@@ -110,7 +110,9 @@ def test_a_stream_is_looked_into_alike(yard):
     stream = yard.declare("s", {"x-queue-type": "stream"})
     fill(yard, 3, stream)
     found, _ = walked(yard, stream)
-    assert [(seen.offset, seen.state) for seen in found] == [(at, State.READY) for at in range(3)]
+    assert [(seen.offset, seen.state) for seen in found] == [
+        (at, MessageState.READY) for at in range(3)
+    ]
 
 
 def test_what_waits_for_its_time_is_told_from_what_a_consumer_has(yard):
@@ -127,7 +129,7 @@ def test_what_waits_for_its_time_is_told_from_what_a_consumer_has(yard):
         quorum.get()
     quorum.return_([(0, 1)])
     found, _ = walked(yard, quorum)
-    assert [seen.state for seen in found] == [State.DELAYED, State.UNACKED]
+    assert [seen.state for seen in found] == [MessageState.DELAYED, MessageState.UNACKED]
 
 
 @pytest.mark.covers("C-214")
@@ -135,7 +137,7 @@ def test_what_waits_for_its_time_is_told_from_what_a_consumer_has(yard):
     ("criteria", "expected"),
     [
         (MessageFilter(message_ids=frozenset({"id1", "id3"})), [1, 3]),
-        (MessageFilter(states=frozenset({State.UNACKED})), [0]),
+        (MessageFilter(states=frozenset({MessageState.UNACKED})), [0]),
         (MessageFilter(headers=(("n", "2"),)), [2]),
         (MessageFilter(headers=(("even", "true"),)), [0, 2]),
         (MessageFilter(headers=(("absent", ""),)), []),

@@ -3,7 +3,7 @@
 import pytest
 from pamqp import commands
 
-from leveret.core.dead_letters.counters import Death
+from leveret.core.dead_letters.counters import DeathLabels
 from tests.support.client import Client
 from tests.support.stage import Stage
 
@@ -28,7 +28,9 @@ def reject(client, queue, count):
 def test_what_nobody_keeps_is_counted_as_lost(stage, client):
     client.declare("q", arguments={"x-max-length": 2})
     client.publish("q", b"1", b"2", b"3", b"4", b"5")
-    assert stage.broker.dead_letter_counters.deaths == {Death("classic", "disabled", "maxlen"): 3}
+    assert stage.broker.dead_letter_counters.deaths == {
+        DeathLabels("classic", "disabled", "maxlen"): 3
+    }
 
 
 def test_letters_are_counted_by_reason(stage, client):
@@ -39,7 +41,7 @@ def test_letters_are_counted_by_reason(stage, client):
     client.publish("q", b"1", b"2", b"3")
     reject(client, "q", 2)
     assert stage.broker.dead_letter_counters.deaths == {
-        Death("classic", "at_most_once", "rejected"): 2
+        DeathLabels("classic", "at_most_once", "rejected"): 2
     }
     assert client.count("dead") == 2
 
@@ -63,7 +65,7 @@ def test_letters_that_must_arrive_count_when_they_have(stage, client):
     stage.advance(6)
     stage.advance(6)
     assert stage.broker.dead_letter_counters.deaths == {
-        Death("quorum", "at_least_once", "rejected"): 2
+        DeathLabels("quorum", "at_least_once", "rejected"): 2
     }
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from pamqp import commands, header
 
 from leveret.core.dead_letters.packing import TEMPLATES_MAX
-from leveret.core.queues.queue import Reason, Window
+from leveret.core.dead_letters.worker import BatchSlice
+from leveret.core.queues.queue import Reason
 from leveret.core.queues.settings import resolve_settings
 from leveret.ports.contents import headers_table, with_properties
 from leveret.ports.records import RecordFlag
@@ -50,7 +51,7 @@ class Yard:
         batch = self.stage.log(name).batches[-1]
         first, stop = first + batch.base_offset, stop or batch.stop_offset
         queue = self.stage.queue(name)
-        found = self.dead_letter(queue, [Window(batch, first, stop)], reason)
+        found = self.dead_letter(queue, [BatchSlice(batch, first, stop)], reason)
         self.stage.run()
         return sorted(target.name for target in found)
 

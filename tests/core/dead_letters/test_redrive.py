@@ -7,7 +7,7 @@ from leveret.core.dead_letters import scan
 from leveret.core.dead_letters.redrive import Target
 from leveret.core.definitions.validation import AdministrationError
 from leveret.errors import DiskFullError
-from leveret.features.redrive import Phase, Selection
+from leveret.features.redrive import DeadLetterFilter, RedriveState
 from leveret.ports.contents import headers_table
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import decode_table
@@ -51,7 +51,9 @@ class Yard:
         return self.vhost.queues.get("q.dlq")
 
     def redrive(self, queue, selection=None, target=None, rate=None):
-        redrive = self.redrives.start(queue, selection or Selection(), target or Target(), rate)
+        redrive = self.redrives.start(
+            queue, selection or DeadLetterFilter(), target or Target(), rate
+        )
         for _ in range(5):
             self.stage.advance(0.001)
         return redrive
@@ -80,7 +82,7 @@ def bodies(found):
 def test_all_go_back_to_their_queue_as_they_came(yard):
     dead = yard.die(5, headers={"own": 1})
     redrive = yard.redrive(dead)
-    assert redrive.progress.phase is Phase.DONE
+    assert redrive.progress.phase is RedriveState.DONE
     assert (redrive.progress.moved, redrive.progress.total) == (5, 5)
     assert (dead.message_count, dead.leased_count) == (0, 0)
     found = yard.drain("q")
@@ -103,13 +105,13 @@ def test_what_was_moved_begins_anew(yard):
 def test_some_go_back_and_the_others_stay(yard):
     dead = yard.die(4, headers={"color": "red"})
     yard.die(2, first=4, headers={"color": "blue"})
-    yard.redrive(dead, Selection(headers=(("color", "blue"),)))
+    yard.redrive(dead, DeadLetterFilter(headers=(("color", "blue"),)))
     assert bodies(yard.drain("q")) == [b"4", b"5"]
-    yard.redrive(dead, Selection(offsets=frozenset({1, 3})))
+    yard.redrive(dead, DeadLetterFilter(offsets=frozenset({1, 3})))
     assert bodies(yard.drain("q")) == [b"1", b"3"]
-    nothing = yard.redrive(dead, Selection(reason="expired"))
+    nothing = yard.redrive(dead, DeadLetterFilter(reason="expired"))
     assert (nothing.progress.moved, nothing.progress.looked_at) == (0, 2)
-    yard.redrive(dead, Selection(queue="q", reason="rejected"))
+    yard.redrive(dead, DeadLetterFilter(queue="q", reason="rejected"))
     assert bodies(yard.drain("q")) == [b"0", b"2"]
 
 
@@ -129,7 +131,7 @@ def test_messages_are_routed_anew_where_asked_or_where_their_queue_is_gone(yard)
     for name in ("a", "b"):
         yard.declare(name)
         yard.vhost.bind_queue(name, "x", "", {}, None)
-    yard.redrive(dead, Selection(offsets=frozenset({0})), Target(routed=True))
+    yard.redrive(dead, DeadLetterFilter(offsets=frozenset({0})), Target(routed=True))
     assert bodies(yard.drain("a")) == bodies(yard.drain("b")) == [b"0"]
     yard.stage.broker.delete_queue(yard.vhost, yard.queue)
     yard.redrive(dead)
@@ -149,7 +151,7 @@ def test_a_disk_that_refuses_ends_it_and_nothing_is_lost(yard):
     dead = yard.die(3)
     yard.stage.log("q").append_error = DiskFullError("no space left")
     redrive = yard.redrive(dead)
-    assert redrive.progress.phase is Phase.FAILED
+    assert redrive.progress.phase is RedriveState.FAILED
     assert redrive.progress.explanation == "no space left"
     assert (redrive.progress.moved, redrive.progress.refused) == (0, 0)
     assert (dead.message_count, dead.leased_count) == (3, 0)
@@ -163,7 +165,7 @@ def test_a_queue_that_is_full_gets_no_more(yard):
     redrive = yard.redrive(dead, target=Target("", "small"))
     for _ in range(40):
         yard.stage.advance(0.2)
-    assert redrive.progress.phase is Phase.DONE
+    assert redrive.progress.phase is RedriveState.DONE
     assert (redrive.progress.moved, redrive.progress.refused) == (1, 2)
     assert (dead.message_count, dead.leased_count) == (2, 0)
 
@@ -210,7 +212,7 @@ def test_a_queue_that_goes_ends_its_redrive(yard):
     redrive = yard.redrive(dead, rate=1)
     yard.stage.broker.delete_queue(yard.vhost, dead)
     yard.stage.advance(2)
-    assert redrive.progress.phase is Phase.FAILED
+    assert redrive.progress.phase is RedriveState.FAILED
 
 
 def test_what_comes_during_a_redrive_stays(yard):
@@ -219,7 +221,7 @@ def test_what_comes_during_a_redrive_stays(yard):
     yard.publish(dead, b"late")
     for _ in range(50):
         yard.stage.advance(0.2)
-    assert redrive.progress.phase is Phase.DONE
+    assert redrive.progress.phase is RedriveState.DONE
     assert bodies(yard.drain("q")) == [b"0", b"1", b"2"]
     assert bodies(yard.drain("q.dlq")) == [b"late"]
 
@@ -238,9 +240,11 @@ def run(yard, work):
 
 def test_dead_letters_are_deleted_by_what_they_tell(yard):
     dead = yard.die(5)
-    assert run(yard, scan.delete(dead, Selection(message_ids=frozenset({"id1", "id3"})))) == 2
+    assert (
+        run(yard, scan.delete(dead, DeadLetterFilter(message_ids=frozenset({"id1", "id3"})))) == 2
+    )
     held, _ = dead.get()
-    assert run(yard, scan.delete(dead, Selection(reason="rejected"))) == 2
+    assert run(yard, scan.delete(dead, DeadLetterFilter(reason="rejected"))) == 2
     assert dead.message_count == 0
     assert run(yard, find(dead, held)).message.body == b"0"
     assert run(yard, find(dead, 1)) is None

@@ -8,7 +8,7 @@ import pytest
 from pamqp import commands
 
 from leveret.core.delay.eta_hold import EtaHold
-from leveret.core.delay.schedules import Selection
+from leveret.core.delay.schedules import DelayedMessageFilter
 from leveret.core.queues.settings import resolve_settings
 from leveret.errors import DiskFullError, StorageError
 from leveret.ports import Durability
@@ -212,7 +212,7 @@ async def test_held_tasks_are_listed(stage: Stage, client: Client) -> None:
     for hours in (3, 1, 2):
         client.publish("tasks", b"%d" % hours, headers=eta(stage, 3600 * hours))
     schedules = stage.broker.schedules
-    page = await schedules.page("/", Selection(), 10, queue="tasks")
+    page = await schedules.page("/", DelayedMessageFilter(), 10, queue="tasks")
     assert [row["id"] for row in page.rows] == ["@1", "@2", "@0"]
     assert (await schedules.find("/", "@1", queue="tasks")).body == b"1"
     assert schedules.pending_count("/", "tasks") == 3

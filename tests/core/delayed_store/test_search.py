@@ -5,7 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from leveret.core.delayed_store.reader import PendingMessage
-from leveret.core.delayed_store.search import PAGE_RECORDS, Search, Selection
+from leveret.core.delayed_store.search import (
+    PAGE_RECORDS,
+    DelayedMessageFilter,
+    DelayedMessageSearch,
+)
 
 EMPTY_HEADER = b"\0\x3c\0\0\0\0\0\0\0\0\0\0\0\0"  # of class basic, without properties
 
@@ -48,12 +52,12 @@ def drive(search):
 
 
 def searched(store, selection, after=None, scanned_max=None):
-    return Search(store, selection, after, lambda _: True, scanned_max)
+    return DelayedMessageSearch(store, selection, after, lambda _: True, scanned_max)
 
 
 def test_a_hundred_thousand_are_searched_in_short_turns():
     store = Room(100_000)
-    search = searched(store, Selection(routing_key="rare"))
+    search = searched(store, DelayedMessageFilter(routing_key="rare"))
     found, turns = drive(search)
     assert found == list(range(100_000 - PAGE_RECORDS, 100_000))
     assert turns == 100_000 // PAGE_RECORDS
@@ -62,7 +66,12 @@ def test_a_hundred_thousand_are_searched_in_short_turns():
 
 
 def test_a_search_with_a_budget_says_where_another_goes_on():
-    store, selection, after, requests = Room(2_500), Selection(routing_key="rare"), None, 0
+    store, selection, after, requests = (
+        Room(2_500),
+        DelayedMessageFilter(routing_key="rare"),
+        None,
+        0,
+    )
     while True:
         search = searched(store, selection, after, scanned_max=1_000)
         found, _ = drive(search)
@@ -87,7 +96,7 @@ def test_a_search_with_a_budget_says_where_another_goes_on():
     ],
 )
 def test_what_is_stated_must_fit(stated, expected):
-    selection = Selection(**stated)
+    selection = DelayedMessageFilter(**stated)
     found, _ = drive(searched(Room(10), selection))
     assert found == expected
     held = [PendingMessage(at, at, 0, b"x", b"k", EMPTY_HEADER, b"") for at in range(10)]
@@ -100,7 +109,7 @@ def test_a_room_that_goes_ends_a_search():
             self.deleted = True
             return await super().read(offsets)
 
-    search = searched(Going(1_000), Selection())
+    search = searched(Going(1_000), DelayedMessageFilter())
     found, _ = drive(search)
     assert len(found) == PAGE_RECORDS
     assert search.is_over

@@ -11,7 +11,7 @@ from pamqp import commands
 from leveret.amqp.methods import encode_properties
 from leveret.core.filtering.arguments import record_filter
 from leveret.core.filtering.filters import TagCondition
-from leveret.features.sql import Condition, parse_sql
+from leveret.features.sql import ParsedSql, parse_sql
 from leveret.ports import picking
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch, BatchBuilder, RecordFlag
@@ -155,7 +155,7 @@ def test_only_what_is_asked_for_is_read_of_many_headers(sql, expected, monkeypat
 @pytest.mark.parametrize("sql", ["b = 1", "a = 'x'", "a = 'y' and b is not null"])
 def test_python_does_not_judge_what_cannot_match(sql, monkeypatch):
     asked = []
-    monkeypatch.setattr(Condition, "holds", lambda *arguments: asked.append(arguments) or True)
+    monkeypatch.setattr(ParsedSql, "holds", lambda *arguments: asked.append(arguments) or True)
     messages = [(None, {"a": "z"}), (None, {}), (["t"], {"c": 1, "a": 1}), (None, {"c": "x"})]
     wanted = record_filter({"x-filter-sql": sql})
     assert wanted.find(batches_of(messages), RangeSet([(0, 4)]), 0, 4, 9) == ([], 4)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.core.statistics.series import BASIC, GLOBAL, Retention, Samples, Series
+from leveret.core.statistics.series import BASIC, GLOBAL, SampleRetention, Samples, Series
 
 NAMES = ("publish", "ack", "messages")
 steps = st.tuples(
@@ -36,7 +36,7 @@ class Plain:
 
 @given(st.lists(steps, max_size=80), st.integers(1, 5), st.integers(1, 20))
 def test_samples_are_as_a_plain_list_would_have_them(taken, step, count):
-    retention = Retention(step * count * 1000, step * 1000)
+    retention = SampleRetention(step * count * 1000, step * 1000)
     samples, plain, now_ms = Samples(retention), Plain(step * 1000), 0
     for after, values in taken:
         now_ms += after * 1000
@@ -52,7 +52,7 @@ def test_samples_are_as_a_plain_list_would_have_them(taken, step, count):
 
 
 def test_a_clock_that_is_set_back_loses_samples_and_nothing_else():
-    samples = Samples(Retention(60_000, 5_000))
+    samples = Samples(SampleRetention(60_000, 5_000))
     for time_ms in (100_000, 50_000, 105_000):
         samples.add(time_ms, {"publish": time_ms})
     assert list(samples.times) == [100_000, 105_000]
@@ -75,7 +75,7 @@ def test_a_clock_that_is_set_back_loses_samples_and_nothing_else():
     ],
 )
 def test_what_is_damaged_is_not_taken_over(head):
-    samples = Samples(Retention(60_000, 5_000))
+    samples = Samples(SampleRetention(60_000, 5_000))
     samples.add(5_000, {"publish": 1})
     rest = bytes(16)  # two equal times, or something else altogether
     with pytest.raises(ValueError, match=r".+"):
@@ -122,7 +122,7 @@ class TestShareWithout:
 
     @pytest.fixture
     def samples(self) -> Samples:
-        return Samples(Retention(605_000, 5_000))
+        return Samples(SampleRetention(605_000, 5_000))
 
     def share(self, samples: Samples, tick_ms: int) -> float:
         return samples.share_without("messages_ready", tick_ms, 60_000)

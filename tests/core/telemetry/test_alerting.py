@@ -9,7 +9,7 @@ from leveret.core.browse import alter_queue
 from leveret.core.definitions.administration import Administration, AdministrationError
 from leveret.core.telemetry import alerting
 from leveret.core.telemetry.alerting import Alerting
-from leveret.features.alerts import COMPONENT, AlertRule, Condition
+from leveret.features.alerts import COMPONENT, AlertCondition, AlertRule
 from leveret.ports.definitions import ParameterDefinition, Paused
 from tests.support.client import Client
 from tests.support.stage import Stage
@@ -29,7 +29,7 @@ class Watched:
         )
         self.administration.restore(self.stage.definitions())
         self.told = []
-        self.node = {Condition.MEMORY: 0.0}
+        self.node = {AlertCondition.MEMORY: 0.0}
         self.alerting = Alerting(
             self.broker,
             self.administration.parameters,
@@ -172,7 +172,7 @@ async def test_what_died_before_a_rule_was_set_is_not_told(watched):
 async def test_the_node(watched):
     watched.rule(condition="memory_bytes", above=100)
     assert await watched.look() == []
-    watched.node[Condition.MEMORY] = 101.0
+    watched.node[AlertCondition.MEMORY] = 101.0
     assert await watched.look() == [("", True, 101)]
 
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from leveret.mgmt_ui.api.listing import (
-    Kind,
+    ObjectKind,
     Query,
     all_pages,
     in_order,
@@ -15,7 +15,7 @@ from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.yielding import FIRST_ITEMS
 
 ITEMS = [("v", "b", 3), ("v", "A", 10), ("u", "c", None), ("u", "aa", 2)]
-kind = Kind(
+kind = ObjectKind(
     lambda item: item[:2],
     lambda item: {"vhost": item[0], "name": item[1], "size": item[2], "deep": {"n": item[2]}},
 )

@@ -9,15 +9,15 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from leveret.mgmt_ui.metrics.exposition import (
     OPENMETRICS,
     TEXT,
-    Family,
-    Kind,
+    MetricFamily,
+    MetricType,
     labels_text,
     negotiated,
 )
 
-READY = Family("ready", Kind.GAUGE, 'How "many"\nare\\ready')
-SENT = Family("sent_total", Kind.COUNTER, "How many were sent")
-LATENCY = Family("latency_seconds", Kind.HISTOGRAM, "How long it took")
+READY = MetricFamily("ready", MetricType.GAUGE, 'How "many"\nare\\ready')
+SENT = MetricFamily("sent_total", MetricType.COUNTER, "How many were sent")
+LATENCY = MetricFamily("latency_seconds", MetricType.HISTOGRAM, "How long it took")
 PROMETHEUS_2 = (
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
     "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
@@ -26,7 +26,7 @@ PREFERS_TEXT = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,"
     "text/plain;version=1.0.0;q=0.6,*/*;q=0.2"
 )
-INFO = Family("info", Kind.UNTYPED, "Who")
+INFO = MetricFamily("info", MetricType.UNTYPED, "Who")
 
 
 def told(exposition):

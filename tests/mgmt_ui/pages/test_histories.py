@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.core.statistics.series import Retention, Series
+from leveret.core.statistics.series import SampleRetention, Series
 from leveret.core.statistics.statistics import Statistics
 from leveret.mgmt_ui.pages.charts import Period
 from leveret.mgmt_ui.pages.histories import (
@@ -21,7 +21,7 @@ START = 1_700_000_000_000
 def sampled(*samples, now=None):
     """Statistics of a node, of (second, counters)."""
     statistics = Statistics()
-    series = statistics.node_counters.series = Series((Retention(60_000, 5_000),))
+    series = statistics.node_counters.series = Series((SampleRetention(60_000, 5_000),))
     for second, values in samples:
         series.add(START + second * 1000, values)
         statistics.tick_ms = START + second * 1000

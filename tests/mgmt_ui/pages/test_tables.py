@@ -2,14 +2,14 @@
 
 from fastapi import Request
 
-from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.pages.tables import Column, list_rows
 
 NAMES = [f"q{number:03}" for number in range(120)]
-KIND = Kind(
+KIND = ObjectKind(
     lambda name: (name,), lambda name: {"name": name, "length": int(name[1:]) % 7}, ("name",)
 )
-COLUMNS = (Column("Name", "name"), Column("Length", "length", numeric=True), Column("Kind"))
+COLUMNS = (Column("Name", "name"), Column("Length", "length", numeric=True), Column("ObjectKind"))
 
 
 def shown(query="", items=NAMES, filters=None):
