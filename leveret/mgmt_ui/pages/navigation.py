@@ -49,7 +49,7 @@ SECTIONS = (
             Entry("Connections", "/connections"),
             Entry("Channels", "/channels"),
             Entry("Exchanges", "/exchanges"),
-            Entry("Queues and topics", "/queues"),
+            Entry("Queues and streams", "/queues"),
             Entry("Virtual hosts", "/vhosts"),
         ),
     ),
@@ -59,7 +59,7 @@ SECTIONS = (
             Entry("Schedules", "/schedules"),
             Entry("Retries", "/retries"),
             Entry("Dead letters", "/dead-letters"),
-            Entry("Exactly once", "/once"),
+            Entry("De-duplication", "/once"),
         ),
     ),
     Section(
