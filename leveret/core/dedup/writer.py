@@ -226,7 +226,7 @@ class DedupWriter(TouchedQueue):
             raise ChannelError(
                 406,
                 f"producer '{claim.producer}' has begun epoch {known.epoch}: "
-                f"nothing of epoch {claim.epoch} is taken any more",
+                f"epoch {claim.epoch} is fenced off",
             )
         elif verdict is Verdict.GAP:
             context = entry.context

@@ -116,7 +116,7 @@ def test_one_message_in_every_form(guest):
     assert guest.client.get(download).content == b'{"b":[1]}'
     assert "Published to the default exchange with key &#39;q&#39;" in text
     assert f"Stored in queue q as offset {offset}" in text
-    assert "Ready: it waits for a consumer" in text
+    assert "Ready: waiting for a consumer" in text
     assert guest.client.get(f"{HERE}/999999").status_code == 404
     assert guest.client.get(f"{HERE}/x").status_code == 400
 
