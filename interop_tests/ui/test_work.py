@@ -17,7 +17,7 @@ PAGES = {
     "schedules": "Schedules",
     "retries": "Retries",
     "dead-letters": "Dead letters",
-    "once": "Exactly once",
+    "once": "De-duplication",
     "alerts": "Alerts",
     "usage": "Usage",
     "audit": "Audit log",
@@ -65,12 +65,12 @@ def test_publishing_searching_and_moving(site: Site, desk: View, queue: str) -> 
     page.get_by_role("link", name="Messages", exact=True).click()
     for body in ('{"order": 1}', HOSTILE):
         page.get_by_text("Publish a message").click()
-        page.get_by_label("Headers, a JSON object").fill('{"customer": 17}')
+        page.get_by_label("Headers (JSON object)").fill('{"customer": 17}')
         page.get_by_label("Body", exact=True).fill(body)
         page.get_by_role("button", name="Publish the message").click()
         page.get_by_text("The message was published").wait_for()
     assert body_cells(page) == [HOSTILE, '{"order": 1}']
-    page.get_by_label("Text in the body").fill("order")
+    page.get_by_label("Body contains").fill("order")
     page.get_by_role("button", name="Search").click()
     page.wait_for_url("**text=order**")
     assert body_cells(page) == ['{"order": 1}']
@@ -105,12 +105,12 @@ def test_publishing_on_an_exchange_and_sending_again(site: Site, desk: View, que
     form.get_by_text("The message was published to exchange amq.direct").wait_for()
     desk.go(f"/queues/%2F/{queue}/messages")
     page.locator("td.preview a").click()
-    page.get_by_role("link", name="Edit and send again").click()
+    page.get_by_role("link", name="Edit and republish").click()
     body = page.locator("textarea[name=payload]")
     assert body.input_value() == "typed"
     body.fill("\n\nchanged")
     page.get_by_role("button", name="Send the message").click()
-    page.get_by_text("it is the last one in queue").wait_for()
+    page.get_by_text("at the tail of queue").wait_for()
     assert site.channel.basic_get(queue, auto_ack=True)[2] == b"\n\nchanged"
     assert site.channel.basic_get(queue, auto_ack=True)[0] is None
 
@@ -123,11 +123,11 @@ def test_scheduling_and_calling_off(site: Site, desk: View, queue: str) -> None:
     desk.go(address)
     assert page.locator("rect.bar").count() == 1
     choose(page)
-    page.get_by_text("Call off").click()
-    page.get_by_role("button", name="Call the messages off").click()
-    page.get_by_text("were called off").wait_for()
+    page.get_by_text("Cancel…").click()
+    page.get_by_role("button", name="Cancel delivery").click()
+    page.get_by_text("were cancelled").wait_for()
     desk.go(address)
-    page.get_by_text("No waiting message fits").wait_for()
+    page.get_by_text("No waiting message matches").wait_for()
 
 
 def test_failing_and_redriving(site: Site, desk: View, queue: str) -> None:
@@ -143,9 +143,9 @@ def test_failing_and_redriving(site: Site, desk: View, queue: str) -> None:
     page.get_by_text("rejected").first.wait_for()
     page.get_by_label("With").select_option("matching")
     page.get_by_text("Redrive…").click()
-    page.get_by_label("Messages a second").fill("2")
+    page.get_by_label("Messages per second").fill("2")
     page.get_by_role("button", name="Redrive the messages").click()
-    page.get_by_text("3 moved, 3 of 3 looked at").wait_for()  # the page renews the progress
+    page.get_by_text("3 moved, 3 of 3 scanned").wait_for()  # the page renews the progress
     assert channel.queue_declare(queue, passive=True).method.message_count == 3
 
 
@@ -164,7 +164,7 @@ def test_a_new_user_sees_only_his_virtual_host(chromium: Any, site: Site, desk: 
     page.wait_for_url("**/users/anna")
     page.get_by_label("Virtual host").first.select_option("annas")
     page.get_by_role("button", name="Set the permissions").click()
-    page.get_by_text("has permissions in annas").wait_for()
+    page.get_by_text("permissions of user anna in annas were set").wait_for()
     anna = View(chromium, site.address, "light", DESK)
     anna.go("/login")
     anna.page.get_by_label("User").fill("anna")

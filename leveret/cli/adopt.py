@@ -43,7 +43,7 @@ def adopt(
         show_rows([_row(row) for row in ask(data_dir, "orphan.list")], COLUMNS, as_json=json)
         return
     if queue is None:
-        fail("say which queue shall have the log: --queue NAME")
+        fail("name the queue that gets the log: --queue NAME")
     count = ask(
         data_dir,
         "orphan.adopt",

@@ -16,7 +16,7 @@ from leveret.cli.values import span
 
 __all__ = ["app"]
 
-app = Group("Alert rules, and alerts that fire.")
+app = Group("Alert rules, and firing alerts.")
 
 Name = Annotated[str, typer.Argument(help="The rule's name.")]
 FIRING = ["vhost", "name", "queue", "severity", "condition", "value", "threshold", "unit", "since"]
@@ -40,7 +40,7 @@ def set_(
 @app.command("clear")
 @app.command("delete", hidden=True)
 def clear(name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Delete a rule; alerts that it fired end."""
+    """Delete a rule; its firing alerts are resolved."""
     ask(data_dir, "alert.clear", vhost=vhost, name=name)
     show_done(f"alert rule '{name}' in vhost '{vhost}' was cleared", as_json=json)
 
@@ -60,14 +60,15 @@ def rules(
 def list_(
     *,
     past: Annotated[
-        bool, typer.Option("--past", help="Alerts that began or ended since the node started.")
+        bool,
+        typer.Option("--past", help="Alerts fired or resolved since the node started."),
     ] = False,
     vhost: InVhost = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
     **options: Any,
 ) -> None:
-    """Show the alerts that fire on a running node."""
+    """Show the firing alerts of a running node."""
     found = ask(data_dir, "alert.status", vhost=vhost)
     rows = found["past" if past else "firing"]
     columns = [*FIRING, "firing"] if past else FIRING

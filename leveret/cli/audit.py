@@ -32,7 +32,7 @@ def audit(
     json: Json = False,
     **options: Any,
 ) -> None:
-    """Show what administrators have changed, or were refused, the latest first."""
+    """Show changes by administrators, refused ones included, the latest first."""
 
     def page(count: int, after: int | None) -> dict[str, Any]:
         stated = {"before": before if after is None else after, "user": user}

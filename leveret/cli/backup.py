@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "restore"]
 
-app = Group("Backups of everything that a node keeps, taken while it runs.")
+app = Group("Backups of a node's data directory, taken while the node runs.")
 
 COLUMNS = ["backup", "taken_at", "release", "files", "bytes"]
 

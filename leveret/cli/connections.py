@@ -69,7 +69,7 @@ def close(
     vhost: InVhost = None,
     all_: Annotated[bool, typer.Option("--all", help="Close every connection.")] = False,
     reason: Annotated[
-        str, typer.Option("--reason", help="Reason that the client is told.")
+        str, typer.Option("--reason", help="Reason sent to the client.")
     ] = "closed on the command line",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,

@@ -54,6 +54,6 @@ def delete(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Forget an id: a message with it is stored again."""
+    """Remove an id from the window: a message with it is stored again."""
     ask(data_dir, "dedup.forget", vhost=vhost, queue=queue, exchange=exchange, id=id_)
     show_done(f"id '{id_}' was deleted: a message with it is stored again", as_json=json)

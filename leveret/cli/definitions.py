@@ -100,9 +100,9 @@ def import_(
     typer.echo(f"{done} {', '.join(counts) or 'nothing'}")
     show_warnings([*summary["warnings"], *summary["kept"]])
     show_warnings(
-        f"{place} was left out: one of its ends is not there" for place in summary["left_out"]
+        f"{place} was skipped: one of its ends does not exist" for place in summary["left_out"]
     )
-    show_warnings(f"{place} means nothing here" for place in summary["ignored"])
+    show_warnings(f"{place} is not supported and ignored" for place in summary["ignored"])
 
 
 def _noun(section: str) -> str:

@@ -23,7 +23,7 @@ from leveret.cli.values import (
 
 __all__ = ["app"]
 
-app = Group("Look at dead letters, and send them back to where they came from.")
+app = Group("Dead letters: list, delete and redrive them.")
 
 COLUMNS = ["offset", "message_id", "reason", "queue", "exchange", "routing_keys", "attempts"]
 POLL_SECONDS = 0.2  # while a redrive is watched
@@ -77,7 +77,7 @@ def list_(
     json: Json = False,
     **stated: Any,
 ) -> None:
-    """Show messages, the oldest first, unacknowledged ones included."""
+    """Show dead letters, the oldest first, unacknowledged ones included."""
     common = _common(vhost, queue, stated)
     show_list(
         Source(lambda count, after: ask(data_dir, "dlq.list", limit=count, after=after, **common)),
@@ -123,9 +123,9 @@ def redrive(
     json: Json = False,
     **selected: Any,
 ) -> None:
-    """Send messages back to where they came from: all, or the selected ones.
+    """Redrive messages to their source queues: all, or the selected ones.
 
-    Each returns to the queue in which it died; where that is gone, what it had been published with
+    Each returns to its source queue; if that was deleted, its original exchange and routing key
     decides. Its attempts are counted from 0 again. Ends with status 1 if any were unroutable or
     refused.
     """
@@ -142,7 +142,7 @@ def redrive(
         status = _watch(data_dir, vhost, queue, status, quiet=json)
     _show_status(status, as_json=json)
     if not detach and any(selected.values()) and not status["moved"]:
-        fail("no message was redriven: none is as stated, or none could be moved")
+        fail("no message was redriven: none matches, or none could be moved")
     if status["phase"] == "failed" or status["unroutable"] or status["refused"]:
         raise typer.Exit(1)
 
@@ -175,7 +175,7 @@ def resume(
 def cancel(
     queue: QueueOption, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
 ) -> None:
-    """End a redrive; what it has not moved stays."""
+    """Cancel a redrive; messages that it has not moved stay."""
     _show_status(ask(data_dir, "dlq.cancel", vhost=vhost, queue=queue), as_json=json)
 
 
@@ -237,7 +237,7 @@ def _show_status(status: dict[str, Any], *, as_json: bool) -> None:
         typer.echo(json_text.dumps(status, ensure_ascii=False))
         return
     text = f"{status['phase']}: {status['moved']} moved, {status['looked_at']} of "
-    text += f"{status['total']} looked at"
+    text += f"{status['total']} scanned"
     for kind in ("unroutable", "refused"):
         if status[kind]:
             text += f", {status[kind]} {kind}"

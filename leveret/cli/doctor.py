@@ -198,7 +198,7 @@ def _check_logs(
         yield from found
     elif traces:
         what = f"is {'empty' if database.exists() else 'missing'}, but there is {', '.join(traces)}"
-        why = "no node starts here: nobody knows which queues and users there were"
+        why = "no node starts here: its queues and users are unknown"
         remedy = "restore it from a backup; without one, `leveret serve --accept-loss definitions`"
         yield _error("definitions.missing", database, what, why, remedy)
     state = None
@@ -276,7 +276,7 @@ def _check_permissions(data_dir: Path) -> Iterator[CheckResult]:
             )
         if os.geteuid() and status.st_uid != os.geteuid():
             what = f"belongs to user {status.st_uid}, not to you ({os.geteuid()})"
-            why = "the node must own its files, and so must whoever administers it here"
+            why = "the node must own its files, and so must the user who runs this command"
             remedy = "run this as the node's user, or give it the directory (`chown -R`)"
             yield CheckResult("directory.owner", Severity.WARNING, str(path), what, why, remedy)
 
@@ -289,7 +289,7 @@ def _check_machine(data_dir: Path, configuration: Configuration) -> Iterator[Che
     if free < least * NEAR_DISK:
         severity = Severity.ERROR if free < least else Severity.WARNING
         what = f"{free:,} bytes of its file system are free, {least:,} must be"
-        why = "publishers are held while it is less"
+        why = "publishers are blocked below that"
         remedy = "free space, or lower disk_free_bytes_min"
         yield CheckResult("disk.space", severity, str(data_dir), what, why, remedy)
     _, files_max = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -37,7 +37,8 @@ class _Body(StrEnum):
 
 def dump(
     segment_file: Annotated[
-        Path, typer.Argument(help="A segment (*.log), or what was set aside of one (*.damaged-N).")
+        Path,
+        typer.Argument(help="A segment (*.log), or the quarantined part of one (*.damaged-N)"),
     ],
     batches: Annotated[
         bool, typer.Option("--batches", help="Only the batches, not their messages.")

@@ -16,7 +16,7 @@ from leveret.errors import LeveretError
 
 __all__ = ["app"]
 
-app = Group("Encryption of what lies on the disk.")
+app = Group("Encryption at rest.")
 
 COLUMNS = ["vhost", "key", "state", "created", "segments", "removable"]
 
@@ -41,7 +41,7 @@ def status(
     json: Json = False,
     **options: Any,
 ) -> None:
-    """Show the keys, and how many segments each is needed for; `plain` ones are not encrypted."""
+    """Show the keys, and how many segments use each; `plain` segments are not encrypted."""
     rows = ask_about_keys(data_dir, key_file, "encryption.status", vhost=vhost)
     show_list(whole([_readable(row) for row in rows]), COLUMNS, options, as_json=json)
 

@@ -60,7 +60,7 @@ def probe(data_dir: Path, seconds: float, *, as_json: bool) -> int:
     elif reason:
         print(f"leveret: {reason}", file=sys.stderr)
     else:
-        print(f"ok, but low on {' and '.join(alarms)}: publishers are held" if alarms else "ok")
+        print(f"ok, but low on {' and '.join(alarms)}: publishers are blocked" if alarms else "ok")
     return 1 if reason else 0
 
 

@@ -19,7 +19,7 @@ COLUMNS = ["number", "at", "kind", "subject", "count", "what"]
 
 @app.command("list")
 def list_(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Show what was lost and not acknowledged, of a running node or a stopped one."""
+    """Show unacknowledged data losses of a running or a stopped node."""
     rows = ask(data_dir, "loss.list")
     shown = rows if json else [{**row, "at": iso(row["at_ms"])} for row in rows]
     show_rows(shown, COLUMNS, as_json=json)
@@ -34,7 +34,7 @@ def acknowledge(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Take losses off the list: `leveret doctor` and the metrics stop reporting them."""
+    """Acknowledge losses: `leveret doctor` and the metrics stop reporting them."""
     if bool(numbers) == all_:
         fail("say which: numbers, or --all")
     count = ask(data_dir, "loss.acknowledge", numbers=[str(number) for number in numbers or ()])

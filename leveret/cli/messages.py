@@ -45,8 +45,8 @@ TEXT_PROPERTIES = {
 # Counts in an answer about messages that were left, and the reason.
 LEFT = {
     "skipped": "with a consumer",
-    "unroutable": "without a queue to go to",
-    "refused": "refused: the destination has no room",
+    "unroutable": "unroutable",
+    "refused": "refused: the destination is full",
 }
 
 Queue = Annotated[
@@ -109,7 +109,7 @@ class Where:
 
     to_queue: Annotated[
         str | None,
-        typer.Option("--to-queue", help="Queue to put them into.", autocompletion=queue_names),
+        typer.Option("--to-queue", help="Destination queue.", autocompletion=queue_names),
     ] = None
     to_exchange: Annotated[
         str | None, typer.Option("--to-exchange", help="Exchange to publish them to.")
@@ -222,7 +222,7 @@ def publish(
     elif sums["routed"]:
         show_count(sums["routed"], "published and confirmed", as_json=False)
     if unroutable:
-        fail(f"{counted(unroutable, 'message')} went to no queue: nothing is bound for it")
+        fail(f"{counted(unroutable, 'message')} could not be routed: no binding matches")
 
 
 @app.command("take")
@@ -242,7 +242,7 @@ def take(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Take messages off a queue, which removes them; `message list` and `show` do not.
+    """Get messages and remove them from the queue; `message list` and `show` do not.
 
     Ends with status 1 if the queue is empty.
     """
@@ -308,9 +308,9 @@ def trace(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Show where a message went: published, failed, dead-lettered, stored, and who has it.
+    """Show the trace of a message: published, failed, dead-lettered, stored, delivered.
 
-    By its id a message is found that waits, too: for a retry, its ETA or its time, or prepared.
+    With an id, it also finds messages that wait for a retry, an ETA or a delay, and prepared ones.
     """
     one = {"vhost": vhost, "queue": queue, "offset": offset, "message_id": message_id}
     told: list[dict[str, Any]] = []
@@ -403,7 +403,7 @@ def edit(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Replace a message by a changed copy at the tail of the queue."""
+    """Replace a message with an edited copy at the tail of the queue."""
     stated = {
         "payload": payload,
         "routing_key": routing_key,
@@ -477,4 +477,4 @@ def _deal(
         raise typer.Exit(1)
     # "until" alone is what every transfer states.
     if not sums[done] and asked["select"].keys() - {"until"}:
-        fail("no message is as stated: nothing was done")
+        fail("no message matches: nothing was done")

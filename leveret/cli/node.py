@@ -74,10 +74,10 @@ def name(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Show or change the name of the cluster, which clients are told when they connect."""
+    """Show or change the name of the cluster, which clients receive when they connect."""
     if new is not None:
         ask(data_dir, "cluster.set_name", name=new)
-        show_done(f"the cluster is called '{new}' now", as_json=json)
+        show_done(f"the cluster was renamed to '{new}'", as_json=json)
         return
     found = ask(data_dir, "cluster.show")
     if json:
@@ -94,7 +94,7 @@ def log_level(
     ] = None,
     category: Annotated[
         LogCategory,
-        typer.Option(help="`connection`: who comes, goes and is refused; `node`: all the rest."),
+        typer.Option(help="`connection`: logins, disconnects and refusals; `node`: all the rest."),
     ] = LogCategory.NODE,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
@@ -163,7 +163,7 @@ def alarms(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
     if json:
         typer.echo(json_text.dumps(low))
     else:
-        typer.echo(f"low on {' and '.join(low)}: publishers are held" if low else "no alarms")
+        typer.echo(f"low on {' and '.join(low)}: publishers are blocked" if low else "no alarms")
     if low:
         raise typer.Exit(1)
 

@@ -14,7 +14,7 @@ from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, OfUser, Vhost,
 
 __all__ = ["app"]
 
-app = Group("What a user may do in a virtual host.")
+app = Group("Permissions of users in virtual hosts.")
 
 User = Annotated[str, typer.Argument(help="The user's name.")]
 PATTERN = "Regular expression, searched in names; '' matches none."
@@ -34,7 +34,7 @@ def set_(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Set what a user may do in a virtual host, by patterns of names."""
+    """Set a user's permissions in a virtual host, as patterns of names."""
     ask(
         data_dir,
         "permission.set",
@@ -67,4 +67,4 @@ def list_(
 def clear(user: User, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
     """Remove a user's permissions in a virtual host."""
     ask(data_dir, "permission.clear", user=user, vhost=vhost)
-    show_done(f"user '{user}' may no longer enter vhost '{vhost}'", as_json=json)
+    show_done(f"user '{user}' has no permissions in vhost '{vhost}' any more", as_json=json)

@@ -89,6 +89,6 @@ policies = _commands(
 )
 operator_policies = _commands(
     "operator policy",
-    "Policies of the operator: bounds on what other policies and clients set.",
+    "Operator policies: bounds on what other policies and clients set.",
     operator=True,
 )

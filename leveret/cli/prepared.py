@@ -14,7 +14,7 @@ from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask
 
 __all__ = ["app"]
 
-app = Group("Prepared messages that wait to be committed.")
+app = Group("Prepared messages, to be committed or rolled back.")
 
 COLUMNS = [
     "id",
@@ -47,7 +47,7 @@ def show(id_: Id, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json =
 
 @app.command("commit")
 def commit(id_: Id, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Commit a prepared message: it goes to its queues."""
+    """Commit a prepared message: it is routed to its queues."""
     ask(data_dir, "prepared.commit", vhost=vhost, id=id_)
     show_done(f"message '{id_}' is committed", as_json=json)
 

@@ -14,7 +14,7 @@ from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask
 
 __all__ = ["app"]
 
-app = Group("Publishers that number their messages.")
+app = Group("Idempotent producers.")
 
 COLUMNS = ["id", "user", "epoch", "sequence", "last_at"]
 
@@ -24,13 +24,13 @@ COLUMNS = ["id", "user", "epoch", "sequence", "last_at"]
 def list_(
     *, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any
 ) -> None:
-    """Show the last number of each publisher, and when it came."""
+    """Show the last sequence number of each producer, and its time."""
     show_list(whole(ask(data_dir, "producers.list", vhost=vhost)), COLUMNS, options, as_json=json)
 
 
 @app.command("delete")
 def delete(
-    id_: Annotated[str, typer.Argument(help="The publisher's x-producer-id.")],
+    id_: Annotated[str, typer.Argument(help="The producer's x-producer-id.")],
     user: Annotated[
         str | None, typer.Option(help="Only of this user; without it, of all users.")
     ] = None,
@@ -38,6 +38,6 @@ def delete(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Delete the state of a publisher: it may begin again, with any epoch and number 0."""
+    """Delete a producer's state: it may start again with any epoch and sequence number 0."""
     ask(data_dir, "producers.forget", vhost=vhost, id=id_, user=user)
-    show_done(f"producer '{id_}' was deleted: it may begin anew", as_json=json)
+    show_done(f"producer '{id_}' was deleted: it may start again", as_json=json)

@@ -178,19 +178,19 @@ def rename(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Give a queue another name; the old one stays an alias until `queue remove-alias`."""
+    """Rename a queue; the old name stays an alias until `queue remove-alias`."""
     ask(data_dir, "queue.rename", vhost=vhost, name=name, new_name=new_name)
     show_done(f"queue '{name}' was renamed to '{new_name}'", as_json=json)
 
 
 @app.command("remove-alias")
 def remove_alias(
-    alias: Annotated[str, typer.Argument(help="A name that a queue had before.")],
+    alias: Annotated[str, typer.Argument(help="An alias, a former name of a queue.")],
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Remove an old name of a renamed queue: clients that use it get 404."""
+    """Remove an alias of a renamed queue: clients that use it get 404."""
     ask(data_dir, "queue.alias.remove", vhost=vhost, alias=alias)
     show_done(f"alias '{alias}' was removed", as_json=json)
 

@@ -14,7 +14,7 @@ from leveret.cli.values import header_values, moment_ms, show_count, show_one
 
 __all__ = ["app"]
 
-app = Group("Messages that failed and wait to be tried again.")
+app = Group("Failed messages that wait for a retry.")
 
 COLUMNS = [
     "id",
@@ -27,7 +27,7 @@ COLUMNS = [
     "payload_bytes",
 ]
 
-Queue = Annotated[str, typer.Argument(help="The queue that they return to.")]
+Queue = Annotated[str, typer.Argument(help="The queue whose messages wait.")]
 Ids = Annotated[list[str] | None, typer.Argument(help="Ids, as `retry list` shows them.")]
 All = Annotated[bool, typer.Option("--all", help="Every message that waits.")]
 
@@ -63,7 +63,7 @@ def list_(
     json: Json = False,
     **options: Any,
 ) -> None:
-    """Show the messages that wait, the next one that is due first."""
+    """Show the waiting messages, in the order in which they are due."""
     asked = {
         "id": id_,
         "message_id": message_id,
@@ -108,11 +108,11 @@ def retry_now(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Return messages to their queue at once."""
+    """Retry messages now."""
     count = ask(
         data_dir, "retry.retry_now", vhost=vhost, queue=queue, ids=list(ids or ()), all=all_
     )
-    show_count(count, "brought back", as_json=json, selected=not all_)
+    show_count(count, "retried", as_json=json, selected=not all_)
 
 
 @app.command("cancel")

@@ -20,7 +20,7 @@ from leveret.cli.values import (
 
 __all__ = ["app"]
 
-app = Group("Messages that wait until they are due.")
+app = Group("Delayed and scheduled messages.")
 
 COLUMNS = ["id", "due", "message_id", "exchange", "routing_key", "payload_bytes", "repeats"]
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -68,7 +68,7 @@ def list_(
     json: Json = False,
     **options: Any,
 ) -> None:
-    """Show messages, the next one that is due first."""
+    """Show messages, in the order in which they are due."""
     common = _common(exchange, routing_key, header, message_id, due_from, due_before)
     show_list(
         Source(

@@ -14,7 +14,7 @@ from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, OfUser, Vhost,
 
 __all__ = ["app"]
 
-app = Group("Which routing keys of a topic exchange a user may use.")
+app = Group("Topic permissions: which routing keys a user may use.")
 
 User = Annotated[str, typer.Argument(help="The user's name.")]
 Exchange = Annotated[str, typer.Argument(help="The topic exchange's name.")]

@@ -28,4 +28,4 @@ def on(vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> 
 def off(vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
     """Stop copying."""
     ask(data_dir, "vhost.trace_off", name=vhost)
-    show_done(f"vhost '{vhost}' is not traced any more", as_json=json)
+    show_done(f"vhost '{vhost}' is no longer traced", as_json=json)

@@ -59,7 +59,7 @@ def add(
     """Add a user; the password is asked for, or is the first line of standard input.
 
     `--tag administrator` lets the user sign in to the web UI and change everything.
-    `leveret permission set` says what the user may do as a client.
+    `leveret permission set` sets what the user may do as a client.
     """
     secret = _secret(password_stdin, password_hash, hashing_algorithm)
     ask(data_dir, "user.add", name=name, tags=tag, **secret)

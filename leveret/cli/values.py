@@ -93,7 +93,7 @@ def show_count(count: int, done: str, *, as_json: bool, selected: bool = False) 
     else:
         typer.echo(f"{counted(count, 'message')} {'was' if count == 1 else 'were'} {done}")
     if selected and not count:
-        fail("no message is as stated: nothing was done")
+        fail("no message matches: nothing was done")
 
 
 def counted(count: int, noun: str) -> str:

@@ -26,7 +26,7 @@ VHOST_COLUMNS = [
     "limits",
 ]
 Name = Annotated[str, typer.Argument(help="The virtual host's name.")]
-Description = Annotated[str, typer.Option("--description", help="What it is for.")]
+Description = Annotated[str, typer.Option("--description", help="A description.")]
 Tags = Annotated[list[str], typer.Option("--tag", help="A label; may be repeated.")]
 
 
@@ -47,7 +47,7 @@ def add(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Add a virtual host; `permission set` lets users into it."""
+    """Add a virtual host; `permission set` gives users access."""
     ask(
         data_dir,
         "vhost.add",
@@ -62,9 +62,7 @@ def add(
 @app.command("set")
 def set_(
     name: Name,
-    description: Annotated[
-        str | None, typer.Option("--description", help="What it is for.")
-    ] = None,
+    description: Annotated[str | None, typer.Option("--description", help="A description.")] = None,
     tag: Annotated[
         list[str] | None,
         typer.Option("--tag", help="A label, in place of those it has; may be repeated."),
@@ -96,7 +94,7 @@ def create_queues(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Let a message to the default exchange create the queue that its routing key names.
+    """Auto-create queues: publishing to the default exchange creates the queue named by the key.
 
     The queue gets the default queue type; the user must be allowed to configure it.
     """

@@ -26,5 +26,5 @@ class AddressSettings(Settings):
     proxy_protocol: bool = Field(
         False,
         description="Whether every AMQP connection begins with a PROXY header, version 1 or 2, of "
-        "a load balancer, which is believed: let nobody else reach the port.",
+        "a load balancer. The header is trusted: let only load balancers reach the port.",
     )

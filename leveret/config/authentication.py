@@ -31,71 +31,73 @@ class AuthenticationSettings(Settings):
     )
     loopback_users: tuple[str, ...] = Field(
         ("guest",),
-        description="Users who may connect from this machine only, since their password is known "
-        "to the world. In the environment a list with commas or of JSON; `[]` is nobody.",
+        description="Users who may connect from this machine only, since their password is well "
+        "known. In the environment a comma-separated or JSON list; `[]` for no user.",
     )
     anonymous_login_user: str = Field(
         "",
-        description="User that clients become who say nothing of themselves (mechanism ANONYMOUS); "
-        "empty offers it to nobody. RabbitMQ 4 makes them guest: here nobody gets in unasked.",
+        description="User of clients that log in anonymously (mechanism ANONYMOUS); empty "
+        "disables the mechanism. RabbitMQ 4 uses guest; here anonymous logins are off by default.",
     )
 
     auth_backends: tuple[AuthBackend, ...] = Field(
         (AuthBackend.INTERNAL,),
         min_length=1,
-        description="Who is asked about a login, in this order: `internal` (users of this node), "
-        "`oauth2` (tokens), `http` (a service). The first that accepts also says what the user may "
-        "do. `internal` takes its time to say no: put it last.",
+        description="Authentication backends, in the order in which they are tried: `internal` "
+        "(users of this node), `oauth2` (tokens), `http` (a service). The first that accepts a "
+        "login also authorizes the user. `internal` is slow to refuse a password: put it last.",
     )
     auth_cache_ttl_seconds: float = Field(
         15.0,
         gt=0,
-        description="Seconds for which answers of `http` are remembered, refusals a fifth of it: "
-        "RabbitMQ's number. A permission that is taken away still counts for up to twice as long, "
-        "a tag or password until a browser's session ends, half an hour after the sign-in.",
+        description="Seconds for which answers of `http` are cached, refusals a fifth of it: "
+        "RabbitMQ's default. A revoked permission still counts for up to twice as long, a tag or "
+        "password until a browser's session ends, half an hour after the sign-in.",
     )
 
     # The service that `http` asks.
-    auth_http_user_path: str = Field("", description="Address that is asked about logins.")
-    auth_http_vhost_path: str = Field("", description="Address asked about virtual hosts.")
+    auth_http_user_path: str = Field("", description="URL that authenticates logins.")
+    auth_http_vhost_path: str = Field(
+        "", description="URL that authorizes access to virtual hosts."
+    )
     auth_http_resource_path: str = Field(
-        "", description="Address asked about exchanges and queues."
+        "", description="URL that authorizes access to exchanges and queues."
     )
     auth_http_topic_path: str = Field(
         "",
-        description="Address that is asked about the routing keys of topic exchanges, one by one; "
-        "empty leaves all of them open.",
+        description="URL that authorizes routing keys of topic exchanges; empty allows all of "
+        "them.",
     )
     auth_http_method: Literal["get", "post"] = Field(
         "get",
-        description="How to ask: `get` is RabbitMQ's default and puts passwords into the address, "
-        "which services like to log; `post` does not.",
+        description="HTTP method: `get` is RabbitMQ's default and puts passwords into the URL, "
+        "which servers tend to log; `post` does not.",
     )
     auth_http_timeout_seconds: float = Field(
         5.0,
         gt=0,
-        description="Seconds to wait for an answer, which is a refusal then: half the time of a "
-        "handshake.",
+        description="Seconds to wait for an answer before the login is refused: half the "
+        "handshake timeout.",
     )
 
     # The provider whose tokens `oauth2` takes.
     auth_oauth2_resource_server_id: str = Field(
-        "", description="What a token's audience must name: this broker, for its provider."
+        "", description="Resource server id: the audience that a token must name."
     )
     auth_oauth2_scope_prefix: str | None = Field(
         None,
-        description="What scopes of this broker begin with; the resource server's id and a dot "
-        "unless set.",
+        description="Prefix of this broker's scopes; the resource server's id and a dot unless "
+        "set.",
     )
-    auth_oauth2_jwks_url: str = Field("", description="Address of the provider's keys (JWK set).")
+    auth_oauth2_jwks_url: str = Field("", description="URL of the provider's keys (JWK set).")
     auth_oauth2_jwks_file: Path | None = Field(
-        None, description="File with the provider's keys (JWK set) where there is no address."
+        None, description="File with the provider's keys (JWK set), if there is no URL."
     )
     auth_oauth2_jwks_refresh_seconds: float = Field(
         3600.0,
         gt=0,
-        description="Seconds after which the keys are read again; a token with a new key has them "
-        "read at once. A key that was withdrawn counts for so long.",
+        description="Seconds after which the keys are read again; a token with an unknown key "
+        "triggers it at once. A withdrawn key is accepted until then.",
     )
     auth_oauth2_hs256_key_file: Path | None = Field(
         None, description="File with a secret of 32 bytes or more that signs tokens (HS256)."
@@ -104,18 +106,18 @@ class AuthenticationSettings(Settings):
         "", description="Claim, or path of claims with dots, that holds more scopes."
     )
     auth_oauth2_scope_aliases: dict[str, str] = Field(
-        {}, description="Scopes that stand for others: `{'admin': 'broker.tag:administrator …'}`."
+        {}, description="Aliases of scopes: `{'admin': 'broker.tag:administrator …'}`."
     )
     auth_oauth2_preferred_username_claims: tuple[str, ...] = Field(
         ("sub", "client_id"),
-        description="Claims that name the user, the first that is there: RabbitMQ's.",
+        description="Claims that name the user; the first one present is used: RabbitMQ's "
+        "defaults.",
     )
     auth_oauth2_leeway_seconds: float = Field(
         5.0,
         ge=0,
         le=300,
-        description="Seconds by which the provider's clock may differ: a token counts that much "
-        "longer and earlier.",
+        description="Clock skew in seconds: a token is valid that much earlier and longer.",
     )
 
     @field_validator(

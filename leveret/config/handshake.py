@@ -24,8 +24,8 @@ class HandshakeSettings(Settings):
     )
     version: str = Field(
         PRODUCT_VERSION,
-        description="Version beside it. kombu takes a prefetch for unchangeable from 4.0 on; our "
-        "own version is told as leveret_version.",
+        description="Product version in the same places. kombu does not change a prefetch of "
+        "versions from 4.0 on; Leveret's own version is sent as leveret_version.",
     )
     cluster_name: str = Field("leveret", description="Cluster name in connection.start.")
 
@@ -40,27 +40,27 @@ class HandshakeSettings(Settings):
         8192,
         ge=4096,
         le=1 * MIB,
-        description="Bytes of the largest frame before login: RabbitMQ's number. A client that "
-        "logs in with a token needs room for it, and a stranger can make the node hold as much.",
+        description="Bytes of the largest frame before login: RabbitMQ's number. A login with a "
+        "token must fit, and an unauthenticated client can make the node hold that much.",
     )
     client_properties_max: int = Field(
         64,
         ge=1,
         le=1024,
-        description="Values that are kept of what a client says of itself: ordinary clients send "
-        "ten. They are held as long as the connection is.",
+        description="Client properties kept per connection, for as long as it is open: ordinary "
+        "clients send ten.",
     )
     handshakes_max: int = Field(
         4096,
         ge=1,
         description="Connections that may be between their first byte and connection.open, some "
-        "14 kB each: whoever comes on top of them waits for its turn, addresses by turns.",
+        "14 kB each: further ones are queued, round-robin over addresses.",
     )
     handshakes_per_address_max: int = Field(
         1024,
         ge=1,
-        description="The same of one address (of IPv6, one site): silent strangers at one address "
-        "leave room for others, and a balancer's fleet gets in by the thousand a second.",
+        description="The same for one address (for IPv6, one site): silent clients at one address "
+        "do not block others, and a load balancer's fleet connects at a thousand a second.",
     )
     handshakes_waiting_max: int = Field(
         8192,

@@ -34,8 +34,8 @@ class LimitSettings(Settings):
     queues_max: int = Field(
         -1,
         ge=-1,
-        description="Queues of all virtual hosts together; -1 for no limit. Each has files and a "
-        "ledger, so who declares without end takes disk and memory from all.",
+        description="Queues of all virtual hosts together; -1 for no limit. Each has files and "
+        "delivery state, so a client that declares without end takes disk and memory from all.",
     )
     exchanges_max: int = Field(
         -1,
@@ -48,7 +48,7 @@ class LimitSettings(Settings):
         64 * KIB,
         ge=1024,
         description="Bytes of the arguments of one queue, exchange, binding or consumer: each is "
-        "kept in memory and on disk and shown in lists. Those of people have some hundred.",
+        "kept in memory and on disk and shown in lists. Ordinary ones have some hundred.",
     )
     arguments_values_max: int = Field(
         256,
@@ -73,22 +73,22 @@ class LimitSettings(Settings):
     unfinished_message_bytes_max: int = Field(
         128 * MIB,
         ge=0,
-        description="Bytes that a connection's half-sent messages may hold, on all its channels: "
+        description="Bytes that a connection's incomplete messages may hold, on all its channels: "
         "2,047 channels could keep 16 MiB each otherwise. One message of any size is allowed.",
     )
     node_unfinished_bytes_max: int = Field(
         256 * MIB,
         ge=1 * MIB,
-        description="Bytes that half-sent messages and open transactions of all connections may "
+        description="Bytes that incomplete messages and open transactions of all connections may "
         "hold: beyond that one connection at a time is read until it has finished. Sixteen of the "
         "largest messages at once keep a fast network busy.",
     )
     unfinished_stall_ms: int = Field(
         2000,
         ge=100,
-        description="Milliseconds for which nobody finishes while too much is unfinished, after "
-        "which the connection that holds most of it is closed: whoever sends at all sends more "
-        "in that time.",
+        description="Milliseconds without a completed message at that limit after which the "
+        "connection that holds most is closed: a client that sends at all sends more in that "
+        "time.",
     )
     read_buffer_bytes: int = Field(
         256 * KIB,
@@ -101,8 +101,8 @@ class LimitSettings(Settings):
         ge=50,
         le=100_000,
         description="Microseconds for which what a connection has sent is worked through before "
-        "others have their turn: more than a busy publisher's buffer takes, and too short to be "
-        "noticed by anybody else.",
+        "others have their turn: more than a busy publisher's buffer takes, and too short for "
+        "other connections to notice.",
     )
     write_high_water_bytes: int = Field(
         1 * MIB,
@@ -115,8 +115,8 @@ class LimitSettings(Settings):
         -1,
         ge=-1,
         le=GIGA,
-        description="Messages a second that each connection may publish: who sends more is slowed "
-        "down, and told by connection.blocked. -1 for no limit.",
+        description="Messages a second that each connection may publish: publishers above it are "
+        "throttled, and notified by connection.blocked. -1 for no limit.",
     )
     connection_publish_burst: int = Field(
         -1,
@@ -144,45 +144,45 @@ class LimitSettings(Settings):
         50 * MIB,
         ge=0,
         description="Free bytes of the data directory's file system below which publishers are "
-        "held: RabbitMQ's number, and room enough for settlements and checkpoints.",
+        "blocked: RabbitMQ's number, and room enough for settlements and checkpoints.",
     )
     memory_fraction_max: float = Field(
         0.6,
         gt=0,
         le=1,
         description="Part of the machine's memory that the process may have before publishers are "
-        "held: RabbitMQ's number; the node's own caches stay far below.",
+        "blocked: RabbitMQ's number; the node's own caches stay far below.",
     )
     resource_check_interval_ms: int = Field(
         1000,
         ge=10,
-        description="Milliseconds between looks at disk and memory: an alarm may come this late.",
+        description="Milliseconds between checks of disk and memory: an alarm may come this late.",
     )
 
     # Limits of idempotent producers and de-duplication.
     producers_max: int = Field(
         100_000,
         ge=1,
-        description="Publishers of one virtual host that number their messages, about 300 bytes of "
-        "memory each: a new one is refused beyond that.",
+        description="Idempotent producers of one virtual host, about 300 bytes of memory each: "
+        "new ones are refused beyond that.",
     )
     producer_idle_ms: int = Field(
         7 * 24 * 60 * 60 * 1000,
         ge=1000,
-        description="Milliseconds after its last message at which a publisher's number is "
-        "forgotten: longer than any outage that it comes back from within its epoch.",
+        description="Milliseconds after its last message after which a producer's state expires: "
+        "longer than any outage after which it continues within its epoch.",
     )
     prepared_messages_max: int = Field(
         100_000,
         ge=1,
-        description="Half messages of one virtual host that wait to be committed, some 500 bytes "
-        "of memory each: a publisher that commits none must not fill it.",
+        description="Prepared messages of one virtual host that wait to be committed, some 500 "
+        "bytes of memory each: a publisher that commits none must not fill the memory.",
     )
     prepared_checks_max: int = Field(
         15,
         ge=0,
-        description="How often the broker asks what has become of a half message; then it waits "
-        "until somebody decides. As in RocketMQ.",
+        description="Transaction checks sent for a prepared message; after the last one it waits "
+        "for an operator. As in RocketMQ.",
     )
     dedup_keys_max: int = Field(
         1_000_000,

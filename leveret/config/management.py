@@ -29,10 +29,10 @@ class ManagementSettings(Settings):
     )
     http_allowed_hosts: tuple[str, ...] = Field(
         (),
-        description="Names under which browsers may ask the management port, beside `localhost` "
-        "and addresses; `*` is every name. Connections from this machine are held to it always, "
-        "others where it is not empty: so no page of a stranger's domain that resolves to this "
-        "machine gets an answer (DNS rebinding).",
+        description="Host names accepted by the management port, beside `localhost` and "
+        "addresses; `*` is every name. Always checked for connections from this machine, for "
+        "others unless it is empty. It prevents DNS rebinding, where a page of a foreign domain "
+        "that resolves to this machine reads the API.",
     )
     https_host: str = Field(
         "",
@@ -58,12 +58,12 @@ class ManagementSettings(Settings):
         ge=-1,
         le=PORT_MAX,
         description="Port for Prometheus, where scrapers of RabbitMQ look; 0 takes a free one, -1 "
-        "opens none. Nobody is asked for a password there.",
+        "opens none. It requires no login.",
     )
     prometheus_host: str = Field(
         "127.0.0.1",
-        description="Address that `prometheus_port` listens on. Loopback whatever `host` is, since "
-        "metrics name queues and clients to whoever asks; `0.0.0.0` for scrapers elsewhere.",
+        description="Address that `prometheus_port` listens on. Loopback whatever `host` is, "
+        "since metrics name queues and clients without a login; `0.0.0.0` for scrapers elsewhere.",
     )
 
     @field_validator("http_allowed_hosts", mode="before")

@@ -21,35 +21,37 @@ class ObservationSettings(Settings):
     )
     log_level: LogLevelName = Field(
         "info",
-        description="From which level on lines are logged. `leveret node log-level` changes it "
-        "while the node runs.",
+        description="Minimum level of log lines. `leveret node log-level` changes it while the "
+        "node runs.",
     )
     log_connection_level: LogLevelName | Literal[""] = Field(
         "",
-        description="The same of connections: who comes and goes, refused logins, errors that "
-        "close a connection; empty is `log_level`. `warning` leaves out those that come and go.",
+        description="The same for connections: connects, disconnects, refused logins and errors "
+        "that close a connection; empty is `log_level`. `warning` leaves out connects and "
+        "disconnects.",
     )
     log_channel_level: LogLevelName | Literal[""] = Field(
-        "", description="The same of errors that close a channel; empty is `log_level`."
+        "", description="The same for errors that close a channel; empty is `log_level`."
     )
     log_lines_per_second_max: int = Field(
         50,
         ge=1,
-        description="Lines a second of each kind that are logged for long, and a fifth of it about "
-        "each address; twenty times as many may come at once. The rest is counted, and the count "
-        "is logged: a client must not fill the disk by making errors.",
+        description="Sustained rate of log lines of each kind in lines a second, a fifth of it "
+        "per address; bursts may have twenty times as many. The rest is counted, and the count is "
+        "logged: a client must not fill the disk by causing errors.",
     )
     log_exchange: bool = Field(
         False,
         description="Whether log lines are also published to `amq.rabbitmq.log`, an exchange of "
-        "vhost `/` with the level as the key. Off as in RabbitMQ: who may bind it reads the log.",
+        "vhost `/` with the level as the key. Off as in RabbitMQ: a user who may bind to it reads "
+        "the log.",
     )
 
     statistics_interval_ms: int = Field(
         5_000,
         ge=1_000,
         le=600_000,
-        description="Milliseconds between two samples of the counters: what rates are taken over.",
+        description="Milliseconds between two samples of the counters: the interval of rates.",
     )
     statistics_histories_max: int = Field(
         5_000,
@@ -61,7 +63,8 @@ class ObservationSettings(Settings):
     usage_interval_ms: int = Field(
         60_000,
         ge=100,
-        description="Milliseconds between two writes of usage: what a crash may lose of it.",
+        description="Milliseconds between two writes of usage: a crash loses at most that much of "
+        "it.",
     )
     usage_days_max: int = Field(
         400, ge=1, description="Days for which usage is kept: a year, and time to bill it."
@@ -75,8 +78,6 @@ class ObservationSettings(Settings):
     alert_interval_ms: int = Field(
         5_000,
         ge=100,
-        description="Milliseconds between two looks at what the rules of alerts watch.",
+        description="Milliseconds between two evaluations of the alert rules.",
     )
-    audit_days_max: int = Field(
-        400, ge=1, description="Days for which it is kept who has changed what."
-    )
+    audit_days_max: int = Field(400, ge=1, description="Days for which audit records are kept.")

@@ -31,19 +31,19 @@ class ServiceSettings(Settings):
     consumer_check_interval_ms: int = Field(
         10_000,
         ge=10,
-        description="Milliseconds between looks at what consumers hold: a timeout is noticed this "
+        description="Milliseconds between checks of consumer timeouts: a timeout is noticed this "
         "much later at most, or twice this where deliveries are rare.",
     )
     redeclare_mismatch: Literal["refuse", "warn"] = Field(
         "refuse",
-        description="What becomes of a declaration of a queue that exists with other arguments or "
-        "flags: a channel error 406, as in RabbitMQ, or a warning in the log. Policies may say so "
-        "for some queues as redeclare-mismatch.",
+        description="What follows when a queue is declared that exists with other arguments or "
+        "flags: a channel error 406, as in RabbitMQ, or a warning in the log. The policy key "
+        "redeclare-mismatch sets it for some queues.",
     )
     delivery_limit_counts: Literal["returns", "failures"] = Field(
         "returns",
-        description="What counts against the delivery limit of a quorum queue: every return, as in "
-        "RabbitMQ before 4.3, or only `failures`: basic.reject and consumers that were lost.",
+        description="Returns that count against the delivery limit of a quorum queue: every "
+        "return, as in RabbitMQ before 4.3, or only `failures`: basic.reject and lost consumers.",
     )
     http_delete: bool = Field(
         True,

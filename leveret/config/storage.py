@@ -32,15 +32,15 @@ class StorageSettings(Settings):
     definitions: Path | None = Field(
         None,
         description="File of definitions (`leveret definitions export`, or RabbitMQ's) that is "
-        "imported at each start, before clients are let in; what is there already stays.",
+        "imported at each start, before clients may connect; existing definitions stay.",
     )
     accept_loss: tuple[AcceptedLoss, ...] = Field(
         (),
-        description="What the node may start without although there are logs: `definitions`, where "
-        "leveret.db is damaged, missing or too old. Works once, until the loss is acknowledged "
-        "(`leveret loss acknowledge`). By default such a node does not start: queues that clients "
-        "declare anew would stand beside the messages of the old ones. Comma-separated in the "
-        "environment.",
+        description="Data that the node may start without although there are logs: `definitions`, "
+        "where leveret.db is damaged, missing or too old. Works once, until the loss is "
+        "acknowledged (`leveret loss acknowledge`). By default such a node does not start: queues "
+        "that clients declare again would not have the messages of the old ones. Comma-separated "
+        "in the environment.",
     )
     durability: Durability = Field(
         Durability.FSYNC,

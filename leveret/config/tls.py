@@ -52,20 +52,20 @@ class TlsSettings(Settings):
     tls_verify_peer: VerifyPeer = Field(
         VerifyPeer.NONE,
         description="Client certificates: `none` asks for none, `optional` verifies one that is "
-        "offered, `required` takes no client without one. Needs `tls_ca_file`.",
+        "offered, `required` refuses clients without one. Needs `tls_ca_file`.",
     )
     tls_version_min: Literal["1.2", "1.3"] = Field(
-        "1.2", description="Oldest TLS version: what came before 1.2 is broken (RFC 8996)."
+        "1.2", description="Oldest TLS version: versions before 1.2 are deprecated (RFC 8996)."
     )
     tls_ciphers: str = Field(
         "",
         description="Ciphers of TLS 1.2 in OpenSSL's notation; empty leaves the choice to Python "
-        "and OpenSSL, which are mended when one breaks.",
+        "and OpenSSL, which are updated when one is broken.",
     )
     ssl_cert_login_from: CertificateLogin = Field(
         CertificateLogin.DISTINGUISHED_NAME,
-        description="What names the user of a client certificate (mechanism EXTERNAL), under "
-        "RabbitMQ's name and with its default: `distinguished_name` or `common_name`.",
+        description="Field of a client certificate that names the user (mechanism EXTERNAL), "
+        "under RabbitMQ's name and with its default: `distinguished_name` or `common_name`.",
     )
     plain_listener: bool = Field(True, description="Whether to listen without TLS too, on `port`.")
 

@@ -132,10 +132,10 @@ def sentences(told: Mapping[str, Any]) -> list[tuple[int | None, str]]:
 
 
 KEPT = {
-    "retry": "to be tried again",
+    "retry": "to be retried",
     "eta": "until its ETA",
     "scheduled": "until it is due",
-    "prepared": "until it is decided about",
+    "prepared": "until it is committed or rolled back",
 }
 
 
@@ -145,9 +145,9 @@ def _sentence(step: Mapping[str, Any], told: Mapping[str, Any]) -> str:
         case "published":
             return f"Published to {_where(step)}"
         case "failed":
-            return f"Failed {times} and was tried again, the last time: {step['reason']}"
+            return f"Failed {times} and was retried, last failure: {step['reason']}"
         case "died":
-            return f"Died in queue {step.get('queue')} {times}: {step.get('reason')}"
+            return f"Dead-lettered from queue {step.get('queue')} {times}: {step.get('reason')}"
         case "dead-lettered":
             return f"Dead-lettered to {_where(step)}"
         case "waiting":
@@ -163,13 +163,13 @@ def _where(step: Mapping[str, Any]) -> str:
 
 
 NOW = {
-    "ready": "Ready: it waits for a consumer",
-    "delayed": "Put off: it came back and waits to be delivered again",
+    "ready": "Ready: waiting for a consumer",
+    "delayed": "Delayed: requeued with a delay",
     "settled": "Settled: acknowledged, expired, moved or deleted",
-    "retry": "Then it is tried again in queue {queue}",
-    "eta": "Then it comes to queue {queue}",
-    "scheduled": "Then it is routed",
-    "prepared": "Prepared: nobody has committed it or rolled it back",
+    "retry": "Then retried in queue {queue}",
+    "eta": "Then published to queue {queue}",
+    "scheduled": "Then routed",
+    "prepared": "Prepared: neither committed nor rolled back",
 }
 
 

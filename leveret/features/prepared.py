@@ -73,5 +73,7 @@ def read_prepare_request(headers: Mapping[str, Any], message_id: str | None) -> 
     ):
         raise ValueError(f"'{CHECK_AFTER}' is not a number of 1 to {CHECK_AFTER_MS_MAX}")
     elif queue is None:
-        raise ValueError(f"'{CHECK_AFTER}' without '{CHECK_QUEUE}': nobody could be asked")
+        raise ValueError(
+            f"'{CHECK_AFTER}' without '{CHECK_QUEUE}': there is no queue to send checks to"
+        )
     return PrepareRequest(read_id(headers, message_id), queue, after_ms)

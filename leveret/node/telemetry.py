@@ -118,7 +118,7 @@ async def _write_samples(keeper: SamplesKeeper) -> None:
     try:
         await keeper.keep()
     except StorageError as error:
-        logger.warning("samples of the statistics are not written down: %s", error)
+        logger.warning("statistics samples could not be saved: %s", error)
 
 
 async def _keep_usage(process: Process, keeper: UsageKeeper) -> None:
@@ -131,7 +131,7 @@ async def _write_usage(keeper: UsageKeeper) -> None:
     try:
         await keeper.keep()
     except StorageError as error:
-        logger.error("usage is not written down: %s", error)  # noqa: TRY400  # says it all
+        logger.error("usage could not be saved: %s", error)  # noqa: TRY400  # says it all
 
 
 async def _forget_audited(process: Process, audit: Audit) -> None:
@@ -141,7 +141,7 @@ async def _forget_audited(process: Process, audit: Audit) -> None:
         try:
             await audit.store.forget(process.clock.wall_ms() - kept_ms)
         except StorageError as error:
-            logger.error("old audit records stay: %s", error)  # noqa: TRY400  # says it all
+            logger.error("old audit records could not be deleted: %s", error)  # noqa: TRY400  # says it all
         await asyncio.sleep(DAY_MS / 1000)
 
 
@@ -173,9 +173,9 @@ async def _watch_alerts(process: Process, alerting: Alerting) -> None:
         try:
             await alerting.check()
         except Exception:  # a bug here must not stop the node
-            logger.exception("alerts were not looked at")
+            logger.exception("alert rules could not be evaluated")
         if alerting.overlooked:
-            logger.error("%d alerts too many are not told of", alerting.overlooked)
+            logger.error("%d alerts above the limit are not reported", alerting.overlooked)
         # Half of the time at most: thousands of rules on thousands of queues take seconds.
         pause_seconds = max(interval_seconds, time.monotonic() - begun)
 

@@ -68,7 +68,9 @@ def _alarm(broker: Broker, resource: Resource, *, low: bool) -> None:
         logger.warning(
             "%s: %s",
             resource.value,
-            "running low; publishers are held until there is more" if low else "enough again",
+            "running low; publishers are blocked until the alarm clears"
+            if low
+            else "alarm cleared",
         )
 
 

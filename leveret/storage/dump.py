@@ -62,7 +62,7 @@ def segment_head(files: FileSystem, path: Path) -> tuple[int, int, int]:
     if match is None:
         raise StorageError(
             f"{path.name} is not the name of a segment: those are called "
-            "00000000000000000000.log, and 00000000000000000000.log.damaged-1 what was set aside"
+            "00000000000000000000.log, and 00000000000000000000.log.damaged-1 quarantined parts"
         )
     try:
         return files.size(path), int(match[1]), int(match[2] or 0)

@@ -61,7 +61,7 @@ def readable(path: Path, results: Iterator[CheckResult]) -> Iterator[CheckResult
         yield from results
     except OSError as error:
         subject = path if error.filename is None else Path(os.fsdecode(error.filename))
-        why = "nobody knows what is wrong there; what lies behind it was not looked at"
+        why = "its contents could not be checked"
         remedy = "run this as the node's user, and see that it may read all of its directory"
         what = f"cannot be looked at: {error.strerror}"
         yield _error("directory.unreadable", subject, what, why, remedy)
@@ -136,7 +136,7 @@ def check_state(path: Path, *, deep: bool) -> tuple[list[CheckResult], dict[byte
     looked = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # ourselves
     if looked.returncode:
         error = looked.stdout.strip() or "its pages make no sense"
-        why = "the next start sets it aside and makes it anew from the logs, which takes longer; "
+        why = "the next start quarantines it and rebuilds it from the logs, which takes longer; "
         why += "what was settled shortly before the end is delivered again"
         remedy = "start the node; check the disk if this comes back"
         what = f"cannot be read: {error}"
@@ -184,7 +184,7 @@ def check_set_aside(data: Path) -> Iterator[CheckResult]:
             "damage.kept",
             Severity.WARNING,
             str(kept[0]),
-            f"{len(kept)} files ({size:,} bytes) were set aside as damaged; this is the first",
+            f"{len(kept)} damaged files ({size:,} bytes) are quarantined; this is the first",
             "they may hold what was lost; nothing removes them but you, or the queue's deletion",
             _look_into(kept[0]),
         )
@@ -387,7 +387,7 @@ def _damaged(segment: Segment, position: int, *, was_whole: bool) -> CheckResult
     look = f"`leveret dump --batches {quote(str(segment.path))}` shows where"
     what = f"is damaged from byte {position} of {segment.size} on"
     if segment.stop == OFFSET_MAX and not was_whole:
-        why = "after a crash that is what was being written: the next start sets it aside, and "
+        why = "after a crash that is what was being written: the next start quarantines it, and "
         why += "nothing that was confirmed is in it; otherwise the disk has lost something"
         return CheckResult(
             "log.damaged", Severity.WARNING, str(segment.path), what, why, f"start the node; {look}"

@@ -63,8 +63,8 @@ ADVICE = (
     "once with `leveret serve --accept-loss definitions`: {accepted}"
 )
 ANEW = (
-    "a damaged file is set aside, the node begins without users and queues, `leveret user add NAME "
-    "--tag administrator` lets you in, and the logs stay for `leveret adopt`"
+    "a damaged file is quarantined, the node starts without users and queues, `leveret user add "
+    "NAME --tag administrator` lets you in, and the logs stay for `leveret adopt`"
 )
 AS_IT_IS = (
     "the node takes the file as it is; logs whose queue is not defined in it stay for "
@@ -135,7 +135,7 @@ async def _begin_anew(
     _accept(what, ANEW, path, losses, accept=accept)
     aside = set_aside_database(path)
     if aside is not None:
-        log.error("%s was set aside as %s", path, aside)
+        log.error("%s was quarantined as %s", path, aside)
     store = await SqliteMetadataStore.open(path, spawn, as_it_is=True)
     await _without_guest(store)
     return store

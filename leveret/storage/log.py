@@ -445,7 +445,7 @@ class PartitionLog:
                 ),
             )
         except OSError as error:
-            raise storage_error("set aside what is damaged in", segment.path, error) from error
+            raise storage_error("quarantine the damaged part of", segment.path, error) from error
         finally:
             segment.unpin(self._services.files)
         if not self._closed:

@@ -368,7 +368,7 @@ class _Recovery:
         self._files.truncate(handle, sound)
         self._files.fdatasync(handle)
         findings.append(
-            text + f"the rest was set aside as {target.name}, which is normal after a crash; "
+            text + f"the rest was quarantined as {target.name}, which is normal after a crash; "
             "otherwise check the disk. `leveret dump` shows what it holds"
         )
 

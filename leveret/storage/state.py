@@ -137,7 +137,7 @@ class LmdbStateStore:
                 raise NewerFormatError(str(path)) from error
             aside = self._set_aside()
             warn(
-                f"{path} is damaged ({error}); it was set aside as {aside.name} and a new one "
+                f"{path} is damaged ({error}); it was quarantined as {aside.name} and a new one "
                 "begun: queues may deliver again what was settled shortly before the end"
             )
             self._environment = self._open()
@@ -214,7 +214,7 @@ class LmdbStateStore:
         with suppress(OSError):
             (self._path / DAMAGED).touch()
         return StorageError(
-            f"{self._path} is damaged ({error}): start the node again, which sets it aside and "
+            f"{self._path} is damaged ({error}): start the node again, which quarantines it and "
             "makes it anew from the logs"
         )
 

@@ -200,7 +200,7 @@ def test_the_node_and_its_alarms(leveret):
 def test_the_cluster_has_a_name(leveret, tmp_path):
     before = leveret("node", "name").strip()
     assert before
-    assert leveret("node", "name", "orders") == "the cluster is called 'orders' now\n"
+    assert leveret("node", "name", "orders") == "the cluster was renamed to 'orders'\n"
     assert leveret("node", "name") == "orders\n"
     assert shown(leveret, "node", "name") == {"name": "orders"}
     assert shown(leveret, "node", "status")["cluster_name"] == "orders"
@@ -224,7 +224,7 @@ def test_an_alarm_is_the_commands_status(tmp_path):
     with running_node(tmp_path, "--config", str(tmp_path / "leveret.toml")):
         command = [sys.executable, "-m", "leveret", "alarms", "--data-dir", tmp_path]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stdout) == (1, "low on disk: publishers are held\n")
+    assert (result.returncode, result.stdout) == (1, "low on disk: publishers are blocked\n")
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (result.returncode, "no node is running" in result.stderr) == (3, True)
 

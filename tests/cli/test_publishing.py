@@ -71,7 +71,7 @@ def test_what_is_requeued_stays(leveret):
 
 def test_an_unroutable_message_is_a_failure(leveret):
     to_nobody = ("message", "publish", "m", "--exchange", "amq.topic", "--routing-key", "k")
-    assert b"1 message went to no queue" in leveret(*to_nobody, status=1)
+    assert b"1 message could not be routed" in leveret(*to_nobody, status=1)
     leveret("binding", "declare", "amq.topic", "q", "--routing-key", "k")
     leveret(*to_nobody)
 
@@ -114,7 +114,7 @@ def test_a_measurement_in_a_pipe_is_plain_text(port):
 
 def test_nothing_found_is_a_failure(leveret):
     leveret("message", "publish", "m", "--queue", "q")
-    nothing = b"no message is as stated"
+    nothing = b"no message matches"
     for command in (
         ("delete", "q"),
         ("move", "q", "--to-exchange", "amq.fanout"),
@@ -139,5 +139,5 @@ def test_a_redrive_to_nowhere_is_a_failure(leveret, channel):
     leveret("dlq", "redrive", "dead", status=1)
     told = json.loads(leveret("dlq", "status", "dead", "--json"))
     assert (told["moved"], told["unroutable"]) == (0, 1)
-    assert b"no message is as stated" in leveret("dlq", "delete", "dead", "--reason", "x", status=1)
+    assert b"no message matches" in leveret("dlq", "delete", "dead", "--reason", "x", status=1)
     leveret("queue", "delete", "dead")

@@ -105,7 +105,7 @@ def test_a_damaged_environment_is_set_aside(tmp_path):
     store.write([(b"a", b"1")], durable=True)
     store.close()
     assert (tmp_path / "state.lmdb.damaged-1" / "data.mdb").read_bytes().startswith(b"nonsense")
-    assert "set aside" in warnings[0]
+    assert "quarantined" in warnings[0]
 
 
 def fill(path):
@@ -126,7 +126,7 @@ def test_an_environment_that_was_cut_is_set_aside_and_does_not_kill(tmp_path):
     command = [sys.executable, "-c", program, str(data.parent)]
     opened = subprocess.run(command, capture_output=True, text=True, check=False)
     assert opened.returncode == 0, opened
-    assert "set aside" in opened.stdout
+    assert "quarantined" in opened.stdout
 
 
 def test_damage_that_is_met_later_is_an_error_now_and_set_aside_next_time(tmp_path, monkeypatch):
@@ -150,7 +150,7 @@ def test_damage_that_is_met_later_is_an_error_now_and_set_aside_next_time(tmp_pa
         store.close()
     warnings = []
     store = LmdbStateStore(data.parent, warnings.append)
-    assert "set aside" in warnings[0]
+    assert "quarantined" in warnings[0]
     assert store.scan(b"") == []
     store.close()
 

@@ -80,8 +80,8 @@ def test_people_read_sentences():
     }
     assert sentences(message) == [
         (None, "Published to the default exchange with key 'q'"),
-        (1, "Failed 2 times and was tried again, the last time: timeout"),
-        (2, "Died in queue q once: rejected"),
+        (1, "Failed 2 times and was retried, last failure: timeout"),
+        (2, "Dead-lettered from queue q once: rejected"),
         (None, "Dead-lettered to exchange dlx with key 'k'"),
         (3, "Stored in queue dead as offset 4"),
         (None, "Delivered and not settled yet"),
@@ -91,6 +91,6 @@ def test_people_read_sentences():
     assert last == "Delivered to consumer t on channel 1 of a -> b (user u), not settled yet"
     (*_, (_, last)) = sentences(message | {"holder": {**holder, "consumer_tag": None}})
     assert last.startswith("Delivered to a basic.get on channel 1")
-    for state, word in (("ready", "Ready"), ("delayed", "Put off"), ("settled", "Settled")):
+    for state, word in (("ready", "Ready"), ("delayed", "Delayed"), ("settled", "Settled")):
         (*_, (_, last)) = sentences(message | {"state": state})
         assert last.startswith(word)

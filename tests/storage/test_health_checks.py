@@ -170,7 +170,7 @@ def test_what_was_set_aside(logs):
     first.with_suffix(".doubtful").touch()
     kept, doubtful = check_set_aside(logs)
     assert (kept.check, doubtful.check) == ("damage.kept", "flush.failed")
-    assert kept.what.startswith("2 files (5 bytes)")
+    assert kept.what.startswith("2 damaged files (5 bytes)")
     assert checked(logs) == []
 
 

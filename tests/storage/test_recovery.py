@@ -85,7 +85,7 @@ async def test_the_last_segment_with_every_byte_flipped():
         end, settled = expected(files, path, begin)
         found = recover(damaged_copy(files, path, bytes(broken)), directory, None)
         assert (found.end, list(found.settled)) == (end, settled)
-        assert "set aside" in found.findings[0]
+        assert "quarantined" in found.findings[0]
 
 
 async def test_a_log_goes_on_behind_a_cut():

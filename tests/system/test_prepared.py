@@ -111,7 +111,10 @@ def test_who_does_not_decide_is_asked(tmp_path):
         ({"x-prepare": "yes"}, "'x-prepare' is neither true nor false"),
         ({"x-prepare": True}, "neither 'x-prepare-id' nor a message-id"),
         ({"x-prepare": True, "x-prepare-id": 1}, "'x-prepare-id' is not a text"),
-        ({"x-prepare": True, "x-prepare-id": "a", "x-check-after": 5}, "nobody could be asked"),
+        (
+            {"x-prepare": True, "x-prepare-id": "a", "x-check-after": 5},
+            "there is no queue to send checks to",
+        ),
         ({"x-prepare": True, "x-prepare-id": "a", "x-check-queue": "none"}, "no queue 'none'"),
         ({"x-prepare": True, "x-prepare-id": "a", "x-delay": 5}, "cannot be delayed"),
         ({"x-producer-id": "p", "x-producer-epoch": 0}, "'x-producer-seq' is not a number"),

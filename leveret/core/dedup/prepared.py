@@ -345,8 +345,16 @@ class PreparedMessages(LogWriter):
         )
         self._turn.touch(self)
         if pending.checks == self._services.checks_max:
-            told = f"message '{pending.request.id}' was asked about {pending.checks} times"
-            self._report(self, LeveretError(f"prepared {told}; it waits for somebody to decide"))
+            told = (
+                f"message '{pending.request.id}' was checked {pending.checks} times"
+                " without a decision"
+            )
+            self._report(
+                self,
+                LeveretError(
+                    f"prepared {told}; it waits for an operator to commit it or roll it back"
+                ),
+            )
 
     async def _ask(self, pending: Pending) -> None:
         """Put a question into the queue that the publisher named, if it exists."""

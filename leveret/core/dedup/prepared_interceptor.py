@@ -79,7 +79,7 @@ class PreparedInterceptor:
         messages.check_address(request.id, message)
         if len(messages) >= self._pending_max and messages.find(request.id) is None:
             raise ChannelError(
-                406, f"{len(messages)} prepared messages wait to be committed: no more are taken"
+                406, f"{len(messages)} prepared messages wait to be committed: the limit is reached"
             )
         flags = message.flags & RecordFlag.STORED | context.requests & RecordFlag.SELECTS_KEYS
         messages.add(request, message, flags)

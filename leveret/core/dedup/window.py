@@ -424,6 +424,6 @@ class DedupWindow:
 
 def _rebuilt(count: int) -> StorageError:
     return StorageError(
-        "the keys of its de-duplication window were not found and were learned anew from the "
+        "the keys of its de-duplication window were not found and were rebuilt from the "
         f"{count} messages that the log still holds; others may be stored twice"
     )

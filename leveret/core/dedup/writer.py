@@ -228,7 +228,7 @@ class DedupWriter(TouchedQueue):
             raise ChannelError(
                 406,
                 f"producer '{stated.producer}' has begun epoch {known.epoch}: "
-                f"nothing of epoch {stated.epoch} is taken any more",
+                f"epoch {stated.epoch} is fenced off",
             )
         elif verdict is Verdict.GAP:
             context = entry.context

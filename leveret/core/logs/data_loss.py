@@ -28,7 +28,7 @@ def loss_error(lost: RangeSet, kept: Sequence[str]) -> StorageError:
     text += "the disk did not keep what was written. "
     if kept:
         text += (
-            f"The damaged bytes were set aside in {', '.join(kept)}; "
+            f"The damaged bytes are quarantined in {', '.join(kept)}; "
             "`leveret dump` shows what such a file holds. "
         )
     return StorageError(text + "All other messages are delivered. Check the disk")

@@ -61,7 +61,7 @@ class SamplesKeeper:
                 try:
                     samples.load(value)
                 except ValueError as error:
-                    self._warn(f"samples of {key!r} cannot be read and begin anew: {error}")
+                    self._warn(f"samples of {key!r} cannot be read and start empty: {error}")
                 self._written[key] = samples.times[-1] if samples.times else 0
 
     async def keep(self) -> None:

@@ -46,9 +46,9 @@ ERROR = {
     "required": ["error", "reason"],
 }
 ERRORS = {
-    "400": "What was asked makes no sense",
-    "401": "Nobody we know, or somebody who may not",
-    "404": "No such thing",
+    "400": "Bad request",
+    "401": "Unknown user, or access refused",
+    "404": "Not found",
 }
 DONE = {"post", "put", "patch", "delete"}
 ANY_BODY = {"content": {"application/json": {"schema": {"type": "object"}}}}

@@ -58,7 +58,7 @@ def _waiting(reading: Reading) -> int:
 _DELAYED: tuple[MetricColumn[tuple[str, int]], ...] = (
     gauge(
         "delayed_messages",
-        "Messages that wait until they are due, schedules included",
+        "Delayed messages, schedules included",
         lambda told: told[1],
     ),
 )
@@ -66,25 +66,25 @@ _DELAYED: tuple[MetricColumn[tuple[str, int]], ...] = (
 _ROOMS: tuple[MetricColumn[Reading], ...] = (
     gauge(
         "delayed_stores",
-        "Open topics of messages that wait: delayed ones, retries, Celery ETAs",
+        "Open delayed-message stores: delayed messages, retries, Celery ETAs",
         lambda r: len(r.node.broker.delayed_stores.opened),
     ),
-    gauge("waiting_messages", "Messages that wait in all of these together", _waiting),
+    gauge("waiting_messages", "Messages in all delayed-message stores", _waiting),
 )
 
 _QUEUE: tuple[MetricColumn[Any], ...] = (
     gauge(
         "queue_retries_pending",
-        "Failed messages that wait for their next attempt",
+        "Failed messages that wait for a retry",
         retries_pending,
     ),
     gauge("queue_eta_pending", "Celery tasks that a queue holds until their ETA", tasks_pending),
     gauge(
         "queue_messages_returned_delayed",
-        "Messages that came back to their queue and are not ready yet",
+        "Messages requeued with a delay and not ready yet",
         lambda queue: queue.delayed_count,
     ),
-    gauge("queue_dedup_keys", "Keys that a queue's window of duplicates holds", _dedup_keys),
+    gauge("queue_dedup_keys", "Keys in a queue's de-duplication window", _dedup_keys),
 )
 
 _QUEUE_COUNTERS: tuple[MetricColumn[Any], ...] = (
@@ -103,29 +103,31 @@ _QUEUE_COUNTERS: tuple[MetricColumn[Any], ...] = (
         "Bytes of the messages delivered from a queue, as they are stored",
         lambda queue: queue.total_usage().bytes_out,
     ),
-    counter("queue_duplicates", "Messages that a queue's window kept out", _duplicates),
+    counter(
+        "queue_duplicates", "Duplicates dropped by a queue's de-duplication window", _duplicates
+    ),
 )
 
 
 _FEATURES: tuple[MetricColumn[Reading], ...] = (
     counter(
         "handshakes_refused",
-        "Connections closed before their handshake, as too many waited for theirs",
+        "Connections closed because too many handshakes were pending",
         lambda r: r.node.broker.feature_counters.handshakes_refused,
     ),
     counter(
         "duplicates",
-        "Messages that windows, or publishers' numbers, kept from being stored twice",
+        "Duplicates dropped by de-duplication windows and producer sequence numbers",
         lambda r: r.node.broker.feature_counters.duplicates,
     ),
     counter(
         "filter_looks",
-        "Records that consumers' filters were asked about, streams left out",
+        "Records evaluated by consumer filters, streams excluded",
         lambda r: r.node.broker.feature_counters.filter_looks,
     ),
     counter(
         "filter_finds",
-        "Of these, the ones that a consumer wanted",
+        "Records that matched a consumer filter, streams excluded",
         lambda r: r.node.broker.feature_counters.filter_finds,
     ),
 )
@@ -136,14 +138,20 @@ def _of_vhost(*numbers: int) -> Callable[[Vhost], int]:
 
 
 _VHOST: tuple[MetricColumn[Vhost], ...] = (
-    counter("vhost_messages_published", "Messages published in it", _of_vhost(PUBLISH)),
+    counter("vhost_messages_published", "Messages published in a virtual host", _of_vhost(PUBLISH)),
     counter(
         "vhost_messages_delivered",
-        "Messages delivered in it, each time that they were",
+        "Messages delivered in a virtual host, redeliveries included",
         _of_vhost(DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK),
     ),
-    counter("vhost_incoming_bytes", "Bytes received on its connections", _of_vhost(RECV_OCT)),
-    counter("vhost_outgoing_bytes", "Bytes sent on its connections", _of_vhost(SEND_OCT)),
+    counter(
+        "vhost_incoming_bytes",
+        "Bytes received on a virtual host's connections",
+        _of_vhost(RECV_OCT),
+    ),
+    counter(
+        "vhost_outgoing_bytes", "Bytes sent on a virtual host's connections", _of_vhost(SEND_OCT)
+    ),
 )
 
 
@@ -166,7 +174,7 @@ HISTOGRAMS: tuple[HistogramFamily, ...] = (
         MetricFamily(
             "leveret_flush_seconds",
             MetricType.HISTOGRAM,
-            "What a flush of a log to its disk took; many confirms share one",
+            "Duration of log flushes to disk; many confirms share one",
         ),
         _flushes,
         units=1_000_000,
@@ -175,7 +183,7 @@ HISTOGRAMS: tuple[HistogramFamily, ...] = (
         MetricFamily(
             "leveret_event_loop_lag_seconds",
             MetricType.HISTOGRAM,
-            "How much later than asked for the event loop came back, looked at 4 times a second",
+            "Lag of the event loop behind its timers, sampled 4 times a second",
         ),
         _lag,
         units=1_000_000,
@@ -195,18 +203,18 @@ def _logs(reading: Reading) -> list[PartitionLog]:
 _STORAGE: tuple[MetricColumn[FileTopicStore], ...] = (
     counter(
         "flushed_batches",
-        "Batches that were flushed; by flush, how well the group commit works",
+        "Batches flushed; divided by flushes, the size of group commits",
         lambda topics: topics.flushes.batches,
     ),
     counter("flush_failures", "Flushes that failed", lambda topics: topics.flushes.failures),
     gauge(
         "lost_messages",
-        "Messages known to be lost, until an operator acknowledges it (`leveret loss list`)",
+        "Messages lost and not acknowledged by an operator (`leveret loss list`)",
         lambda topics: topics.losses.message_count,
     ),
     gauge(
         "losses",
-        "Losses of any kind that no operator has acknowledged",
+        "Unacknowledged data losses of any kind",
         lambda topics: len(topics.losses.unacknowledged),
     ),
     gauge(
@@ -217,7 +225,7 @@ _STORAGE: tuple[MetricColumn[FileTopicStore], ...] = (
 )
 
 _LOGS: tuple[MetricColumn[PartitionLog], ...] = (
-    gauge("logs", "Open logs: queues, and topics of messages that wait", lambda _: 1),
+    gauge("logs", "Open logs: queues and delayed-message stores", lambda _: 1),
     gauge("log_segments", "Segment files of all logs", lambda log: len(log.segments)),
     gauge(
         "log_bytes",
@@ -260,7 +268,7 @@ GROUPS: tuple[MetricGroup[Any], ...] = (
         (
             counter(
                 "messages_retried",
-                "Messages that failed and wait, or have waited, for another attempt",
+                "Failed messages scheduled for a retry",
                 lambda counted: counted[1],
             ),
         ),

@@ -16,7 +16,7 @@ __all__ = ["LOSSES"]
 
 def _ledger(node: AdminContext) -> LossLedger:
     if node.losses is None:
-        raise AdministrationError("not_running", "nobody keeps a ledger of losses here")
+        raise AdministrationError("not_running", "the loss list is not available here")
     return node.losses
 
 

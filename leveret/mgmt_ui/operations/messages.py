@@ -158,7 +158,7 @@ async def _transfer(
             tour.leave()
             break
     if tour.last is None:
-        _require(outcome, "the destination has no room, or was deleted")
+        _require(outcome, "the destination is full, or was deleted")
     return {
         "moved" if moves else "copied": outcome.done,
         "skipped": outcome.skipped,
@@ -178,7 +178,7 @@ async def _edit(node: AdminContext, parameters: Parameters) -> dict[str, object]
     await mover.move([changed], outcome)
     if outcome.skipped:
         raise AdministrationError("invalid", f"message {seen.offset} is with a consumer")
-    _require(outcome, f"queue '{queue.name}' has no room for it")
+    _require(outcome, f"queue '{queue.name}' is full")
     return {"edited": outcome.done}
 
 

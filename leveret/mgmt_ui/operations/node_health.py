@@ -79,7 +79,7 @@ def _check_alarms(broker: Broker, facts: dict[str, Any]) -> Iterator[CheckResult
             Severity.ERROR,
             broker.node_name,
             f"the node runs low on {low.value}",
-            "publishers are held until there is more; consumers go on",
+            "publishers are blocked until the alarm clears; consumers continue",
             remedies[low.value],
         )
 
@@ -91,7 +91,7 @@ def _check_figures(broker: Broker, facts: dict[str, Any]) -> Iterator[CheckResul
         yield _near(
             "memory.near",
             f"{used:,} of {limit:,} bytes of memory are used",
-            "publishers are held when the limit is reached",
+            "publishers are blocked when the limit is reached",
             "let consumers drain the fullest queues, or raise memory_fraction_max",
         )
     free, least = facts["disk_free_bytes"], facts["disk_free_bytes_min"]
@@ -99,7 +99,7 @@ def _check_figures(broker: Broker, facts: dict[str, Any]) -> Iterator[CheckResul
         yield _near(
             "disk.near",
             f"{free:,} bytes of disk are free, {least:,} must be",
-            "publishers are held when the limit is reached",
+            "publishers are blocked when the limit is reached",
             f"free space on the file system of {facts['data_dir']}",
         )
     files, files_max = facts["open_files"], facts["open_files_max"]

@@ -118,7 +118,7 @@ def log_import(summary: Summary, source: str) -> None:
     if len(summary["kept"]) > MENTIONED_MAX:
         logger.warning("%s: %s", source, MORE_KEPT)
     for place in summary["left_out"]:
-        logger.warning("%s: %s is left out: one of its ends is not there", source, place)
+        logger.warning("%s: %s is skipped: one of its ends does not exist", source, place)
     for place in summary["ignored"]:
         logger.warning("%s: %s is unknown and ignored", source, place)
 

@@ -90,7 +90,7 @@ async def set_rule(request: Request, viewer: ViewerHere, form: FormHere) -> Resp
         if error.status in {401, 403}:
             raise
         return await _list(request, viewer, form, error.reason, error.status)
-    viewer.session.tell(f"Alert rule {name} in {vhost} is set.")
+    viewer.session.tell(f"Alert rule {name} in {vhost} was saved.")
     return seeing("/alerts")
 
 
@@ -102,7 +102,7 @@ def _rule(form: Form) -> dict[str, Any]:
             try:
                 rule[key] = float(form.word(key))
             except ValueError:
-                raise bad_request(f"{key} is a number, not {form.word(key)}") from None
+                raise bad_request(f"{key} must be a number, not {form.word(key)}") from None
     return {**rule, "enabled": not form.flag("disabled")}
 
 

@@ -24,13 +24,13 @@ __all__ = ["Task", "task_of", "with_tasks"]
 TELLING = frozenset({"argsrepr", "kwargsrepr", "eta", "root_id", "lang"})
 FACTS = {
     "id": "Id",
-    "eta": "To run at",
-    "expires": "Not after",
-    "retries": "Retries so far",
+    "eta": "ETA",
+    "expires": "Expires",
+    "retries": "Retries",
     "group": "Group",
-    "parent_id": "Called by",
-    "root_id": "Began with",
-    "origin": "Sent by",
+    "parent_id": "Parent",
+    "root_id": "Root",
+    "origin": "Origin",
 }
 NO_ARGUMENTS = {"", "()", "[]", "{}", "None"}
 

@@ -40,7 +40,7 @@ async def rename(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segme
         vhost=vhost,
         name=name,
         new_name=new_name,
-        done=f"Queue {name} in {vhost} is called {new_name} now.",
+        done=f"Queue {name} in {vhost} was renamed to {new_name}.",
         then=path("queues", vhost, new_name),
         otherwise=path("queues", vhost, name),
     )
@@ -60,7 +60,7 @@ async def forget_name(
         "queue.alias.remove",
         vhost=vhost,
         alias=alias,
-        done=f"{alias} no longer leads to queue {name}.",
+        done=f"The alias {alias} of queue {name} was removed.",
         then=path("queues", vhost, name),
     )
 
@@ -82,7 +82,7 @@ async def change(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segme
         vhost=vhost,
         name=name,
         arguments=changes,
-        done=f"The arguments of queue {name} are changed.",
+        done=f"The arguments of queue {name} were changed.",
         then=here,
     )
 

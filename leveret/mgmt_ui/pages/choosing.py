@@ -62,7 +62,7 @@ def chosen_ids(form: Form, name: str = "id") -> list[str]:
     """Return the values of checked boxes. Raises ApiError 400 for none."""
     ids = [id_ for id_ in form.all(name) if id_]
     if not ids:
-        raise bad_request("choose some messages first")
+        raise bad_request("select some messages first")
     if len(ids) > CHOSEN_MAX:
-        raise bad_request(f"choose at most {CHOSEN_MAX} messages at a time")
+        raise bad_request(f"select at most {CHOSEN_MAX} messages at a time")
     return ids

@@ -27,7 +27,7 @@ def json_object_of(form: Form, field: str) -> dict[str, Any]:
     try:
         return understand(text.encode())
     except ApiError:
-        raise bad_request(f"the {field} are no JSON object") from None
+        raise bad_request(f"the {field} are not a JSON object") from None
 
 
 def open_names(viewer: Viewer) -> list[str]:

@@ -27,7 +27,7 @@ __all__ = ["router"]
 
 ROWS_MAX = 200  # of each kind; the API and the command line list all
 KINDS = ("queue", "exchange")
-DECISIONS = {"commit": "in its queues", "rollback": "thrown away"}
+DECISIONS = {"commit": "committed", "rollback": "rolled back"}
 
 router = APIRouter(prefix="/once")
 
@@ -76,7 +76,7 @@ async def forget(viewer: ViewerHere, form: FormHere) -> Response:
     vhost, kind, name, id_ = (form.text(each) for each in ("vhost", "kind", "name", "id"))
     viewer.caller.vhost(vhost)
     if kind not in KINDS:
-        raise bad_request("a window is a queue's or an exchange's")
+        raise bad_request("a de-duplication window belongs to a queue or an exchange")
     await viewer.caller.require(
         vhost, "queue" if kind == "queue" else "exchange", name, "configure"
     )
@@ -87,7 +87,7 @@ async def forget(viewer: ViewerHere, form: FormHere) -> Response:
         queue=name if kind == "queue" else None,
         exchange=name if kind == "exchange" else None,
         id=id_,
-        done=f"A message {id_} may come to {kind} {name} again.",
+        done=f"Id {id_} was removed from the window of {kind} {name}.",
         then=_back(vhost),
     )
 
@@ -98,7 +98,7 @@ async def forget_producer(viewer: ViewerHere, form: FormHere) -> Response:
     viewer.caller.require_administrator()
     vhost, id_ = form.text("vhost"), form.text("id")
     viewer.caller.vhost(vhost)
-    done = f"Publisher {id_} may begin anew, with any epoch and number 0."
+    done = f"Producer {id_} was deleted. It may start again with any epoch and sequence number 0."
     user = form.text("user") or None
     return await act(
         viewer, "producers.forget", vhost=vhost, id=id_, user=user, done=done, then=_back(vhost)
@@ -114,7 +114,7 @@ async def decide(viewer: ViewerHere, form: FormHere, decision: str) -> Response:
         raise not_found()
     found = await viewer.caller.perform("prepared.show", vhost=vhost, id=id_)
     await viewer.caller.require(vhost, "exchange", found["exchange"] or "amq.default", "write")
-    done = f"Message {id_} is {DECISIONS[decision]}."
+    done = f"Message {id_} was {DECISIONS[decision]}."
     return await act(
         viewer, f"prepared.{decision}", vhost=vhost, id=id_, done=done, then=_back(vhost)
     )

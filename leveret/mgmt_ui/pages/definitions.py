@@ -71,11 +71,11 @@ async def import_(request: Request, viewer: ViewerHere) -> Response:
 def _document(content: bytes) -> Any:
     """Parse a document. Raises ApiError 400."""
     if not content.strip():
-        raise bad_request("choose a file first")
+        raise bad_request("select a file first")
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise bad_request(f"the file is no JSON document: {error}") from None
+        raise bad_request(f"the file is not valid JSON: {error}") from None
 
 
 def _told(summary: Mapping[str, Any]) -> list[str]:
@@ -89,7 +89,9 @@ def _told(summary: Mapping[str, Any]) -> list[str]:
     if len(summary["kept"]) > KEPT_SHOWN:
         told.append(MORE_KEPT)
     if summary["left_out"]:
-        told.append(f"Left out, as what they bind is not there: {'; '.join(summary['left_out'])}.")
+        left_out = "; ".join(summary["left_out"])
+        told.append(f"Skipped, because their source or destination does not exist: {left_out}.")
     if summary["ignored"]:
-        told.append(f"Ignored, as they mean nothing here: {'; '.join(summary['ignored'])}.")
+        ignored = "; ".join(summary["ignored"])
+        told.append(f"Ignored, because Leveret does not support them: {ignored}.")
     return told

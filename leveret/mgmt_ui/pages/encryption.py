@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["router"]
 
 DONE = {
-    "enable": "What is stored in {} is encrypted from now on.",
-    "disable": "What is stored in {} is not encrypted any more; its keys stay for what is.",
-    "rotate": "What is stored in {} is encrypted with a new key from now on.",
+    "enable": "New messages in {} are encrypted from now on.",
+    "disable": "New messages in {} are stored unencrypted from now on; older ones keep their keys.",
+    "rotate": "New messages in {} are encrypted with a new data key from now on.",
 }
 
 router = APIRouter(prefix="/encryption")

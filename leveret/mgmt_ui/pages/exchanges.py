@@ -42,8 +42,8 @@ COLUMNS = (
     Column("Type", "type"),
     Column("Properties", minor=True),
     Column("Policy", "policy", minor=True),
-    Column("Bindings from it", "outgoing", numeric=True),
-    Column("Bindings to it", "incoming", numeric=True),
+    Column("Bindings out", "outgoing", numeric=True),
+    Column("Bindings in", "incoming", numeric=True),
 )
 BINDINGS_SHOWN_MAX = 500  # on the page of one exchange; the API has all
 
@@ -113,7 +113,7 @@ async def declare_exchange(request: Request, viewer: ViewerHere, form: FormHere)
         if error.status == 401:
             raise
         return await _list(request, viewer, form, error.reason, error.status)
-    viewer.session.tell(f"Exchange {name} in {vhost} is there.")
+    viewer.session.tell(f"Exchange {name} in {vhost} was declared.")
     return seeing(path("exchanges", vhost, name))
 
 

@@ -52,7 +52,7 @@ class Form:
             return default
         digits = word.removeprefix("-")
         if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
-            raise ApiError(400, "bad_request", f"{name} is no whole number: {word}")
+            raise ApiError(400, "bad_request", f"{name} is not a whole number: {word}")
         return int(word)
 
 
@@ -66,13 +66,13 @@ async def read_form(request: Request, bytes_max: int = FORM_BYTES_MAX) -> Form:
             if len(body) > bytes_max:
                 raise ApiError(413, "too_large", f"a form has at most {bytes_max} bytes")
     except ClientDisconnect:
-        raise ApiError(400, "bad_request", "the form ended early") from None
+        raise ApiError(400, "bad_request", "the form is incomplete") from None
     try:
         fields = parse_qs(
             body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX
         )
     except ValueError:
-        raise ApiError(400, "bad_request", "this is no form") from None
+        raise ApiError(400, "bad_request", "the request is not a form") from None
     return Form(fields)
 
 
@@ -80,7 +80,7 @@ async def _checked_form(request: Request, viewer: ViewerHere) -> Form:
     form = await read_form(request)
     token = request.headers.get(CSRF_HEADER) or form.text(CSRF_FIELD)
     if not viewer.session.has_csrf_token(token):
-        text = "the form did not come from a page of this session: go back, reload, try again"
+        text = "the form is not from this session (CSRF check): go back, reload and try again"
         raise ApiError(403, "forbidden", text)
     return form
 

@@ -44,14 +44,14 @@ async def set_limit(viewer: ViewerHere, form: FormHere) -> Response:
     kind, name, limit = form.text("kind"), form.text("name"), form.text("limit")
     value = form.integer("value")
     if value is None:
-        raise bad_request("a limit is a whole number; -1 means that there is none")
+        raise bad_request("a limit is a whole number; -1 means unlimited")
     return await act(
         viewer,
         "limits.set",
         kind=kind,
         name=name,
         limits={limit: value},
-        done=f"The {limit} of {kind} {name} is {value}.",
+        done=f"The limit {limit} of {kind} {name} was set to {value}.",
         then=_back(form),
     )
 
@@ -61,7 +61,7 @@ async def clear_limit(viewer: ViewerHere, form: FormHere) -> Response:
     """Remove a limit."""
     viewer.caller.require_administrator()
     kind, name, limit = form.text("kind"), form.text("name"), form.text("limit")
-    done = f"The {limit} of {kind} {name} is no longer limited."
+    done = f"The limit {limit} of {kind} {name} was cleared."
     return await act(
         viewer, "limits.clear", kind=kind, name=name, limit=limit, done=done, then=_back(form)
     )

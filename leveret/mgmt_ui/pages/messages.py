@@ -186,7 +186,7 @@ def _selection(asked: Mapping[str, str]) -> dict[str, Any]:
     if asked.get("header"):
         header, equals, value = asked["header"].partition("=")
         if not equals:
-            raise bad_request("a header is stated as name=value")
+            raise bad_request("a header filter has the form name=value")
         select["headers"] = {header.strip(): value.strip()}
     return select
 
@@ -206,7 +206,7 @@ def _chosen(form: Form) -> dict[str, Any]:
         return _selection({key: form.word(key) for key in CRITERIA})
     offsets = [_offset({"offset": text}, "offset") for text in form.all("offset")]
     if not offsets:
-        raise bad_request("choose some messages first")
+        raise bad_request("select some messages first")
     return {"offsets": offsets}
 
 
@@ -263,13 +263,13 @@ def _told(answer: Mapping[str, Any], verb: str, name: str) -> str:
     """Return the notice about the chosen messages."""
     parts = [f"{answer[verb]} messages of queue {name} were {verb}"]
     if answer["skipped"]:
-        parts.append(f"{answer['skipped']} are with consumers and were left")
+        parts.append(f"{answer['skipped']} were unacknowledged and left in place")
     if answer.get("unroutable"):
-        parts.append(f"{answer['unroutable']} would have gone nowhere and were left")
+        parts.append(f"{answer['unroutable']} were unroutable and left in place")
     if answer.get("refused"):
-        parts.append("the destination took no more")
+        parts.append("the destination refused the rest")
     if answer["after"] is not None:
-        parts.append("not all were looked at: do it again to go on")
+        parts.append("not all messages were scanned: repeat to continue")
     return "; ".join(parts) + "."
 
 

@@ -49,7 +49,7 @@ SECTIONS = (
             MenuEntry("Connections", "/connections"),
             MenuEntry("Channels", "/channels"),
             MenuEntry("Exchanges", "/exchanges"),
-            MenuEntry("Queues and topics", "/queues"),
+            MenuEntry("Queues and streams", "/queues"),
             MenuEntry("Virtual hosts", "/vhosts"),
         ),
     ),
@@ -59,7 +59,7 @@ SECTIONS = (
             MenuEntry("Schedules", "/schedules"),
             MenuEntry("Retries", "/retries"),
             MenuEntry("Dead letters", "/dead-letters"),
-            MenuEntry("Exactly once", "/once"),
+            MenuEntry("De-duplication", "/once"),
         ),
     ),
     Section(

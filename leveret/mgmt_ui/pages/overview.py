@@ -50,7 +50,7 @@ THINGS = {
 
 
 # Quantiles of the delivery latency, by label.
-QUANTILES = {"Half": 0.5, "95 %": 0.95, "99 %": 0.99}
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 @router.get("/overview")
@@ -118,7 +118,7 @@ def _charts(viewer: Viewer, period: Period) -> tuple[Chart, ...]:
         chart_of_lengths(statistics, None, period),
         Chart(
             "latency",
-            "Time from publishing to delivery, since this page was opened",
+            "Latency from publish to delivery, since this page was opened",
             "seconds",
             tuple(QUANTILES),
             window_seconds=min(period.age_seconds, DEFAULT.age_seconds),
@@ -174,9 +174,9 @@ async def _node_facts(viewer: Viewer) -> dict[str, str]:
         "Free disk": f"{size(facts['disk_free_bytes'])}, "
         f"at least {size(facts['disk_free_bytes_min'])}",
         "Open files": f"{count(facts['open_files'])} of {count(facts['open_files_max'])}",
-        "Up for": formats.duration(facts["uptime_ms"] / 1000),
+        "Uptime": formats.duration(facts["uptime_ms"] / 1000),
         "Version": __version__,
-        "Answers as": f"{configuration.product} {configuration.version}",
+        "Reported as": f"{configuration.product} {configuration.version}",
         "Durability": configuration.durability.value,
     }
 

@@ -95,7 +95,7 @@ async def set_policy(request: Request, viewer: ViewerHere, form: FormHere) -> Re
         if error.status in {401, 403}:
             raise
         return await _list(request, viewer, form, error.reason, error.status)
-    viewer.session.tell(f"{_title(form)} {name} in {vhost} is set.")
+    viewer.session.tell(f"{_title(form)} {name} in {vhost} was saved.")
     for warning in answer["warnings"]:
         viewer.session.tell(f"{warning}.")
     return seeing("/policies")

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 __all__ = ["add_handlers"]
 
 TITLES = {
-    400: "That was not understood",
-    403: "That is not permitted",
-    404: "There is no such page",
-    405: "That cannot be done here",
-    413: "That is too much",
-    500: "The node made a mistake",
+    400: "Bad request",
+    403: "Access refused",
+    404: "Not found",
+    405: "Method not allowed",
+    413: "Request too large",
+    500: "Internal error",
 }
 # Texts for the reasons of `not_found`.
 REASONS = {
-    "Object Not Found": "Nothing is found under this address.",
+    "Object Not Found": "There is no page at this address.",
     "vhost_not_found": "There is no virtual host of this name. It may have been deleted.",
     "queue_not_found": "There is no queue of this name. It may have been deleted.",
     "exchange_not_found": "There is no exchange of this name. It may have been deleted.",
@@ -80,12 +80,12 @@ async def _misunderstood(request: Request, _: Exception) -> Response:
 
 
 async def _broken(request: Request, _: Exception) -> Response:
-    return await _problem(request, 500, "Its log says which. Please report this as a bug.")
+    return await _problem(request, 500, "The node's log has details. Please report this as a bug.")
 
 
 async def _problem(request: Request, status: int, reason: str) -> Response:
     viewer = await _viewer(request)
-    title = TITLES.get(status, "That did not work")
+    title = TITLES.get(status, "Request failed")
     return page(request, viewer, "problem.html.j2", status=status, title=title, reason=reason)
 
 

@@ -135,7 +135,7 @@ async def declare_queue(request: Request, viewer: ViewerHere, form: FormHere) ->
         if error.status == 401:
             raise
         return await _list(request, viewer, form, error.reason, error.status)
-    viewer.session.tell(f"Queue {declared} in {vhost} is there.")
+    viewer.session.tell(f"Queue {declared} in {vhost} was declared.")
     return seeing(path("queues", vhost, declared))
 
 
@@ -202,7 +202,7 @@ async def purge(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segmen
     """Purge ready messages, and waiting ones if the form says so."""
     await _require(viewer, vhost, name, "read")
     waiting = form.flag("waiting")
-    done = f"What was ready in queue {name}{' or waited for it' * waiting} was thrown away."
+    done = f"The ready{' and waiting' * waiting} messages of queue {name} were deleted."
     return await _act(viewer, "queue.purge", vhost, name, done, waiting=waiting)
 
 
@@ -227,7 +227,7 @@ async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segme
 async def pause(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Pause delivery, and publishing if the form says so."""
     await _require(viewer, vhost, name, "configure")
-    done = f"Queue {name} is paused."
+    done = f"Queue {name} was paused."
     publishing = form.flag("publishing")
     return await _act(viewer, "queue.pause", vhost, name, done, publishing=publishing)
 
@@ -236,7 +236,7 @@ async def pause(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segmen
 async def resume(viewer: ViewerHere, _: FormHere, vhost: Segment, name: Segment) -> Response:
     """Resume the queue."""
     await _require(viewer, vhost, name, "configure")
-    return await _act(viewer, "queue.resume", vhost, name, f"Queue {name} goes on.")
+    return await _act(viewer, "queue.resume", vhost, name, f"Queue {name} was resumed.")
 
 
 async def _act(
@@ -300,7 +300,7 @@ def _log_facts(queue: OpenQueue) -> Row:
     """Return facts about the queue's log."""
     log, retention = queue.log, queue.settings.retention
     facts: Row = {
-        "First offset kept": formats.count(log.first),
+        "First offset": formats.count(log.first),
         "Next offset": formats.count(log.end),
         "Committed": formats.count(log.committed),
         "Size": formats.size(sum(file.size for file in log.list_files())),
@@ -309,6 +309,6 @@ def _log_facts(queue: OpenQueue) -> Row:
     }
     if retention is not None:
         age_ms, octets = retention.age_ms_max, retention.bytes_max
-        facts["Kept for"] = "any time" if age_ms is None else formats.duration(age_ms / 1000)
-        facts["Kept bytes"] = "any number" if octets is None else formats.size(octets)
+        facts["Retention time"] = "unlimited" if age_ms is None else formats.duration(age_ms / 1000)
+        facts["Retention size"] = "unlimited" if octets is None else formats.size(octets)
     return facts

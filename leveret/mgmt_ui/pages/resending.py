@@ -214,7 +214,7 @@ async def _send(
         await viewer.caller.require(vhost, "queue", name, "write")
         where = {"vhost": vhost, "queue": name, "offset": found["offset"]}
         await viewer.caller.perform("message.edit", **where, changes=changes)
-        said = f"Message {found['offset']} was changed: it is the last one in queue {name} now."
+        said = f"Message {found['offset']} was replaced by a copy at the tail of queue {name}."
         return said, True
     exchange, key = form.text("exchange") or DEFAULT_EXCHANGE, form.text("routing_key")
     if not is_elsewhere:
@@ -260,5 +260,5 @@ async def _remove(viewer: Viewer, queue: tuple[str, str], offset: int) -> str:
     except ApiError as error:
         return f"The original is still there: {error.reason}."
     if answer["skipped"]:
-        return "The original is with a consumer, and was left."
-    return "The original was deleted." if answer["deleted"] else "The original was gone already."
+        return "The original is unacknowledged, and was left in place."
+    return "The original was deleted." if answer["deleted"] else "The original no longer exists."

@@ -114,13 +114,13 @@ async def show(
 @router.post("/{vhost}/{name}/now")
 async def retry_now(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Retry the chosen messages, or all, at once."""
-    return await _deal(viewer, form, "retry.retry_now", "are tried again now", (vhost, name))
+    return await _deal(viewer, form, "retry.retry_now", "were retried", (vhost, name))
 
 
 @router.post("/{vhost}/{name}/cancel")
 async def cancel(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Cancel the retries of the chosen messages."""
-    return await _deal(viewer, form, "retry.cancel", "are not tried any more", (vhost, name))
+    return await _deal(viewer, form, "retry.cancel", "were deleted", (vhost, name))
 
 
 async def _deal(

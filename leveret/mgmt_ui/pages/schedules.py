@@ -155,13 +155,13 @@ async def cancel(viewer: ViewerHere, form: FormHere) -> Response:
     vhost, queue = form.text("vhost"), form.text("queue") or None
     if queue is not None:
         await readable_queue(viewer, vhost, queue)
-    return await _each(viewer, form, "schedule.cancel", "called off", queue=queue)
+    return await _each(viewer, form, "schedule.cancel", "cancelled", queue=queue)
 
 
 @router.post("/deliver")
 async def deliver_now(viewer: ViewerHere, form: FormHere) -> Response:
     """Deliver the chosen messages at once."""
-    return await _each(viewer, form, "schedule.deliver_now", "sent on their way")
+    return await _each(viewer, form, "schedule.deliver_now", "delivered")
 
 
 @router.post("/reschedule")
@@ -169,12 +169,12 @@ async def reschedule(viewer: ViewerHere, form: FormHere) -> Response:
     """Deliver the chosen messages at a given time, or some minutes from now."""
     minutes, time = form.integer("delay_minutes"), form.word("due")
     if (minutes is None) == (not time):
-        raise bad_request("state either a time, or minutes from now")
+        raise bad_request("give either a time, or minutes from now")
     when = {
         "delay_ms": None if minutes is None else minutes * 60_000,
         "due_ms": epoch_ms(time) if time else None,
     }
-    return await _each(viewer, form, "schedule.reschedule", "put to another time", **when)
+    return await _each(viewer, form, "schedule.reschedule", "rescheduled", **when)
 
 
 async def _each(viewer: Viewer, form: Form, operation: str, done: str, **more: object) -> Response:

@@ -17,9 +17,9 @@ def epoch_ms(text: str) -> int:
             moment = moment.replace(tzinfo=UTC)
         found = round(moment.timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise bad_request(f"{text} is no time: write it as 2026-01-31 23:59") from None
+        raise bad_request(f"{text} is not a time: use the format 2026-01-31 23:59") from None
     if found < 0:
-        raise bad_request("times begin in 1970")
+        raise bad_request("times before 1970 are not supported")
     return found
 
 

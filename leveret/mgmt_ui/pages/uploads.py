@@ -35,12 +35,12 @@ async def read_upload(request: Request, viewer: Viewer) -> dict[str, bytes]:
             if len(body) > UPLOAD_BYTES_MAX:
                 raise ApiError(413, "too_large", f"a file has at most {UPLOAD_BYTES_MAX} bytes")
     except ClientDisconnect:
-        raise bad_request("the file ended early") from None
+        raise bad_request("the upload is incomplete") from None
     content_type = request.headers.get("content-type", "")
     parts = await asyncio.to_thread(parts_of, content_type, bytes(body))
     token = request.headers.get(CSRF_HEADER) or parts.get(CSRF_FIELD, b"").decode(errors="replace")
     if not viewer.session.has_csrf_token(token):
-        text = "the form did not come from a page of this session: go back, reload, try again"
+        text = "the form is not from this session (CSRF check): go back, reload and try again"
         raise ApiError(403, "forbidden", text)
     return parts
 

@@ -27,7 +27,7 @@ __all__ = ["router"]
 COLUMNS = (
     Column("Name", "name"),
     Column("Tags"),
-    Column("May enter", minor=True),
+    Column("Virtual hosts", minor=True),
     Column("Connections", "connections", numeric=True),
     Column("Limits", minor=True),
 )
@@ -120,7 +120,7 @@ async def add_user(request: Request, viewer: ViewerHere, form: FormHere) -> Resp
         )
     except ApiError as error:
         return await _list(request, viewer, form, error.reason, error.status)
-    viewer.session.tell(f"User {name} is there. Without permissions he can enter no virtual host.")
+    viewer.session.tell(f"User {name} was added. Set permissions to give access to a virtual host.")
     return seeing(path("users", name))
 
 
@@ -135,7 +135,7 @@ async def set_password(viewer: ViewerHere, form: FormHere, name: Segment) -> Res
         viewer,
         "user.set_password",
         name,
-        f"User {name} has another password.",
+        f"The password of user {name} was changed.",
         name=name,
         password=form.text("password"),
         password_hash=None,
@@ -146,7 +146,7 @@ async def set_password(viewer: ViewerHere, form: FormHere, name: Segment) -> Res
 @router.post("/{name}/tags")
 async def set_tags(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
     """Set a user's tags."""
-    done = f"User {name} has other tags."
+    done = f"The tags of user {name} were changed."
     return await _act(viewer, "user.set_tags", name, done, name=name, tags=_tags(form))
 
 
@@ -163,7 +163,7 @@ async def set_permission(viewer: ViewerHere, form: FormHere, name: Segment) -> R
     """Set a user's permissions in a virtual host."""
     vhost = form.text("vhost", "/")
     patterns = {kind: form.text(kind) for kind in ("configure", "write", "read")}
-    done = f"User {name} has permissions in {vhost}."
+    done = f"The permissions of user {name} in {vhost} were set."
     return await _act(viewer, "permission.set", name, done, user=name, vhost=vhost, **patterns)
 
 
@@ -171,7 +171,7 @@ async def set_permission(viewer: ViewerHere, form: FormHere, name: Segment) -> R
 async def clear_permission(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
     """Remove a user's permissions in a virtual host."""
     vhost = form.text("vhost")
-    done = f"User {name} has no permissions in {vhost}."
+    done = f"The permissions of user {name} in {vhost} were cleared."
     return await _act(viewer, "permission.clear", name, done, user=name, vhost=vhost)
 
 

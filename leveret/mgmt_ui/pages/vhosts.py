@@ -108,7 +108,7 @@ async def add_vhost(request: Request, viewer: ViewerHere, form: FormHere) -> Res
             await viewer.caller.perform("permission.set", vhost=name, user=user, **everything)
     except ApiError as error:
         return await _list(request, viewer, form, error.reason, error.status)
-    viewer.session.tell(f"Virtual host {name} is there.")
+    viewer.session.tell(f"Virtual host {name} was added.")
     return seeing(path("vhosts", name))
 
 
@@ -124,7 +124,7 @@ def _described(form: Form) -> dict[str, Any]:
 @router.post("/vhosts/{name}/describe")
 async def describe_vhost(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
     """Change the description, tags and queue type."""
-    done = f"Virtual host {name} is described anew."
+    done = f"The settings of virtual host {name} were saved."
     return await _act(viewer, "vhost.set", name, done, **_described(form))
 
 

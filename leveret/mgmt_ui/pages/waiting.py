@@ -25,7 +25,7 @@ def header_criterion(stated: str) -> dict[str, str]:
         return {}
     header, equals, value = stated.partition("=")
     if not equals:
-        raise bad_request("a header is stated as name=value")
+        raise bad_request("a header filter has the form name=value")
     return {header.strip(): value.strip()}
 
 

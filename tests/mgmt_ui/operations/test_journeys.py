@@ -164,7 +164,7 @@ async def test_what_waits_is_found_by_its_id(desk, client):
     assert [step["step"] for step in delayed["steps"]] == ["published", "waiting"]
     assert prepared["steps"][0]["time_ms"] == desk.stage.now
     told = [sentence for _, sentence in sentences(retried)]
-    assert told[-2:] == ["Kept as 0, to be tried again", "Then it is tried again in queue q.a"]
+    assert told[-2:] == ["Kept as 0, to be retried", "Then retried in queue q.a"]
 
 
 @pytest.mark.parametrize("limit", ["SCANNED_MAX", "ROWS_MAX", "NAMES_MAX", "PREPARED_AT_ONCE"])

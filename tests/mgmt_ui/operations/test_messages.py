@@ -265,7 +265,7 @@ async def test_what_cannot_go_stays(desk):
     desk.publish(b"full", queue="full")
     desk.publish(b"1", b"2")
     status, reason = await desk.reason("POST", "move", {"to_queue": "full"})
-    assert (status, reason) == (400, "the destination has no room, or was deleted")
+    assert (status, reason) == (400, "the destination is full, or was deleted")
     told = await desk.answer("POST", "move", {"exchange": "amq.direct", "routing_key": "nobody"})
     assert (told["moved"], told["unroutable"]) == (0, 2)
     assert (desk.queue.message_count, desk.queue.leased_count) == (2, 0)

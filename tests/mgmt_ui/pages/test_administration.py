@@ -34,7 +34,7 @@ async def test_a_users_life(site, guest, monkeypatch):
     assert site.stage.access.user("a b").tags == ()
     await guest.submit("/users/a%20b/permissions/clear", vhost="/")
     await guest.submit("/users/a%20b/topic-permissions/clear", vhost="/", exchange="amq.topic")
-    assert "can enter no virtual host" in await guest.text("/users/a%20b")
+    assert "has no permissions, and cannot access" in await guest.text("/users/a%20b")
     answer = await guest.submit("/users/a%20b/delete")
     assert answer.headers["location"] == "/users"
     assert site.stage.access.user("a b") is None
@@ -54,12 +54,12 @@ async def test_a_user_who_makes_no_sense_is_shown_again(guest):
 
 
 async def test_limits(site, guest):
-    assert "Nothing is limited" in await guest.text("/limits")
+    assert "No limits are set" in await guest.text("/limits")
     await guest.submit("/limits", kind="vhost", name="/", limit="max-queues", value="3")
     assert site.broker.vhosts["/"].definition.limits == {"max-queues": 3}
     assert ">max-queues</td>" in await guest.text("/limits")
     await guest.submit("/limits/clear", kind="vhost", name="/", limit="max-queues")
-    assert "Nothing is limited" in await guest.text("/limits")
+    assert "No limits are set" in await guest.text("/limits")
     assert (await guest.submit("/limits", kind="vhost", name="/", limit="x")).status_code == 400
     await guest.submit("/limits", kind="planet", name="/", limit="x", value="1")
     assert "not of a planet" in (await guest.notices())[-1]
@@ -91,7 +91,7 @@ async def test_a_policy_without_effect_is_told(guest):
     definition = '{"ha-mode": "all"}'
     await guest.submit("/policies", vhost="/", name="p", pattern="", arguments=definition)
     done, warning = await guest.notices("/policies")
-    assert done == "Policy p in / is set."
+    assert done == "Policy p in / was saved."
     assert warning.startswith("setting ha-mode of policies has no effect: ")
 
 
@@ -137,10 +137,10 @@ async def upload(browser, content, token=None, **fields):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "choose a file"),
-        (b"{", "no JSON document"),
-        (b"\xff\xfe", "no JSON document"),
-        (b"[" * 100_000, "no JSON document"),
+        (b"", "select a file"),
+        (b"{", "not valid JSON"),
+        (b"\xff\xfe", "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
         (b'{"queues": 1}', "queues"),
         (json.dumps({"users": [{"name": HOSTILE}]}).encode(), "users"),
     ],
@@ -228,8 +228,8 @@ async def test_policymakers_set_policies_and_managers_see_them(site, guest):
         await browser.sign_in(name)
         assert (await browser.submit("/policies", **fields)).status_code == status
         text = await browser.text("/policies")
-        assert ("Set a policy" in text) == (status == 303)
-        assert "An operator policy" not in text
+        assert ("Add policy" in text) == (status == 303)
+        assert "Operator policy" not in text
         assert "/users" not in text
         for path in ("/users", "/users/guest", "/limits", "/definitions", "/definitions/export"):
             assert (await browser.get(path)).status_code == 403

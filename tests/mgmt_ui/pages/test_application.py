@@ -77,7 +77,7 @@ def application_files(pattern):
 async def test_unknown_address(guest):
     answer = await guest.get("/nowhere")
     assert answer.status_code == 404
-    assert "There is no such page" in answer.text
+    assert "Not found" in answer.text
     assert "Sign out" in answer.text
 
 
@@ -92,7 +92,7 @@ async def test_mistake_of_ours_is_answered(guest, monkeypatch):
     monkeypatch.setattr(overview, "message_counts", fail)
     answer = await guest.get("/overview")
     assert answer.status_code == 500
-    assert "The node made a mistake" in answer.text
+    assert "Internal error" in answer.text
     assert "secret detail" not in answer.text
 
 

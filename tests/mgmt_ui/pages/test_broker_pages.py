@@ -138,15 +138,15 @@ async def test_declaring_a_queue(site, guest):
     definition = site.broker.vhosts["/"].queues["a b"].definition
     assert definition.durable
     assert definition.arguments == {"x-max-length": 7, "x-queue-type": "quorum"}
-    assert await guest.notices() == ["Queue a b in / is there."]
+    assert await guest.notices() == ["Queue a b in / was declared."]
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ("{", "no JSON object"),
-        ("[]", "no JSON object"),
-        ("[" * 50_000, "no JSON object"),
+        ("{", "not a JSON object"),
+        ("[]", "not a JSON object"),
+        ("[" * 50_000, "not a JSON object"),
         ('{"x-max-length": "many"}', "x-max-length"),
     ],
 )
@@ -163,7 +163,7 @@ async def test_purging_and_deleting(site, guest, amqp):
     assert site.stage.queue("q").message_count == 0
     answer = await guest.submit("/queues/%2F/q/delete", if_unused="1")
     assert answer.headers["location"] == "/queues/%2F/q"
-    assert "thrown away" in (notices := await guest.notices())[0]
+    assert "were deleted" in (notices := await guest.notices())[0]
     assert "in use" in notices[1]
     answer = await guest.submit("/queues/%2F/q/delete")
     assert answer.headers["location"] == "/queues"

@@ -30,9 +30,9 @@ def test_what_is_said_of_a_task():
     assert task.call == "mail.send(17, {'to': 'anna'})"
     assert task.facts == {
         "Id": "0c7e",
-        "To run at": "2026-11-22T12:00:00+00:00",
-        "Began with": "0c7e",
-        "Sent by": "gen42@host",
+        "ETA": "2026-11-22T12:00:00+00:00",
+        "Root": "0c7e",
+        "Origin": "gen42@host",
     }
 
 
@@ -54,7 +54,7 @@ def test_calls(args, kwargs, call):
 
 
 def test_a_retry_is_told():
-    assert task_of({**HEADERS, "retries": 2}).facts["Retries so far"] == "2"
+    assert task_of({**HEADERS, "retries": 2}).facts["Retries"] == "2"
 
 
 @pytest.mark.parametrize(

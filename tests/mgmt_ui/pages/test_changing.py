@@ -40,7 +40,7 @@ def definition(site, name="q"):
 async def test_renaming(site, guest, queue):
     answer = await guest.submit("/queues/%2F/old/rename", new_name="q")
     assert answer.headers["location"] == QUEUE
-    assert await guest.notices() == ["Queue old in / is called q now."]
+    assert await guest.notices() == ["Queue old in / was renamed to q."]
     assert definition(site).aliases == ("old",)
     assert 'name="alias" value="old"' in await guest.text(QUEUE)
 
@@ -57,7 +57,7 @@ async def test_forgetting_a_name(site, renamed):
     answer = await renamed.submit(f"{QUEUE}/aliases/delete", alias="old")
     assert answer.headers["location"] == QUEUE
     assert definition(site).aliases == ()
-    assert "It has had no other name" in await renamed.text(QUEUE)
+    assert "It has no aliases" in await renamed.text(QUEUE)
     assert (await renamed.submit(f"{QUEUE}/aliases/delete", alias="old")).status_code == 404
 
 
@@ -75,7 +75,11 @@ async def test_only_what_was_edited_is_changed(site, renamed):
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
-    [("{", "no JSON object"), ("[" * 50_000, "no JSON"), ('{"x-max-length": "many"}', "x-max")],
+    [
+        ("{", "not a JSON object"),
+        ("[" * 50_000, "not a JSON"),
+        ('{"x-max-length": "many"}', "x-max"),
+    ],
 )
 async def test_arguments_that_make_no_sense(site, renamed, arguments, reason):
     before = definition(site)

@@ -14,7 +14,7 @@ async def test_who_leaves_half_way_is_no_mistake_of_the_node(read):
         return {"type": "http.disconnect"}
 
     request = Request({"type": "http", "method": "POST", "headers": []}, receive)
-    with pytest.raises(ApiError, match="ended early"):
+    with pytest.raises(ApiError, match="is incomplete"):
         await read(request)
 
 

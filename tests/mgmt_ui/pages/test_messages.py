@@ -36,7 +36,7 @@ def offsets(text):
 
 
 def test_an_empty_queue_says_what_to_do(guest):
-    assert "Publish one below" in guest.text(HERE)
+    assert "There are no messages in this queue" in guest.text(HERE)
 
 
 def test_newest_first_and_oldest_first_by_pages(guest):
@@ -48,7 +48,7 @@ def test_newest_first_and_oldest_first_by_pages(guest):
     assert len(newest) == 50
     older = re.search(r'<a rel="next" href="([^"]+)"', text)[1].replace("&amp;", "&")
     assert len(offsets(guest.text(older))) == 3
-    assert "Back to the newest" in guest.text(older)
+    assert "Newest messages" in guest.text(older)
     oldest = [int(offset) for offset in offsets(guest.text(f"{HERE}?order=forwards"))]
     assert oldest == sorted(oldest)
     assert oldest[0] == newest[-1] - 3
@@ -86,7 +86,7 @@ def test_searching(guest, query):
     [
         ("from=x", "whole number"),
         ("after=-1", "whole number"),
-        ("since=yesterday", "no time"),
+        ("since=yesterday", "not a time"),
         ("since=0001-01-01", "1970"),
         ("header=nothing", "name=value"),
         ("state=asleep", "bad criterion"),
@@ -100,7 +100,7 @@ def test_what_makes_no_sense_is_told(guest, query, reason):
 
 def test_nothing_of_the_future(guest):
     guest.publish("q", "1")
-    assert "No more messages fit" in guest.text(f"{HERE}?since=2999-01-01T00:00")
+    assert "No more messages match" in guest.text(f"{HERE}?since=2999-01-01T00:00")
 
 
 @pytest.mark.covers("C-214")
@@ -116,7 +116,7 @@ def test_one_message_in_every_form(guest):
     assert guest.client.get(download).content == b'{"b":[1]}'
     assert "Published to the default exchange with key &#39;q&#39;" in text
     assert f"Stored in queue q as offset {offset}" in text
-    assert "Ready: it waits for a consumer" in text
+    assert "Ready: waiting for a consumer" in text
     assert guest.client.get(f"{HERE}/999999").status_code == 404
     assert guest.client.get(f"{HERE}/x").status_code == 400
 
@@ -152,14 +152,14 @@ def test_moving_copying_and_deleting(guest):
     assert said == ["1 messages of queue q were moved."]
     assert len(offsets(guest.text("/queues/%2F/other/messages"))) == 1
     fields = {"to": "exchange", "exchange_to": "amq.fanout", "which": "chosen", "offset": newest}
-    assert "would have gone nowhere" in guest.done(f"{HERE}/copy", **fields)[0]
+    assert "were unroutable" in guest.done(f"{HERE}/copy", **fields)[0]
     said = guest.done(f"{HERE}/copy", which="matching", text="3", to="queue", to_queue="other")
     assert said == ["1 messages of queue q were copied."]
     assert len(offsets(guest.text(HERE))) == 3
     said = guest.done(f"{HERE}/delete", which="matching", text="3")
     assert said == ["1 messages of queue q were deleted."]
     assert len(offsets(guest.text(HERE))) == 2
-    assert "choose some messages" in guest.done(f"{HERE}/delete")[0]
+    assert "select some messages" in guest.done(f"{HERE}/delete")[0]
     assert "state which messages" in guest.done(f"{HERE}/delete", which="matching")[0]
     assert "no queue" in guest.done(f"{HERE}/move", offset="1", to_queue="nowhere")[0]
 
@@ -187,11 +187,11 @@ def test_publishing(guest):
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"headers": "["}, "the headers are no JSON object"),
-        ({"properties": "5"}, "the properties are no JSON object"),
+        ({"headers": "["}, "the headers are not a JSON object"),
+        ({"properties": "5"}, "the properties are not a JSON object"),
         ({"properties": '{"priority": "high"}'}, "priority cannot be"),
         ({"expiration": "soon"}, "expiration"),
-        ({"delay_seconds": "a while"}, "delay_seconds is no whole number"),
+        ({"delay_seconds": "a while"}, "delay_seconds is not a whole number"),
         ({"base64": "1"}, "payload is not base64"),
         ({"exchange": "nowhere"}, "no exchange 'nowhere'"),
     ],
@@ -242,7 +242,7 @@ def test_a_changed_copy_takes_the_place_of_a_message(guest):
     fields["headers"] = '{"n": 1, "when": {"at": [1]}, "new": "x"}'
     fields |= {"payload": '{"a": 2}\r\n', "content_type": "", "properties": '{"priority": 4}'}
     said = guest.done(address, **fields)
-    assert said == [f"Message {before['offset']} was changed: it is the last one in queue q now."]
+    assert said == [f"Message {before['offset']} was replaced by a copy at the tail of queue q."]
     [after] = stored(guest)
     assert after["offset"] > before["offset"]
     assert after["payload"] == '{"a": 2}\n'
@@ -277,7 +277,7 @@ def test_a_long_body_is_sent_as_it_is(guest):
     [before] = stored(guest)
     address = f"{HERE}/{before['offset']}/edit"
     text = guest.text(address)
-    assert "too much to be edited here" in text
+    assert "too large to be edited here" in text
     fields = form_of(text)
     assert "payload" not in fields
     guest.done(address, **{**fields, "headers": '{"a": 1}'})
@@ -331,7 +331,7 @@ def test_an_edit_that_makes_no_message_is_shown_again(guest):
     address = f"{HERE}/{before['offset']}/edit"
     fields = form_of(guest.text(address))
     for wrong, reason in (
-        ({"headers": "{"}, "the headers are no JSON object"),
+        ({"headers": "{"}, "the headers are not a JSON object"),
         ({"properties": '{"user_id": "x"}'}, "property 'user_id' cannot be changed"),
         ({"expiration": "soon"}, "expiration"),
         ({"payload": "%", "base64": "1"}, "payload"),
@@ -376,7 +376,7 @@ def test_publishing_on_the_page_of_an_exchange(guest):
     assert answer.status_code == 200
     assert answer.text.startswith('<p class="notice failed">No queue took the message')
     assert "<script>alert" not in answer.text
-    assert "no JSON object" in guest.done(f"{here}/publish", headers="x")[0]
+    assert "not a JSON object" in guest.done(f"{here}/publish", headers="x")[0]
     assert guest.submit("/exchanges/%2F/nowhere/publish").status_code == 404
     inner = {"type": "fanout", "internal": True}
     guest.api.put("/exchanges/%2F/inner", json=inner)

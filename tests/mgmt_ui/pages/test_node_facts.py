@@ -32,7 +32,7 @@ async def administrator(running):
 
 async def test_node_facts(administrator):
     text = await administrator.text("/overview")
-    for fact in ("Memory", "Free disk", "Open files", "Up for", "Version", "Durability"):
+    for fact in ("Memory", "Free disk", "Open files", "Uptime", "Version", "Durability"):
         assert f"<dt>{fact}</dt>" in text
     assert 'hx-get="/findings"' in text
 
@@ -41,7 +41,7 @@ async def test_findings_name_what_to_do(running, administrator):
     running.broker.alarms.set(Resource.DISK, low=True)
     text = await administrator.text("/findings")
     assert "the node runs low on disk" in text
-    assert "What to do: free space" in text
+    assert "Remedy: free space" in text
 
 
 async def test_findings_are_no_markup(running, administrator, monkeypatch):
@@ -64,8 +64,8 @@ async def test_alerts_that_fire(running):
     browser = Browser(running)
     await browser.sign_in("u")
     text = await browser.text("/overview")
-    assert "Alerts that fire" in text
-    assert "hidden" not in text.partition("Alerts that fire")[2].partition("Messages in queues")[0]
+    assert "Firing alerts" in text
+    assert "hidden" not in text.partition("Firing alerts")[2].partition("Messages in queues")[0]
     assert HOSTILE not in text
 
 
@@ -89,7 +89,7 @@ async def test_files_of_a_log(site, guest):
     client.publish("q", b"1", b"2")
     text = await guest.text("/queues/%2F/q")
     assert "Segments of the log: 1" in text
-    assert "written to" in text
+    assert "active" in text
     assert "<dt>Replicas</dt><dd>this node</dd>" in text
 
 

@@ -34,7 +34,7 @@ def test_windows_forget_what_they_have_seen(guest):
     assert '<td class="number">2</td>' in text  # duplicates
     window = {"vhost": "/", "kind": "queue", "name": "once"}
     said = guest.done("/once/forget", **window, id="m1")
-    assert said == ["A message m1 may come to queue once again."]
+    assert said == ["Id m1 was removed from the window of queue once."]
     assert "no message 'm1'" in guest.done("/once/forget", **window, id="m1")[0]
     assert guest.submit("/once/forget", **{**window, "kind": "x"}, id="m1").status_code == 400
 
@@ -45,7 +45,9 @@ def test_publishers_that_number(guest):
     guest.publish("numbered", "x", headers=headers)
     assert "till 1" in guest.text("/once?vhost=%2F")
     said = guest.done("/once/producers/forget", vhost="/", id="till 1")
-    assert said == ["Publisher till 1 may begin anew, with any epoch and number 0."]
+    assert said == [
+        "Producer till 1 was deleted. It may start again with any epoch and sequence number 0."
+    ]
     assert "till 1" not in guest.client.get("/once").text
 
 
@@ -74,25 +76,27 @@ def test_half_messages_are_decided(guest, address):
         answer = reader.submit("/once/prepared/commit", vhost="/", id="kept")
         assert answer.status_code == 403
     said = guest.done("/once/prepared/commit", vhost="/", id="kept")
-    assert said == ["Message kept is in its queues."]
+    assert said == ["Message kept was committed."]
     said = guest.done("/once/prepared/rollback", vhost="/", id="dropped")
-    assert said == ["Message dropped is thrown away."]
+    assert said == ["Message dropped was rolled back."]
     assert guest.submit("/once/prepared/commit", vhost="/", id="kept").status_code == 404
     assert guest.submit("/once/prepared/guess", vhost="/", id="kept").status_code == 404
     assert guest.api.get("/queues/%2F/half").json()["messages"] == 1
 
 
 def test_keys_are_made_changed_and_left(guest):
-    assert "Encrypt what is stored in / from now on?" in guest.text("/encryption")
+    assert "Encrypt new messages in / from now on?" in guest.text("/encryption")
     said = guest.done("/encryption/enable", vhost="/")
-    assert said == ["What is stored in / is encrypted from now on."]
+    assert said == ["New messages in / are encrypted from now on."]
     before = guest.text("/encryption")
-    assert "Take a new key" in before
+    assert "Rotate key" in before
     said = guest.done("/encryption/rotate", vhost="/")
-    assert said == ["What is stored in / is encrypted with a new key from now on."]
+    assert said == ["New messages in / are encrypted with a new data key from now on."]
     assert guest.text("/encryption") != before
     said = guest.done("/encryption/disable", vhost="/")
-    assert said == ["What is stored in / is not encrypted any more; its keys stay for what is."]
+    assert said == [
+        "New messages in / are stored unencrypted from now on; older ones keep their keys."
+    ]
     assert "is not encrypted" in guest.done("/encryption/rotate", vhost="/")[0]
     assert guest.submit("/encryption/rotate_master", vhost="/").status_code == 404
 

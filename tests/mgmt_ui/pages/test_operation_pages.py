@@ -27,7 +27,7 @@ def visitor(address):
 def test_rules_are_set_changed_and_deleted(visitor):
     assert "there are no rules" in visitor.text("/alerts")
     said = visitor.done("/alerts", **RULE, secret="hush", webhook="http://127.0.0.1:1/")
-    assert said == ["Alert rule full in / is set."]
+    assert said == ["Alert rule full in / was saved."]
     text = visitor.text("/alerts?vhost=/&edit=full")
     assert "hush" not in text
     assert 'name="above" value="10.0"' in text
@@ -45,7 +45,7 @@ def test_rules_are_set_changed_and_deleted(visitor):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"above": "many"}, "is a number"),
+        ({"above": "many"}, "must be a number"),
         ({"above": "nan"}, "is a number"),
         ({"above": ""}, "either above or below"),
         ({"queues": "("}, "regular expression"),
@@ -79,8 +79,8 @@ def test_the_audit_log(visitor):
     assert "already_exists" in text
     assert ">ui</td>" in text
     assert "user.add" in visitor.text("/audit?user=guest&operation=user.")
-    assert "No record fits" in visitor.text("/audit?user=nobody")
-    assert "no time" in visitor.text("/audit?since=whenever")
+    assert "No record matches" in visitor.text("/audit?user=nobody")
+    assert "not a time" in visitor.text("/audit?since=whenever")
 
 
 def test_a_strangers_text_is_no_markup(visitor):
@@ -118,6 +118,6 @@ async def test_what_somebody_may_not_do_is_not_offered(site):
     browser = Browser(site)
     await browser.sign_in("manager")
     text = await browser.text("/alerts")
-    assert "Set a rule" not in text
+    assert "Add rule" not in text
     assert "/audit" not in text
-    assert "Nothing was used" in await browser.text("/usage")
+    assert "No traffic in this period" in await browser.text("/usage")

@@ -120,7 +120,7 @@ async def test_signing_in_anew_ends_the_old_session(guest):
 async def test_forms_need_the_token(guest, token):
     answer = await guest.submit("/logout", csrf_token=token)
     assert answer.status_code == 403
-    assert "did not come from a page of this session" in answer.text
+    assert "is not from this session" in answer.text
     assert (await guest.get("/overview")).status_code == 200
 
 

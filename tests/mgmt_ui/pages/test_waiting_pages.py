@@ -73,23 +73,23 @@ def clear_schedules(guest):
 @pytest.mark.covers("C-202")
 def test_schedules(guest):
     clear_schedules(guest)
-    assert "No message waits" in guest.text("/schedules")
+    assert "There are no delayed messages" in guest.text("/schedules")
     for hours in (1, 2, 2, 5):
         delay(guest, milliseconds=hours * HOUR_MS)
     text = guest.text("/schedules")
     assert text.count('<rect class="bar"') == 3
     first, second, third, fourth = ids(text)
-    assert "No waiting message fits" in guest.text("/schedules?exchange=elsewhere")
+    assert "No waiting message matches" in guest.text("/schedules?exchange=elsewhere")
     said = guest.done("/schedules/deliver", vhost="/", id=first)
-    assert said == ["1 messages of / were sent on their way."]
+    assert said == ["1 messages of / were delivered."]
     eventually(lambda: 'name="offset"' in guest.text("/queues/%2F/q/messages"))
     guest.done("/schedules/reschedule", vhost="/", id=fourth, delay_minutes="1")
     assert ids(guest.text("/schedules")) == [fourth, second, third]
     guest.done("/schedules/reschedule", vhost="/", id=second, due="2027-01-01T00:00")
     assert "2027-01-01 00:00:00" in guest.text("/schedules")
     said = guest.done("/schedules/cancel", vhost="/", id=[second, third, fourth])
-    assert said == ["3 messages of / were called off."]
-    assert "choose some messages" in guest.done("/schedules/cancel", vhost="/")[0]
+    assert said == ["3 messages of / were cancelled."]
+    assert "select some messages" in guest.done("/schedules/cancel", vhost="/")[0]
     assert "no message with id" in guest.done("/schedules/cancel", vhost="/", id=first)[0]
     assert guest.submit("/schedules/reschedule", vhost="/", id="1").status_code == 400
     assert guest.client.get("/schedules?vhost=nowhere").status_code == 404
@@ -119,17 +119,17 @@ def test_who_may_not_publish_leaves_schedules_alone(guest, address):
 def test_retries(guest):
     guest.declare("r", **{"x-retry-delays": [HOUR_MS]})
     assert '<a href="/retries/%2F/r">r</a>' in guest.text("/retries")
-    assert "No message of this queue waits" in guest.text("/retries/%2F/r")
+    assert "No messages of this queue are waiting" in guest.text("/retries/%2F/r")
     fail(guest, "r", "1", "2", "3")
     eventually(lambda: len(ids(guest.text("/retries/%2F/r"))) == 3)
     text = guest.text("/retries/%2F/r")
     assert ">1970-" not in text  # the first failure is told in seconds, other times are not
     found = ids(text)
     said = guest.done("/retries/%2F/r/now", which="chosen", id=found[0])
-    assert said == ["1 messages of queue r are tried again now."]
+    assert said == ["1 messages of queue r were retried."]
     said = guest.done("/retries/%2F/r/cancel", which="all")
-    assert said == ["2 messages of queue r are not tried any more."]
-    assert "choose some messages" in guest.done("/retries/%2F/r/cancel")[0]
+    assert said == ["2 messages of queue r were deleted."]
+    assert "select some messages" in guest.done("/retries/%2F/r/cancel")[0]
     assert "a number" in guest.done("/retries/%2F/r/cancel", id="x")[0]
     assert guest.client.get("/retries/%2F/nowhere").status_code == 404
 
@@ -174,7 +174,7 @@ def test_messages_of_several_users_with_one_id_are_chosen_apart(guest, address):
     first, second = ids(text)
     assert "guest&#39;s" in guest.text(f"/schedules/messages/{first}?vhost=%2F")
     said = guest.done("/schedules/cancel", vhost="/", id=first)
-    assert said == ["1 messages of / were called off."]
+    assert said == ["1 messages of / were cancelled."]
     assert ids(guest.text("/schedules")) == [second]
     clear_schedules(guest)
 
@@ -187,7 +187,7 @@ def test_retries_are_looked_for_and_looked_at(guest):
     [second] = ids(guest.text(f"{here}?message_id=m1"))
     assert ids(guest.text(f"{here}?id={second}")) == [second]
     assert ids(guest.text(f"{here}?header=x-retry-count%3D1")) != []
-    assert "No waiting message fits" in guest.text(f"{here}?message_id=other")
+    assert "No waiting message matches" in guest.text(f"{here}?message_id=other")
     text = guest.text(f"{here}/messages/{second}")
     assert "m1" in text
     assert ">one</pre>" in text
@@ -227,7 +227,7 @@ def test_what_waits_is_told_apart_on_the_page_of_its_queue(guest):
     for label, name in (
         ("Waiting for a retry", "messages_waiting_for_retry"),
         ("Waiting for their ETA", "messages_waiting_for_eta"),
-        ("Returned with a delay", "messages_delayed"),
+        ("Delayed requeue", "messages_delayed"),
     ):
         assert re.search(rf'<dt>{label}</dt>\s*<dd data-figure="{name}"', text), label
 
@@ -236,12 +236,12 @@ def test_a_purge_takes_what_waits_where_the_box_is_checked(guest):
     guest.declare("p", **{"x-retry-delays": [HOUR_MS]})
     assert 'name="waiting"' not in guest.text("/queues/%2F/p")  # nothing does
     fail(guest, "p", "1", "2")
-    eventually(lambda: "or for its time (2)" in guest.text("/queues/%2F/p"))
+    eventually(lambda: "or an ETA (2)" in guest.text("/queues/%2F/p"))
     said = guest.done("/queues/%2F/p/purge")
-    assert said == ["What was ready in queue p was thrown away."]
+    assert said == ["The ready messages of queue p were deleted."]
     assert len(ids(guest.text("/retries/%2F/p"))) == 2
     said = guest.done("/queues/%2F/p/purge", waiting="1")
-    assert said == ["What was ready in queue p or waited for it was thrown away."]
+    assert said == ["The ready and waiting messages of queue p were deleted."]
     assert ids(guest.text("/retries/%2F/p")) == []
 
 
@@ -257,14 +257,14 @@ def test_dead_letters_and_their_redrive(guest):
     assert 'hx-trigger="every 1s"' not in text
     assert offsets(guest.text(f"{here}?reason=rejected&source=d")) == offsets(text)
     assert offsets(guest.text(f"{here}?message_id=m1")) == ["1"]
-    assert "No dead letter fits" in guest.text(f"{here}?reason=expired")
+    assert "No dead letter matches" in guest.text(f"{here}?reason=expired")
     assert "name=value" in guest.text(f"{here}?header=x")
     assert guest.done(f"{here}/redrive", offset="1", rate="1", to="back") == []
     eventually(lambda: "1 moved" in guest.text(here))
     assert offsets(guest.text(here)) == ["0", "2"]
     assert guest.done(f"{here}/delete", offset="0") == ["1 messages of queue d.dlq were deleted."]
     assert "state which messages" in guest.done(f"{here}/delete", which="matching")[0]
-    assert "choose some messages" in guest.done(f"{here}/redrive")[0]
+    assert "select some messages" in guest.done(f"{here}/redrive")[0]
     assert "whole number" in guest.done(f"{here}/redrive", offset="m0")[0]
 
 
@@ -327,7 +327,7 @@ def task(guest, queue, number, eta="2999-01-01T00:00:00", **headers):
 def test_tasks_that_a_queue_holds(guest, address):
     guest.declare("held", **{"x-celery-eta": True})
     here = "/schedules?vhost=%2F&queue=held"
-    assert "No task waits for held" in guest.text(here)
+    assert "No tasks are waiting for held" in guest.text(here)
     for number in (17, 18):
         task(guest, "held", number)
     assert "Held tasks: 2" in guest.text("/queues/%2F/held")
@@ -345,7 +345,7 @@ def test_tasks_that_a_queue_holds(guest, address):
         fields = {"vhost": "/", "queue": "held", "id": first}
         assert writer.submit("/schedules/cancel", **fields).status_code == 403
     said = guest.done("/schedules/cancel", vhost="/", queue="held", id=first)
-    assert said == ["1 messages of / were called off."]
+    assert said == ["1 messages of / were cancelled."]
     assert ids(guest.text(here)) == [second]
     said = guest.done("/schedules/cancel", vhost="/", id=second)
     assert "no message with id" in said[0]  # not among the delayed ones
@@ -369,7 +369,7 @@ def test_tasks_are_told_wherever_messages_are_shown(guest):
     offset = re.search(r"given\.up\.dlq/messages/(\d+)", text)[1]
     text = guest.text(f"/queues/%2F/given.up.dlq/messages/{offset}")
     assert "Celery task" in text
-    assert "To run at" in text
+    assert "ETA" in text
     assert "<script>alert" not in text
 
 
