@@ -92,7 +92,7 @@ class CorruptBatchError(StorageError):
 
 
 class NewerFormatError(StorageError):
-    """What a newer release has written: nothing is wrong with it, and nobody here may touch it."""
+    """Raised for files of a newer release: they are intact, and must be left as they are."""
 
     def __init__(self, what: str) -> None:
         """`what` names the file, and the version that is not known here."""

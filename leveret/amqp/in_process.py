@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from leveret.amqp.listener import AmqpListener, AmqpProtocol
     from leveret.ports.authentication import Rights
 
-__all__ = ["InProcessClient", "InnerClients"]
+__all__ = ["InProcessClient", "InProcessClients"]
 
 CHANNEL = 1
 FRAME_HEAD_BYTES = 7
@@ -297,7 +297,7 @@ class InProcessClient:
                 self._patience = None
 
 
-class InnerClients:
+class InProcessClients:
     """Opens in-process connections to this node."""
 
     def __init__(self, listener: AmqpListener) -> None:

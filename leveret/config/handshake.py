@@ -14,7 +14,7 @@ PRODUCT_VERSION = "3.13.7"
 
 
 class HandshakeSettings(Settings):
-    """What clients are told and offered, and how long they may take."""
+    """Server properties, negotiated limits and time-outs of the connection handshake."""
 
     product: str = Field(
         PRODUCT,

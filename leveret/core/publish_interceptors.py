@@ -1,4 +1,4 @@
-"""What becomes of a message before it is routed, where it asks for more than that.
+"""Interceptors: features that may take or refuse a message before it is routed.
 
 A channel asks here once it knows that its user may publish. Each interceptor is one feature: it
 leaves the message alone, takes it (to keep it for later, or to drop it as seen before), or refuses

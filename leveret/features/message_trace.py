@@ -1,9 +1,9 @@
 """Trace of one message, as far as the broker has recorded it.
 
 A record holds its publish address and time; its headers hold deaths (leveret.features.deaths)
-and failures after which it was retried (leveret.features.retry). From these `journey` makes steps,
-the oldest first. Headers of this kind written by a client are not trusted: the caller says which of
-them the broker has written.
+and failures after which it was retried (leveret.features.retry). From these `trace_steps` makes
+steps, the oldest first. Headers of this kind written by a client are not trusted: the caller says
+which of them the broker has written.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = [
     "STORED",
     "WAITING",
     "TraceStep",
-    "journey",
     "sentences",
+    "trace_steps",
 ]
 
 PUBLISHED = "published"  # by a client
@@ -49,7 +49,7 @@ class TraceStep:
     count: int | None = None
 
 
-def journey(
+def trace_steps(
     stored: TraceStep,
     exchange: str,
     routing_key: str,

@@ -39,7 +39,7 @@ ATTEMPT_SECONDS_MAX: Final = 30.0  # for all of it: an answer may come a byte at
 PAUSES_SECONDS: Final = (1.0, 5.0, 30.0, 120.0)  # before the second attempt, the third …
 
 
-class _Lane:
+class _Outbox:
     """Unsent alerts for one address by the rules of one virtual host."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class _Vhost:
     """Addresses and share of one virtual host."""
 
     def __init__(self) -> None:
-        self.lanes: dict[str, _Lane] = {}  # by address, while there is something for it
+        self.outboxes: dict[str, _Outbox] = {}  # by address, while there is something for it
         self.attempts = asyncio.Semaphore(VHOST_ATTEMPTS_MAX)
 
 
@@ -73,8 +73,8 @@ class Webhooks:
     @property
     def unsent_count(self) -> int:
         """Number of unsent alerts."""
-        lanes = (lane for vhost in self._vhosts.values() for lane in vhost.lanes.values())
-        return sum(len(lane.unsent) for lane in lanes)
+        outboxes = (outbox for vhost in self._vhosts.values() for outbox in vhost.outboxes.values())
+        return sum(len(outbox.unsent) for outbox in outboxes)
 
     def tell(self, alert: Alert) -> None:
         """Queue an alert, if its rule has a webhook."""
@@ -83,8 +83,8 @@ class Webhooks:
             return
         name = alert.rule.vhost
         vhost = self._vhosts.get(name) or _Vhost()
-        lane = vhost.lanes.get(address)
-        if lane is None:
+        outbox = vhost.outboxes.get(address)
+        if outbox is None:
             reason = self._no_room(vhost)
             if reason:
                 logger.error(
@@ -92,24 +92,24 @@ class Webhooks:
                 )
                 return
             self._vhosts[name] = vhost
-            lane = vhost.lanes[address] = _Lane()
+            outbox = vhost.outboxes[address] = _Outbox()
             self._begun.put_nowait((name, address))
-        if len(lane.unsent) >= UNSENT_MAX:
-            lane.unsent.popleft()
-            if not lane.is_full:
-                lane.is_full = True
+        if len(outbox.unsent) >= UNSENT_MAX:
+            outbox.unsent.popleft()
+            if not outbox.is_full:
+                outbox.is_full = True
                 logger.error(
                     "the oldest alerts for %s are not sent: more than %d wait for an answer",
                     _host(alert),
                     UNSENT_MAX,
                 )
-        lane.unsent.append(alert)
+        outbox.unsent.append(alert)
 
     def _no_room(self, vhost: _Vhost) -> str:
         """Return why a virtual host cannot have one more address; empty if it can."""
-        if len(vhost.lanes) >= VHOST_ADDRESSES_MAX:
+        if len(vhost.outboxes) >= VHOST_ADDRESSES_MAX:
             return f"{VHOST_ADDRESSES_MAX} other webhooks of its do not answer"
-        if sum(len(held.lanes) for held in self._vhosts.values()) >= ADDRESSES_MAX:
+        if sum(len(held.outboxes) for held in self._vhosts.values()) >= ADDRESSES_MAX:
             return f"{ADDRESSES_MAX} other webhooks do not answer"
         return ""
 
@@ -131,10 +131,10 @@ class Webhooks:
         attempt, after a pause as long.
         """
         vhost = self._vhosts[name]
-        lane, failures = vhost.lanes[address], 0
+        outbox, failures = vhost.outboxes[address], 0
         pauses = self._pauses_seconds
-        while lane.unsent:
-            alert = lane.unsent.popleft()
+        while outbox.unsent:
+            alert = outbox.unsent.popleft()
             while reason := await self._attempt(client, vhost, alert):
                 failures += 1
                 if failures > len(pauses):
@@ -149,8 +149,8 @@ class Webhooks:
                     break
             else:
                 failures = 0
-        del vhost.lanes[address]
-        if not vhost.lanes:
+        del vhost.outboxes[address]
+        if not vhost.outboxes:
             del self._vhosts[name]
 
     async def _attempt(self, client: httpx.AsyncClient, vhost: _Vhost, alert: Alert) -> str:

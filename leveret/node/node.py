@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from leveret import __version__
-from leveret.amqp.in_process import InnerClients
+from leveret.amqp.in_process import InProcessClients
 from leveret.amqp.listener import AmqpListener
 from leveret.config import ConfigurationError
 from leveret.core.definitions.administration import AdministrationError
@@ -151,8 +151,8 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
         runtime = Runtime(
             configuration, process.started_ms, process.clock.wall_ms, process.stopping
         )
-        sessions = InnerClients(listener)
-        context = _administered(stores, core, telemetry, runtime, sessions)
+        sessions = InProcessClients(listener)
+        context = _admin_context(stores, core, telemetry, runtime, sessions)
         await _import_definitions(context, runtime.configuration)
         await _tell_recovered(context, began)
         await enter(open_control(process, context))
@@ -198,8 +198,8 @@ async def _tell_recovered(context: AdminContext, began: float) -> None:
     )
 
 
-def _administered(
-    stores: Stores, core: Core, telemetry: Telemetry, runtime: Runtime, sessions: InnerClients
+def _admin_context(
+    stores: Stores, core: Core, telemetry: Telemetry, runtime: Runtime, sessions: InProcessClients
 ) -> AdminContext:
     """Return what administrative operations work on."""
     broker, configuration = core.broker, runtime.configuration

@@ -1,12 +1,12 @@
 """The way of a message, as its record and its headers tell it."""
 
-from leveret.features.message_trace import TraceStep, journey, sentences
+from leveret.features.message_trace import TraceStep, sentences, trace_steps
 
 STORED = TraceStep("stored", 9000, queue="q")
 
 
 def told(headers=None, *, dead=False, retried=False):
-    return journey(STORED, "x", "key", headers or {}, is_dead_letter=dead, is_retried=retried)
+    return trace_steps(STORED, "x", "key", headers or {}, is_dead_letter=dead, is_retried=retried)
 
 
 def death(queue, reason, seconds, exchange="x", count=1):

@@ -18,7 +18,7 @@ from leveret.core.definitions.validation import (
     AdministrationError,
     check_name,
     checked_tags,
-    well_formed_limits,
+    validated_limits,
 )
 from leveret.core.queues.arguments import TYPES
 from leveret.core.telemetry.events import silent
@@ -146,14 +146,14 @@ class Administration:
 
     def set_user_limits(self, name: str, limits: Mapping[str, Json]) -> None:
         """Replace a user's limits, see USER_LIMITS. Raises AdministrationError."""
-        checked = well_formed_limits(limits, USER_LIMITS, "user-limits")
+        checked = validated_limits(limits, USER_LIMITS, "user-limits")
         self._keep_user(replace(self._user(name), limits=checked))
         self._on_user_changed(name)
 
     def put_user(self, user: UserDefinition) -> None:
         """Add a user, or replace it completely. Raises AdministrationError."""
         check_name("user", user.name)
-        checked = well_formed_limits(user.limits, USER_LIMITS, "user-limits")
+        checked = validated_limits(user.limits, USER_LIMITS, "user-limits")
         is_new = self.access.user(user.name) is None
         self._keep_user(replace(user, tags=checked_tags(user.tags), limits=checked))
         if is_new:
@@ -201,7 +201,7 @@ class Administration:
             raise AdministrationError(
                 "invalid", f"unsupported default queue type '{vhost.default_queue_type}'"
             )
-        checked = well_formed_limits(vhost.limits, VHOST_LIMITS, "limits")
+        checked = validated_limits(vhost.limits, VHOST_LIMITS, "limits")
         vhost = replace(vhost, tags=checked_tags(vhost.tags), limits=checked)
         is_new = vhost.name not in self._vhosts
         self._vhosts[vhost.name] = vhost

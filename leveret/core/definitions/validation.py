@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from leveret.ports.definitions import Json, Limits
 
-__all__ = ["AdministrationError", "check_name", "checked_tags", "well_formed_limits"]
+__all__ = ["AdministrationError", "check_name", "checked_tags", "validated_limits"]
 
 NAME_BYTES_MAX = 255  # names are short strings
 TAG_BYTES_MAX = 255
@@ -49,7 +49,7 @@ def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
     return unique
 
 
-def well_formed_limits(limits: Mapping[str, Json], known: Collection[str], name: str) -> Limits:
+def validated_limits(limits: Mapping[str, Json], known: Collection[str], name: str) -> Limits:
     """Return validated limits. Raises AdministrationError with RabbitMQ's text."""
     try:
         return checked_limits(limits, known, name)

@@ -302,7 +302,7 @@ class DelayedMessages:
         if done:
             self.store.settle(list(done))
         if missing:
-            self._hand_back(missing)
+            self._retry_missing(missing)
 
     def _forget_id(self, message: PendingMessage) -> None:
         key = own_key(message)
@@ -321,7 +321,7 @@ class DelayedMessages:
         self.replace(message, following)
         return True
 
-    def _hand_back(self, missing: list[Missing]) -> None:
+    def _retry_missing(self, missing: list[Missing]) -> None:
         """Retry messages soon that some queues refused, for those queues only."""
         for first, stop, held in missing:
             if held:

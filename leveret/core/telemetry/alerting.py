@@ -54,7 +54,7 @@ class _Counts(NamedTuple):
         return max(now - earlier, 0) * 1000 / passed if passed > 0 else 0.0
 
 
-class _Seen:
+class _Readings:
     """State of one check, for comparison with the next."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Alerting:
         self._breathe = breathe
         self._rules: dict[tuple[str, str], tuple[object, AlertRule]] = {}
         self._watches: dict[tuple[str, str, str], Watch] = {}  # by vhost, rule and subject
-        self._before = _Seen()
+        self._before = _Readings()
         self._looked_ms = wall_ms()  # start of the last check
         self._heads: dict[tuple[str, str], tuple[int, int]] = {}  # (oldest offset, its time)
         self._matches: dict[str, _Matches] = {}  # by virtual host
@@ -149,7 +149,7 @@ class Alerting:
     async def check(self) -> None:
         """Evaluate all rules once."""
         self.overlooked = 0
-        seen, began_ms = _Seen(), self._wall_ms()
+        seen, began_ms = _Readings(), self._wall_ms()
         rules = [rule for rule in self.rules() if rule.enabled]
         of_queues = [rule for rule in rules if rule.condition not in NODE_CONDITIONS]
         values = self._node_values() if len(of_queues) < len(rules) else {}
@@ -188,7 +188,7 @@ class Alerting:
             self._checks = 0
             await self._breathe()
 
-    async def _look(self, queue: OpenQueue, matches: _Matches, seen: _Seen) -> None:
+    async def _look(self, queue: OpenQueue, matches: _Matches, seen: _Readings) -> None:
         """Evaluate the rules that apply to one queue."""
         name = queue.name
         place = queue.definition.vhost, name
@@ -208,7 +208,11 @@ class Alerting:
             self._observe(rule, name, value, seen)
 
     async def _value(
-        self, queue: OpenQueue, condition: AlertCondition, place: tuple[str, str], seen: _Seen
+        self,
+        queue: OpenQueue,
+        condition: AlertCondition,
+        place: tuple[str, str],
+        seen: _Readings,
     ) -> float:
         """Return the value to be compared with the threshold."""
         match condition:
@@ -226,7 +230,7 @@ class Alerting:
             case _:
                 return self._rate(queue, condition, place, seen)
 
-    def _deaths(self, queue: OpenQueue, place: tuple[str, str], seen: _Seen) -> float:
+    def _deaths(self, queue: OpenQueue, place: tuple[str, str], seen: _Readings) -> float:
         """Return how many messages a queue has discarded within the last minute."""
         now_ms, died = self._wall_ms(), _died(queue)
         deaths = seen.deaths.get(place) or self._before.deaths.get(place)
@@ -242,7 +246,11 @@ class Alerting:
         return queue.opened_ms >= self._looked_ms
 
     def _rate(
-        self, queue: OpenQueue, condition: AlertCondition, place: tuple[str, str], seen: _Seen
+        self,
+        queue: OpenQueue,
+        condition: AlertCondition,
+        place: tuple[str, str],
+        seen: _Readings,
     ) -> float:
         """Return the rate of a queue's counts since the last check."""
         now = seen.counts.get(place)
@@ -283,7 +291,7 @@ class Alerting:
                 return one.time_ms
         return self._wall_ms()
 
-    def _observe(self, rule: AlertRule, subject: str, value: float, seen: _Seen) -> None:
+    def _observe(self, rule: AlertRule, subject: str, value: float, seen: _Readings) -> None:
         place = rule.vhost, rule.name, subject
         watch = self._watches.get(place)
         if watch is not None and watch.rule is not rule:  # the rule was changed

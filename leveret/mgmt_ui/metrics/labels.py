@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 __all__ = [
     "PROTOCOL",
     "client_labels",
+    "delivery_labels",
     "exchange_labels",
     "exchange_type_labels",
-    "inflow_labels",
-    "outflow_labels",
+    "publish_labels",
     "queue_labels",
     "queue_type_labels",
     "type_label",
@@ -44,12 +44,12 @@ def exchange_labels(exchange: Exchange) -> Mapping[str, str]:
     return {"vhost": exchange.definition.vhost, "exchange": exchange.name}
 
 
-def inflow_labels(flow: ChannelTraffic) -> Mapping[str, str]:
+def publish_labels(flow: ChannelTraffic) -> Mapping[str, str]:
     """Return the labels of a channel's publishes to an exchange."""
     return {"channel": flow.channel, "vhost": flow.vhost, "exchange": flow.name}
 
 
-def outflow_labels(flow: ChannelTraffic) -> Mapping[str, str]:
+def delivery_labels(flow: ChannelTraffic) -> Mapping[str, str]:
     """Return the labels of deliveries from a queue to a channel."""
     return {"channel": flow.channel, "vhost": flow.vhost, "queue": flow.name}
 

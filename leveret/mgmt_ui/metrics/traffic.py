@@ -13,9 +13,9 @@ from leveret.mgmt_ui.metrics.groups import HistogramFamily, MetricGroup, counter
 from leveret.mgmt_ui.metrics.labels import (
     PROTOCOL,
     client_labels,
+    delivery_labels,
     exchange_labels,
-    inflow_labels,
-    outflow_labels,
+    publish_labels,
     queue_labels,
     queue_type_labels,
 )
@@ -164,7 +164,7 @@ _CHANNEL_EXCHANGE: tuple[MetricColumn[Reading], ...] = (
 )
 
 # A range of confirmed messages does not say to which exchanges they were published.
-_INFLOW: tuple[MetricColumn[ChannelTraffic], ...] = (
+_PUBLISHES: tuple[MetricColumn[ChannelTraffic], ...] = (
     counter("channel_messages_published", PUBLISHED, _of_flow(PUBLISH)),
     counter("channel_messages_unroutable_returned", RETURNED, _of_flow(RETURN_UNROUTABLE)),
     counter("channel_messages_unroutable_dropped", DROPPED, _of_flow(DROP_UNROUTABLE)),
@@ -173,7 +173,7 @@ _INFLOW: tuple[MetricColumn[ChannelTraffic], ...] = (
 # By prefix and reader: RabbitMQ has the same metrics for channels and for queues.
 _FETCHED = "Total number of messages fetched with basic.get in"
 _SENT = "Total number of messages delivered to consumers in"
-_OUTFLOW = (
+_DELIVERIES = (
     ("get_ack", f"{_FETCHED} manual acknowledgement mode", GET),
     ("get", f"{_FETCHED} automatic acknowledgement mode", GET_NO_ACK),
     ("messages_delivered_ack", f"{_SENT} manual acknowledgement mode", DELIVER),
@@ -188,9 +188,12 @@ _OUTFLOW = (
 )
 
 
-def _outflow(of: str, read: Callable[[int], Callable[[Any], int]]) -> tuple[MetricColumn[Any], ...]:
+def _delivery_columns(
+    of: str, read: Callable[[int], Callable[[Any], int]]
+) -> tuple[MetricColumn[Any], ...]:
     return tuple(
-        counter(f"{of}_{name}", explanation, read(number)) for name, explanation, number in _OUTFLOW
+        counter(f"{of}_{name}", explanation, read(number))
+        for name, explanation, number in _DELIVERIES
     )
 
 
@@ -262,17 +265,17 @@ GROUPS: tuple[MetricGroup[Any], ...] = (
     MetricGroup(
         "channel_exchange_metrics",
         lambda r: r.publish_statistics_by_exchange(),
-        _INFLOW,
-        inflow_labels,
+        _PUBLISHES,
+        publish_labels,
         totals=_CHANNEL_EXCHANGE,
         only_named=True,
     ),
     MetricGroup(
         "channel_queue_metrics",
         lambda r: r.delivery_statistics_by_queue(),
-        _outflow("channel", _of_flow),
-        outflow_labels,
-        totals=_outflow("channel", _node),
+        _delivery_columns("channel", _of_flow),
+        delivery_labels,
+        totals=_delivery_columns("channel", _node),
         only_named=True,
     ),
     MetricGroup(
@@ -284,9 +287,9 @@ GROUPS: tuple[MetricGroup[Any], ...] = (
     MetricGroup(
         "queue_delivery_metrics",
         lambda r: r.queues(),
-        _outflow("queue", _own),
+        _delivery_columns("queue", _own),
         queue_labels,
-        totals=_outflow("queue", _node),
+        totals=_delivery_columns("queue", _node),
     ),
     MetricGroup(
         "exchange_metrics",

@@ -28,7 +28,7 @@ from leveret.mgmt_ui.operations.deletions import refused_deletion
 from leveret.mgmt_ui.operations.encryption import ENCRYPTION
 from leveret.mgmt_ui.operations.inventory import INVENTORY
 from leveret.mgmt_ui.operations.losses import LOSSES
-from leveret.mgmt_ui.operations.message_trace import JOURNEYS
+from leveret.mgmt_ui.operations.message_trace import MESSAGE_TRACE
 from leveret.mgmt_ui.operations.messages import MESSAGES
 from leveret.mgmt_ui.operations.node import NODE
 from leveret.mgmt_ui.operations.publishing import PUBLISHING
@@ -168,7 +168,7 @@ OPERATIONS: Final[Operations] = {
     **PUBLISHING,
     **INVENTORY,
     **NODE,
-    **JOURNEYS,
+    **MESSAGE_TRACE,
     **LIVE,
     **LOSSES,
 }

@@ -21,7 +21,7 @@ from leveret.core.browse.browsing import READ_BYTES_MAX, BrowseCursor, recall
 from leveret.core.browse.message_filter import MessageFilter, MessageState
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
-from leveret.features.message_trace import STORED, TraceStep, journey
+from leveret.features.message_trace import STORED, TraceStep, trace_steps
 from leveret.mgmt_ui.operations.shown import integer
 from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
 from leveret.mgmt_ui.operations.trace_search import (
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
-__all__ = ["JOURNEYS"]
+__all__ = ["MESSAGE_TRACE"]
 
 QUEUES_MAX: Final = 1000  # of one request: an empty one costs some microseconds
 SLICE_CLIENTS: Final = 200  # about a millisecond of the event loop
@@ -130,7 +130,7 @@ def _holding(node: AdminContext, vhost: Vhost, name: str) -> OpenQueue | None:
 async def _told(node: AdminContext, queue: OpenQueue, seen: BrowsedMessage) -> Row:
     message = seen.message
     flags = message.flags
-    steps = journey(
+    steps = trace_steps(
         TraceStep(STORED, seen.time_ms, queue=queue.name),
         message.exchange.decode(errors="replace"),
         message.routing_key.decode(errors="replace"),
@@ -173,7 +173,7 @@ async def _holder(node: AdminContext, queue: OpenQueue, offset: int) -> Row | No
 
 
 STAGES: Final = (_queues, search_retries, search_tasks, search_delayed, search_prepared)
-JOURNEYS: Final[Operations] = {
+MESSAGE_TRACE: Final[Operations] = {
     "message.trace": (
         _trace,
         {"vhost": str, "queue": None, "offset": object, "message_id": None, "after": object},

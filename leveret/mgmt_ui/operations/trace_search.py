@@ -1,4 +1,4 @@
-"""Search of a virtual host's waiting messages by message id (see operations.journeys).
+"""Search of a virtual host's waiting messages by message id (see operations.message_trace).
 
 A waiting message is in no queue's log: it is to be retried, it is a Celery task that a queue holds,
 it is delayed, or prepared and undecided. Its row has the `state` retry, eta, scheduled or prepared,
@@ -16,7 +16,7 @@ from leveret.core.delay.eta_hold import EtaHold
 from leveret.core.delayed_store.search import DelayedMessageFilter, DelayedMessageSearch, stored
 from leveret.core.json_fields import plain
 from leveret.core.queues.queue import Queue
-from leveret.features.message_trace import WAITING, TraceStep, journey
+from leveret.features.message_trace import WAITING, TraceStep, trace_steps
 from leveret.mgmt_ui.operations.topology import broker_of
 from leveret.ports.records import RecordFlag
 
@@ -184,7 +184,7 @@ async def search_prepared(trace: TraceSearch, begin: TraceCursor) -> TraceCursor
 
 
 def _told(trace: TraceSearch, message: StoredMessage, waits: TraceStep, state: str) -> Row:
-    steps = journey(
+    steps = trace_steps(
         waits,
         message.exchange.decode(errors="replace"),
         message.routing_key.decode(errors="replace"),

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.pages.charts import Period
 
 __all__ = [
+    "DELIVERIES",
     "FLOW",
     "LENGTHS",
-    "OUTFLOW",
     "THROUGH",
     "chart_of_lengths",
     "chart_of_rates",
@@ -42,7 +42,7 @@ FLOW: Counters = {
     "Confirmed": ("confirm",),
     "Unroutable": ("return_unroutable", "drop_unroutable"),
 }
-OUTFLOW: Counters = {name: FLOW[name] for name in list(FLOW)[:4]}
+DELIVERIES: Counters = {name: FLOW[name] for name in list(FLOW)[:4]}
 THROUGH: Counters = {"Published to it": ("publish_in",), "Routed from it": ("publish_out",)}
 LENGTHS: Counters = {
     "Ready": ("messages_ready",),

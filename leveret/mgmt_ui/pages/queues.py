@@ -23,7 +23,7 @@ from leveret.mgmt_ui.pages.declaring import arguments_of, open_names
 from leveret.mgmt_ui.pages.formats import path
 from leveret.mgmt_ui.pages.forms import Form, FormHere
 from leveret.mgmt_ui.pages.histories import (
-    OUTFLOW,
+    DELIVERIES,
     chart_of_lengths,
     chart_of_rates,
     latest_lengths,
@@ -158,7 +158,7 @@ async def show_queue(
         figures=_figures(queue, viewer.broker.statistics),
         charts=(
             chart_of_lengths(viewer.broker.statistics, queue, period),
-            chart_of_rates(viewer.broker.statistics, queue, OUTFLOW, period),
+            chart_of_rates(viewer.broker.statistics, queue, DELIVERIES, period),
         ),
         periods=PERIODS,
         period=period,
@@ -187,7 +187,7 @@ async def live(request: Request, viewer: ViewerHere, vhost: Segment, name: Segme
         queue = _existing(viewer, vhost, name)
         points = {
             "lengths": latest_lengths(statistics, views.queue_counts(queue)),
-            "rates": latest_rates(statistics, queue, OUTFLOW),
+            "rates": latest_rates(statistics, queue, DELIVERIES),
         }
         return {"figures": _figures(queue, statistics), "points": points}
 

@@ -57,7 +57,7 @@ def _compiled() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
-        finalize=Rests(),
+        finalize=YieldingFinalizer(),
     )
     environment.filters.update({each.__name__: each for each in formats.FILTERS})
     environment.globals.update(
@@ -71,7 +71,7 @@ def _compiled() -> Environment:
     return environment
 
 
-class Rests:
+class YieldingFinalizer:
     """Makes a rendering thread sleep now and then; called with each value that a page shows.
 
     A message that comes in needs the interpreter several times before it is on its way, and waits

@@ -13,7 +13,7 @@ from leveret.mgmt_ui.operations.dedup import ONCE
 from leveret.mgmt_ui.operations.dispatcher import OPERATIONS, perform
 from leveret.mgmt_ui.operations.inventory import INVENTORY
 from leveret.mgmt_ui.operations.losses import LOSSES
-from leveret.mgmt_ui.operations.message_trace import JOURNEYS
+from leveret.mgmt_ui.operations.message_trace import MESSAGE_TRACE
 from leveret.mgmt_ui.operations.messages import MESSAGES
 from leveret.mgmt_ui.operations.node import NODE
 from leveret.mgmt_ui.operations.publishing import PUBLISHING
@@ -141,7 +141,7 @@ async def test_every_operation_answers(node, administration, tmp_path):
         *TOPOLOGY,
         *MESSAGES,
         *PUBLISHING,
-        *JOURNEYS,
+        *MESSAGE_TRACE,
         *INVENTORY,
         *NODE,
         *LIVE,

@@ -1,7 +1,7 @@
 """How a page becomes text."""
 
 from leveret.mgmt_ui.pages import rendering
-from leveret.mgmt_ui.pages.rendering import RUN_SECONDS, Rests
+from leveret.mgmt_ui.pages.rendering import RUN_SECONDS, YieldingFinalizer
 
 
 def test_who_renders_rests_time_and_again(monkeypatch):
@@ -9,7 +9,7 @@ def test_who_renders_rests_time_and_again(monkeypatch):
     rests = []
     monkeypatch.setattr(rendering.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(rendering.time, "sleep", rests.append)
-    shown = Rests()
+    shown = YieldingFinalizer()
     values = ["a", 1, None, 2.5, b"", [], object(), "b"]
     for value in values:
         now[0] += RUN_SECONDS * 0.6
