@@ -478,9 +478,10 @@ class Queue(OpenQueue):
         if offer.is_partial and not self.state.has_groups:
             return self._deliver_runs(offer, batches)
         if self._extensions:
-            passing = self.alive([(offer.first, offer.stop)], batches)
+            stop = min(offer.stop, batches[-1].stop_offset)  # extensions look at records
+            passing = self.alive([(offer.first, stop)], batches)
             if not passing:
-                return offer.stop - offer.first
+                return stop - offer.first
             offer = offer.cut(*passing[0])
         consumer: QueueConsumer = offer.consumer  # type: ignore[assignment]  # by add_consumer
         stop = consumer.send(batches, offer.first, offer.stop, redelivered=offer.redelivered)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from leveret.core.logs.window import batch_of
 from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
 from leveret.core.queues.settings import Overflow, QueueSettings
 from leveret.errors import StorageError
@@ -471,3 +472,28 @@ def test_bytes_beyond_the_limit_go_however_many_pieces_they_are_in():
     bench.queue.flush()
     bench.store(1, size=2000)
     assert bench.queue.message_count == 1001
+
+
+class OneBatchAtATime:
+    """A reader that has no more at hand than the batch it was asked for."""
+
+    def __init__(self, reader):
+        self._reader = reader
+
+    def read(self, offset):
+        return [batch_of(self._reader.read(offset), offset)]
+
+    def __getattr__(self, name):
+        return getattr(self._reader, name)
+
+
+def test_a_consumer_may_take_more_than_was_read_of_what_may_expire():
+    """Extensions look at the records that were read: an offer may go on behind them."""
+    bench = bench_of(message_ttl_ms=1000)
+    for _ in range(100):
+        bench.store(1, size=200)
+    bench.run()
+    bench.queue.reader = OneBatchAtATime(bench.queue.reader)
+    consumer = bench.consume(limit=20)
+    bench.run()
+    assert [offset for offset, _ in consumer.got] == list(range(20))
