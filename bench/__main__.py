@@ -18,12 +18,12 @@ from rich.console import Console
 from bench.disturbance import TOLERABLE_CORES, Disturbance
 from bench.floor import floor
 from bench.leveret import Leveret
+from bench.machine import describe
 from bench.measure import Reading, Timing, measure, perf_arguments
 from bench.processes import BenchError, Broker, allow_files, broker_core, client_core
 from bench.rabbitmq import RabbitMq
 from bench.report import Line, lines, markdown, terminal
 from bench.rows import ROWS, Kind, Row
-from bench.state import describe
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 BROKERS = ("RabbitMQ", "Leveret")

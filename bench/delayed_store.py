@@ -1,4 +1,4 @@
-"""What a waiting store takes: memory, lateness under load, and the time of a start.
+"""Measure a delayed-message store: memory, lateness under load, and the time of a start.
 
     python -m bench.delayed_store [--pending 1000000] [--rate 20000] [--seconds 15]
     python -m bench.delayed_store --restart [--pending 10000000]
@@ -8,7 +8,7 @@ they are due. `memory` is how much the process has grown with all of them pendin
 LMDB maps included. Then `rate` of them come due each second, each is handed out and settled:
 `lateness` is how long after its due time, in milliseconds, by the same clock. With `--restart` the
 store is closed, or left as `kill -9` leaves it, and opened by another process: `ready` is until the
-store takes records, `near` until the wheel holds what is due soon.
+delayed-message store takes records, `near` until the wheel holds what is due soon.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ def resident_mb() -> float:
 
 
 class Node:
-    """The stores and one store."""
+    """What a node has below its delayed-message stores, and one of them."""
 
     def __init__(self, data: Path) -> None:
         loop = asyncio.get_running_loop()
         self.clock = WallClock()
         self.state = LmdbStateStore(data / "state.lmdb", print)
-        self.store = FileTopicStore(data, RealFileSystem(), self.state, loop, clock=self.clock)
+        self.logs = FileTopicStore(data, RealFileSystem(), self.state, loop, clock=self.clock)
         self.tasks: set[asyncio.Task[None]] = set()
         self.lateness: list[int] = []
         self.stores = DelayedMessageStores(
-            InternalTopics(self.store, Durability.OS),
+            InternalTopics(self.logs, Durability.OS),
             self.state,
             Turn(loop.call_soon, print),
             Timers(self.clock.wall_ms, loop.call_later, loop.time),
@@ -95,7 +95,7 @@ class Node:
 
     async def close(self) -> None:
         await self.stores.close()
-        await self.store.close()
+        await self.logs.close()
         self.state.close()
 
 

@@ -96,7 +96,7 @@ def drain_raw(address: Address, count: int, size: int, arguments: dict[str, str]
     session.call(commands.Channel.Open(), 1)
     session.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 1024 * 1024)
     consume = commands.Basic.Consume(
-        queue=QUEUE, consumer_tag="c", no_ack=True, nowait=True, arguments=arguments
+        queue=QUEUE, consumer_tag="c", no_ack=True, nowait=True, arguments={**arguments}
     )
     left = count * delivery_bytes(size)
     room = memoryview(bytearray(1024 * 1024))
@@ -200,4 +200,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -32,7 +32,7 @@ def _processor() -> str:
         name, _, value = line.partition(":")
         if name.strip() == "model name":
             return value.strip()
-    return platform.state()
+    return platform.machine()
 
 
 def _file_system(directory: Path) -> str:

@@ -1,4 +1,4 @@
-"""What the queue state costs for each message and each range operation.
+"""Measure the cost of a queue's state for each message and each range operation.
 
     PYTHONPATH=. python bench/queue_state.py
 
@@ -29,14 +29,17 @@ ROUNDS = 5
 class Channel:
     """A consumer with a prefetch limit."""
 
-    __slots__ = ("outstanding", "priority")
+    __slots__ = ("in_flight", "priority")
 
     def __init__(self) -> None:
         self.priority = 0
-        self.outstanding = 0
+        self.in_flight = 0
 
     def capacity(self) -> int:
-        return PREFETCH - self.outstanding
+        return PREFETCH - self.in_flight
+
+    def credit(self) -> int:
+        return self.capacity()
 
 
 def pump(state: QueueState) -> tuple[list[tuple[Channel, int, int]], int]:
@@ -46,7 +49,7 @@ def pump(state: QueueState) -> tuple[list[tuple[Channel, int, int]], int]:
         state.deliver(offer, offer.stop)
         channel = offer.consumer
         assert isinstance(channel, Channel)
-        channel.outstanding += offer.stop - offer.first
+        channel.in_flight += offer.stop - offer.first
         leases.append((channel, offer.first, offer.stop))
     return leases, 2 * len(leases) + 1
 
@@ -61,7 +64,7 @@ def in_chunks(consumers: int, published: int) -> tuple[int, int]:
         state.commit(stop)
         leases, pumped = pump(state)
         for channel, first, last in leases:
-            channel.outstanding -= state.settle([(first, last)])
+            channel.in_flight -= state.settle([(first, last)])
             state.wake(channel)
         operations += 1 + pumped + len(leases)
     return MESSAGES, operations
@@ -83,7 +86,7 @@ def acked_singly(order: str, consumers: int = 1) -> tuple[int, int]:
             at = chance.randrange(position, len(held))
             held[position], held[at] = held[at], held[position]
         channel, offset = held[position]
-        channel.outstanding -= state.settle(((offset, offset + 1),))
+        channel.in_flight -= state.settle(((offset, offset + 1),))
         state.wake(channel)
         operations += pumped + 1
     return MESSAGES // 4, operations
@@ -101,7 +104,7 @@ def settled_only(order: str) -> tuple[int, int]:
             chance.shuffle(offsets)
         for offset in offsets:
             state.settle(((offset, offset + 1),))
-        channel.outstanding = 0
+        channel.in_flight = 0
         state.wake(channel)
     return MESSAGES, MESSAGES
 

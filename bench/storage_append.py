@@ -17,11 +17,15 @@ import resource
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from leveret.ports import Durability
 from leveret.storage.files import RealFileSystem
 from leveret.storage.state import MemoryStateStore
 from leveret.storage.store import FileTopicStore
+
+if TYPE_CHECKING:
+    from leveret.storage.lock import DirectoryLock
 
 # ruff: noqa: SLF001 - a kill is imitated from within
 
@@ -40,13 +44,13 @@ class WallClock:
 
 
 class Held:
-    """Stands for the data directory's lock: a killed store cannot give it back."""
+    """Stand-in for the lock of the data directory: a killed store cannot release it."""
 
 
 def make_store(data: Path) -> FileTopicStore:
     loop = asyncio.get_running_loop()
-    state = MemoryStateStore()
-    return FileTopicStore(data, RealFileSystem(), state, loop, clock=WallClock(), lock=Held())
+    state, lock = MemoryStateStore(), cast("DirectoryLock", Held())
+    return FileTopicStore(data, RealFileSystem(), state, loop, clock=WallClock(), lock=lock)
 
 
 def fill(log, count: int, body: bytes, flags: int = 1) -> None:

@@ -148,7 +148,7 @@ class _Writer:
                 self._copy(path, relative, size)
 
     def _link(self, path: Path, relative: str, size: int) -> bool:
-        """Transport a file from the previous backup, if it is unchanged there."""
+        """Link a file from the previous backup, if it is unchanged there."""
         known = self._known.get(relative)
         if known is None or (known.bytes, known.mtime_ns) != (size, path.stat().st_mtime_ns):
             return False

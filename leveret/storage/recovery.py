@@ -94,7 +94,7 @@ class Recovered:
 
     @property
     def unresolved(self) -> dict[int, TransactionPart]:
-        """TransactionParticipants of transactions whose outcome the log has not written."""
+        """Parts of transactions whose outcome the log has not written."""
         return self.told.unresolved
 
 

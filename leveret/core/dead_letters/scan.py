@@ -1,6 +1,6 @@
-"""Reading of dead scan in a queue, independently of deliveries.
+"""Reading of dead letters in a queue, independently of deliveries.
 
-Any queue can be read; headers written by the broker identify dead scan. Reading has no side
+Any queue can be read; headers written by the broker identify dead letters. Reading has no side
 effects: it uses its own window of the log, and leases nothing.
 """
 

@@ -1,4 +1,4 @@
-"""Delayed-message store ("waiting store"): an internal topic whose records have due times.
+"""Delayed-message store: an internal topic whose records have due times.
 
 A record is added with its due time, and confirmed when the log has committed it. When it is due, it
 is passed to the store's user, who settles it as soon as it is safe elsewhere: so at-least-once, and

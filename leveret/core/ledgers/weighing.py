@@ -92,7 +92,7 @@ class WeighedLedger:
 
     @property
     def came_back(self) -> RangeSet | None:
-        """DelayedRequeue ranges since it was set, as in Ledger."""
+        """Returned ranges since it was set, as in Ledger."""
         return self.inner.came_back
 
     @came_back.setter

@@ -1,4 +1,4 @@
-"""Operations on dead scan (see leveret.core.dead_letters).
+"""Operations on dead letters (see leveret.core.dead_letters).
 
 A message must match all of `offsets`, `message_ids`, `reason`, `source`, `headers`, `since` and
 `until` that are given; times are milliseconds since 1970.

@@ -1,4 +1,4 @@
-"""PendingMessage stores: each record is handed out when it is due, not before, and not twice."""
+"""Delayed-message stores: each record is handed out when it is due, not before, and not twice."""
 
 import pytest
 
