@@ -55,7 +55,7 @@ def resident_mb() -> float:
 
 
 class Node:
-    """What a node has below its delayed-message stores, and one of them."""
+    """A node's stores, as far as a delayed-message store needs them, and one of those."""
 
     def __init__(self, data: Path) -> None:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What a consumer costs that wants one message in a hundred, against one that takes all of them.
+"""Cost of a consumer that wants one message in a hundred, against one that takes all of them.
 
     python -m bench.filters [messages] [--pika-messages N] [--encrypted]
 
@@ -61,7 +61,7 @@ def publish(tag: str, size: int) -> bytes:
 
 
 def delivery_bytes(size: int) -> int:
-    """What one delivery of the consumer tag `c` takes on the wire: all are alike."""
+    """Return the bytes of one delivery with the consumer tag `c`: all are alike."""
     method = commands.Basic.Deliver(
         consumer_tag="c", delivery_tag=1, redelivered=False, exchange="", routing_key=QUEUE
     )

@@ -1,4 +1,4 @@
-"""What a round trip costs on this machine before any broker has done anything.
+"""Cost of a round trip on this machine before any broker has done anything.
 
 A server that only sends back what it gets, on the broker's core and on the broker's event loop; a
 client that never sleeps, on the client's core. No broker on this loop can answer faster. Waking

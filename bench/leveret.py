@@ -51,7 +51,7 @@ class Leveret:
 
     @property
     def log(self) -> Path:
-        """What the node has printed since it was started last."""
+        """Return what the node has printed since its last start."""
         return self._directory / "printed"
 
     @property

@@ -1,4 +1,4 @@
-"""What it costs a busy node to be looked at.
+"""Cost of management requests to a busy node.
 
     python -m bench.management [--rounds 30] [--queues 1000] [--connections 1000]
 

@@ -72,7 +72,7 @@ def perf_arguments(row: Row, timing: Timing) -> list[str]:
 
 
 def perf(broker: Broker, *options: str) -> dict[str, Any]:
-    """What `leveret perf` with these options finds out about a broker."""
+    """Return the figures of `leveret perf` with these options for a broker."""
     command = [sys.executable, "-m", "leveret", "perf", "--json", "--uri", broker.uri]
     command += ["--pid", str(broker.pid), *options]
     with pinned(client_core()):

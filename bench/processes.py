@@ -73,7 +73,7 @@ def client_core() -> int:
 
 @contextlib.contextmanager
 def pinned(core: int) -> Iterator[None]:
-    """What is started inside runs on `core` alone."""
+    """Processes started inside run on `core` alone."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:

@@ -47,7 +47,7 @@ class RabbitMq:
 
     @property
     def log(self) -> Path:
-        """What the server has printed."""
+        """Return what the server has printed."""
         return self._directory / "printed"
 
     def start(self) -> None:

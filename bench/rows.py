@@ -1,4 +1,4 @@
-"""What is measured: one row for each workload that has a target in the performance budget."""
+"""Rows of the benchmark: one row for each workload that has a target in the performance budget."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 
 class Bound(StrEnum):
-    """What a target's number bounds."""
+    """Kind of bound that a target's number is."""
 
     TIMES_AT_LEAST = "≥ {} times"  # ours divided by theirs
     TIMES_AT_MOST = "≤ {} times"

@@ -1,4 +1,4 @@
-"""What the storage engine costs: append per call, bytes per second, group commit, recovery.
+"""Cost of the storage engine: append per call, bytes per second, group commit, recovery.
 
     PYTHONPATH=. python bench/storage_append.py [--directory DIR] [--records 10000000]
 

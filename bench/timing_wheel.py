@@ -1,4 +1,4 @@
-"""What a timer costs in the timing wheel, from ten thousand of them to ten million.
+"""Cost of a timer in the timing wheel, from ten thousand of them to ten million.
 
     python -m bench.timing_wheel [--timers-max 10000000]
 

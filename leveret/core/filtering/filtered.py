@@ -147,6 +147,8 @@ class FilteredDelivery:
     def _note_returns(self) -> None:
         """Have all searches scan the offsets again that were returned since the last turn."""
         returned = self._state.take_returned()
+        if returned == []:
+            return
         for search in self._searches.values():
             if returned is None:
                 search.start_over()

@@ -126,9 +126,7 @@ class ExpiryAndLimits(QueueExtension):
             at = first
             while at < stop:
                 end, expired = self._alive(at, stop, batches)
-                if end == at:  # none of the batches has it
-                    alive.append((at, stop))
-                    break
+                assert end > at, "the batches hold the runs"
                 if expired:
                     self._queue.give_up(self._state.withdraw([(at, end)]), Reason.EXPIRED)
                 else:

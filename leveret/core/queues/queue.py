@@ -126,7 +126,9 @@ class Queue(OpenQueue):
         self.reader = QueueReader(self, self.touch)
         self.retry_topic = self._find_retry_topic()
         self._extended: dict[ExtensionKind, QueueExtension] = {}
-        self._extensions: tuple[QueueExtension, ...] = ()
+        self._extensions: tuple[
+            QueueExtension, ...
+        ] = ()  # the same: a tuple is faster to go through
         self._searching: FilteredDelivery | None = None  # kept once a consumer had a filter
         self._filtered: FilteredDelivery | None = None  # while a consumer has a filter
         self.used()
@@ -174,24 +176,20 @@ class Queue(OpenQueue):
 
     def _extend(self, features: RecordFlag = NO_FEATURES) -> None:
         """Have the extensions that the settings, and records with these features, ask for."""
-        present = self._extended
-        found = {kind: kind.follow(self, present.get(kind), features) for kind in self._kinds}
-        self._extended = {kind: extension for kind, extension in found.items() if extension}
+        present, kinds = self._extended, self.services.extensions
+        followed = ((kind, kind.follow(self, present.get(kind), features)) for kind in kinds)
+        self._extended = {kind: found for kind, found in followed if found is not None}
         self._extensions = tuple(self._extended.values())
         for kind, extension in present.items():
             if self._extended.get(kind) is not extension:
                 extension.close()
         self._demanding = NO_FEATURES
-        for kind in self._kinds:
+        for kind in kinds:
             if kind not in self._extended:
                 self._demanding |= kind.demanded_by
         self._noted = self.state.indexed_features | self._demanding
         for extension in self._extensions:
             self._noted |= extension.indexed_features
-
-    @property
-    def _kinds(self) -> tuple[ExtensionKind, ...]:
-        return self.services.extensions
 
     def extension(self, kind: type[Extension]) -> Extension | None:
         """Return the queue's extension of a class, or None."""

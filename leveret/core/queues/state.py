@@ -144,29 +144,18 @@ class QueueState:
         cls, log: TopicLog, settings: QueueSettings, *, counts_every_return: bool
     ) -> QueueState:
         """Return the state of a queue without consumers, as its log tells."""
-        return cls(
-            _make_ledger(log, settings),
-            single_active=settings.single_active,
-            by_priority=settings.single_active_by_priority,
-            counts_returns=settings.counts_deliveries,
-            counts_every_return=counts_every_return,
-            delivery_limit=settings.delivery_limit,
-            retry_delay=settings.retry_delay,
-            returns=log.returns,
-        )
+        ledger = _make_ledger(log, settings)
+        state = cls(ledger, counts_every_return=counts_every_return, returns=log.returns)
+        state.reconfigure(settings)
+        return state
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Apply other settings from now on, except those which determine the order of offsets."""
         self.counts_returns = settings.counts_deliveries
         self.delivery_limit = settings.delivery_limit
         self.retry_delay = settings.retry_delay
-        self.serve(
-            single_active=settings.single_active, by_priority=settings.single_active_by_priority
-        )
-
-    def serve(self, *, single_active: bool, by_priority: bool) -> None:
-        """Set whether all consumers are served, or only one."""
-        self._single_active, self._by_priority = single_active, by_priority
+        self._single_active = settings.single_active
+        self._by_priority = settings.single_active_by_priority
 
     @property
     def ready_count(self) -> int:

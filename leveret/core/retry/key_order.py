@@ -95,16 +95,16 @@ class KeyOrder(QueueExtension):
         parked.add(offset, offset + 1)
         return False
 
-    def left(self, offset: int, key: bytes, room_offset: int) -> None:
+    def left(self, offset: int, key: bytes, topic_offset: int) -> None:
         """Note that a message that blocks a key has moved to the retry topic."""
         self._keys.pop(offset, None)
-        self._away[room_offset] = key
+        self._away[topic_offset] = key
 
-    def found_away(self, room_offset: int, key: bytes) -> None:
+    def found_away(self, topic_offset: int, key: bytes) -> None:
         """Block the key of a message that an earlier run has left in the retry topic."""
         self._holders.setdefault(key, -1)
         self._parked.setdefault(key, RangeSet())
-        self._away[room_offset] = key
+        self._away[topic_offset] = key
 
     def appended(self, batch: Batch, settled: RangeSet | None) -> None:
         """Block the keys of retried messages that are back in the queue."""
@@ -161,13 +161,13 @@ class KeyOrder(QueueExtension):
                 for offset in [at for at in self._keys if first <= at < stop]:
                     self._free(self._keys.pop(offset))
 
-    def came_back(self, room_offset: int) -> None:
+    def came_back(self, topic_offset: int) -> None:
         """Note that a message has moved from the retry topic back to the queue."""
-        self._away.pop(room_offset, None)
+        self._away.pop(topic_offset, None)
 
-    def cancelled(self, room_offset: int) -> None:
+    def cancelled(self, topic_offset: int) -> None:
         """Free the key of a message that was removed from the retry topic."""
-        key = self._away.pop(room_offset, None)
+        key = self._away.pop(topic_offset, None)
         if key is not None:
             self._free(key)
 

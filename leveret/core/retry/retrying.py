@@ -170,7 +170,7 @@ class RetryTopic:
                 return RetryOutcome.PARKED
         attempts = Attempts(count, attempts.first_at)
         table = encode_table(failed_headers(headers, attempts, reason, now_ms // 1000))
-        room_offset = self.store.add(
+        topic_offset = self.store.add(
             now_ms + retry_policy.wait_ms(count, self._chance()),
             record.flags | RecordFlag.HAS_HEADERS | RecordFlag.RETRIED,
             record.exchange,
@@ -179,7 +179,7 @@ class RetryTopic:
             record.body,
         )
         if order is not None:
-            order.left(record.offset, key, room_offset)
+            order.left(record.offset, key, topic_offset)
         return RetryOutcome.AWAY
 
     @staticmethod
