@@ -25,10 +25,10 @@ from pathlib import Path
 
 import uvloop
 
-from leveret.core.delayed_store.stores import DelayedMessageStores
 from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
+from leveret.features.delay.store.stores import DelayedMessageStores
 from leveret.ports import Durability
 from leveret.storage.files import RealFileSystem
 from leveret.storage.state import LmdbStateStore

@@ -23,15 +23,15 @@ from leveret.amqp.timeouts import DeliveryAges, Leases
 from leveret.amqp.unacked import Unacked
 from leveret.core.access.authentication import authorise, authorise_topic
 from leveret.core.chores import drain
-from leveret.core.dead_letters.worker import Reason
 from leveret.core.names import resource, stripped
 from leveret.core.publish_interceptors import InterceptedPublish
 from leveret.core.queues.queue import Queue
-from leveret.core.retry.retrying import check_retry_headers
 from leveret.core.routing.message import StoredMessage
 from leveret.core.routing.routes import RouteCache
 from leveret.core.telemetry.trace import Origin
 from leveret.errors import ChannelError, ConnectionClosingError
+from leveret.features.dead_letter.worker import Reason
+from leveret.features.retry.retrying import check_retry_headers
 from leveret.ports.authentication import UnansweredError
 from leveret.ports.contents import open_header
 from leveret.ports.records import RecordFlag
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from leveret.amqp.direct_reply import ReplyConsumer
     from leveret.amqp.frames import ChannelSlot, Publish
     from leveret.amqp.transaction import Transaction
-    from leveret.core.broker import Broker
+    from leveret.broker.broker import Broker
     from leveret.core.logs.log_writer import Committing
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.routing.exchange import Exchange

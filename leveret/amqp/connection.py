@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from leveret.amqp.channel import Channel
     from leveret.amqp.rate_hold import ConnectionLimits, RateHold
     from leveret.amqp.transport import Transport
+    from leveret.broker.broker import Broker
     from leveret.config import Configuration
-    from leveret.core.broker import Broker
     from leveret.core.clients import ChannelFacts, ChannelFlows, ClientFacts, Holder
     from leveret.core.logs.log_writer import Committing
     from leveret.core.vhost import Vhost

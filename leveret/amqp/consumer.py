@@ -12,8 +12,8 @@ from leveret.ports.counters import DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK
 if TYPE_CHECKING:
     from leveret.amqp.added import AddedField
     from leveret.amqp.channel import Channel
-    from leveret.core.access.rates import ConsumeMeter
     from leveret.core.queues.open_queue import OpenQueue
+    from leveret.features.rates.rates import ConsumeMeter
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
 

@@ -16,7 +16,7 @@ from leveret.errors import ChannelError
 
 if TYPE_CHECKING:
     from leveret.amqp.channel import Channel
-    from leveret.core.broker import Broker
+    from leveret.broker.broker import Broker
     from leveret.core.logs.log_writer import Waiter
     from leveret.core.routing.bindings import QueueLike
 

@@ -20,7 +20,7 @@ from leveret.ports.records import BatchBuilder
 if TYPE_CHECKING:
     from leveret.amqp.channel import Channel
     from leveret.amqp.frames import Publish
-    from leveret.core.broker import Broker
+    from leveret.broker.broker import Broker
 
 REPLY_NAME = "amq.rabbitmq.reply-to"
 ADDRESS_PREFIX = f"{REPLY_NAME}."

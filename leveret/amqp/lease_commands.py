@@ -18,7 +18,7 @@ from leveret.core.names import resource
 from leveret.core.queues.arguments import lease_term
 from leveret.core.queues.queue import Queue
 from leveret.errors import ChannelError
-from leveret.features.leases import TERM_MS_MAX
+from leveret.features.pull.rules import TERM_MS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from leveret.amqp.tls import TlsContexts
     from leveret.amqp.transport import LogLevel
+    from leveret.broker.broker import Broker
     from leveret.config import Configuration
-    from leveret.core.broker import Broker
     from leveret.core.logs.log_writer import Committing
     from leveret.errors import AmqpError
     from leveret.ports.authentication import Rights

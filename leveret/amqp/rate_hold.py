@@ -1,8 +1,8 @@
 """Rate limits of one connection: reading stops before the first publish beyond them.
 
 The frame reader counts down what may be published and stops in the middle of what was read; the
-rest is kept, and processed when `leveret.core.access.rates` allows more. Deliveries pause likewise.
-The client is told by connection.blocked.
+rest is kept, and processed when `leveret.features.rates.rates` allows more. Deliveries pause
+likewise. The client is told by connection.blocked.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from leveret.amqp.frames import UNLIMITED
 from leveret.amqp.holds import Cause
-from leveret.core.access.rates import ConsumeMeter
+from leveret.features.rates.rates import ConsumeMeter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.amqp.connection import Connection
     from leveret.amqp.consumer import ChannelConsumer
-    from leveret.core.access.rates import Limit, PublishMeter
     from leveret.core.queues.open_queue import OpenQueue
+    from leveret.features.rates.rates import Limit, PublishMeter
 
 __all__ = ["OVER_RATE", "ConnectionLimits", "RateHold"]
 

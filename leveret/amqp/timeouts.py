@@ -8,7 +8,7 @@ leaves the channel open. Either can be extended for a delivery, which is what lo
 For the consumer timeout nothing is noted per delivery: a sweep over the channels notes now and then
 which delivery tag was the last at that time. So an age is known to within the interval of the
 sweeps, and never too high. For visibility timeouts runs of tags are noted, see
-leveret.features.leases.
+leveret.features.pull.rules.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.amqp import frames
-from leveret.core.dead_letters.worker import Reason
 from leveret.errors import ChannelError
-from leveret.features.leases import Extensions, Terms, rounded_end
+from leveret.features.dead_letter.worker import Reason
+from leveret.features.pull.rules import Extensions, Terms, rounded_end
 
 if TYPE_CHECKING:
     from leveret.amqp.channel import Channel, Holding

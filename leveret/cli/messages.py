@@ -324,7 +324,7 @@ def trace(
     if json:
         typer.echo(json_text.dumps(told, ensure_ascii=False))
         return
-    from leveret.features.message_trace import (
+    from leveret.features.trace.message_trace import (
         sentences,  # its import brings the parser of field tables
     )
 

@@ -1,4 +1,7 @@
-"""Environment of a broker, which has no clock, event loop or random source of its own."""
+"""Dependencies of the core, injected by the node, and of the features, injected by the broker.
+
+Neither has a clock, an event loop or a random source of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
+    from leveret.core.command_replies import CommandReplies
     from leveret.core.exchanges import RandomBelow
+    from leveret.core.logs.atomic import AtomicWrites
+    from leveret.core.logs.internal_topics import InternalTopics
+    from leveret.core.publish_interceptors import PublishInterceptors
+    from leveret.core.routing.publishing import InternalPublisher
+    from leveret.core.telemetry.events import Events
+    from leveret.core.telemetry.trace import Tracer
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn
+    from leveret.core.vhost import Vhost
 
-__all__ = ["Environment"]
+__all__ = ["CoreServices", "Environment"]
 
 CHANCES = 1 << 30  # resolution of random fractions
 
@@ -35,3 +46,21 @@ class Environment:
     def random_part(self) -> float:
         """Return a random number in [0, 1)."""
         return self.random_below(CHANCES) / CHANCES
+
+
+@dataclass(frozen=True, slots=True)
+class CoreServices:
+    """Services that the core of one broker offers to features.
+
+    Features add themselves to `publish_interceptors`. `vhosts` are those that exist, by name.
+    """
+
+    environment: Environment
+    vhosts: Mapping[str, Vhost]
+    atomic: AtomicWrites
+    internal_topics: InternalTopics
+    publisher: InternalPublisher
+    publish_interceptors: PublishInterceptors
+    command_replies: CommandReplies
+    events: Events
+    tracer: Tracer

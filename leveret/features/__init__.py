@@ -1,1 +1,4 @@
-"""Optional features of queues and messages, as pure decisions without state or I/O."""
+"""Optional features of queues and messages, a folder each.
+
+`rules` of a feature are decisions without state or I/O; the core imports nothing else of it.
+"""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leveret.broker.broker import Broker
     from leveret.config import Configuration
-    from leveret.core.broker import Broker
     from leveret.mgmt_ui.metrics.instruments import Instruments
     from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.ports.sessions import Sessions

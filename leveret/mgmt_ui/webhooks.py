@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import httpx
 
 if TYPE_CHECKING:
-    from leveret.features.alerts import Alert
+    from leveret.features.alerts.rules import Alert
 
 __all__ = ["Webhooks"]
 

@@ -18,7 +18,7 @@ from leveret.node.allocator import LOOK_SECONDS, Ebb, find_trim
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.core.broker import Broker
+    from leveret.broker.broker import Broker
     from leveret.node.process import Process
     from leveret.storage.tail import TailCache
 

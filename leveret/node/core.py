@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING
 from leveret.amqp.lease_commands import LEASE_EXCHANGE, LeaseCommands
 from leveret.auth.chain import AuthenticatorChain
 from leveret.auth.passwords import PasswordChecks
+from leveret.broker.broker import Broker
+from leveret.broker.settings import BrokerSettings
 from leveret.core.access.authentication import InternalAuthenticator
 from leveret.core.access.guesses import Guarded, Guesses
 from leveret.core.access.limits import NodeLimits
 from leveret.core.access.passwords import verify_password
 from leveret.core.access.permissions import AccessControl
-from leveret.core.access.rates import ConnectionRates
-from leveret.core.broker import Broker
-from leveret.core.broker_settings import BrokerSettings
-from leveret.core.dedup.idempotent_publish import IdempotencyLimits
 from leveret.core.definitions.administration import Administration
 from leveret.core.definitions.policies import Policies
 from leveret.core.dependencies import Environment
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
-from leveret.features.rates import rate_of
+from leveret.features.dedup.idempotent_publish import IdempotencyLimits
+from leveret.features.rates.rates import ConnectionRates
+from leveret.features.rates.rules import rate_of
 from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.node.process import node_name
 from leveret.node.watching import raise_alarm_on_full_disk

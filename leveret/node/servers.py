@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from leveret.amqp.listener import AmqpListener
+    from leveret.broker.broker import Broker
     from leveret.config import Configuration
-    from leveret.core.broker import Broker
     from leveret.mgmt_ui.managed import ManagedNode
     from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.node.process import Process

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from leveret.broker.usage_keeping import UsageKeeper
 from leveret.core.statistics.keeping import SamplesKeeper
 from leveret.core.statistics.sampler import Sampler
-from leveret.core.telemetry.alerting import Alerting
-from leveret.core.telemetry.usage_keeping import UsageKeeper
 from leveret.errors import StorageError
-from leveret.features.alerts import AlertCondition
+from leveret.features.alerts.alerting import Alerting
+from leveret.features.alerts.rules import AlertCondition
 from leveret.mgmt_ui.operations.audit import Audit
 from leveret.mgmt_ui.process import memory_bytes_used, node_gauges, read_process
 from leveret.mgmt_ui.webhooks import Webhooks
@@ -25,9 +25,9 @@ from leveret.ports.log_text import one_line, quoted
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
-    from leveret.core.broker import Broker
+    from leveret.broker.broker import Broker
     from leveret.core.logs.log_writer import Committing
-    from leveret.features.alerts import Alert
+    from leveret.features.alerts.rules import Alert
     from leveret.node.core import Core
     from leveret.node.process import Process
     from leveret.node.stores import Stores
@@ -62,7 +62,7 @@ async def open_telemetry(
     """
     broker, wall_ms = core.broker, process.clock.wall_ms
     configuration = process.configuration
-    samples = SamplesKeeper(broker, stores.state, logger.warning)
+    samples = SamplesKeeper(broker.statistics, broker.vhosts, stores.state, logger.warning)
     samples.restore()
     tasks = [process.spawn(_take_samples(process, broker, samples))]
     usage = UsageKeeper(
@@ -89,11 +89,12 @@ async def open_telemetry(
 async def _take_samples(process: Process, broker: Broker, keeper: SamplesKeeper) -> None:
     interval_ms, clock = process.configuration.statistics_interval_ms, process.clock
     sampler = Sampler(
-        broker,
+        broker.vhosts,
+        broker.connections,
         broker.statistics,
         interval_ms,
-        process.configuration.statistics_histories_max,
-        lambda: asyncio.sleep(0),
+        histories_max=process.configuration.statistics_histories_max,
+        pause=lambda: asyncio.sleep(0),
     )
     keep_at_ms = clock.monotonic_ms() + SAMPLES_KEPT_EVERY_MS
     while not process.stopping.is_set():
@@ -149,7 +150,8 @@ def _start_alerting(process: Process, core: Core, tasks: list[asyncio.Task[None]
     broker, data_dir = core.broker, process.configuration.data_dir
     webhooks = Webhooks(broker.node_name)
     alerting = Alerting(
-        broker,
+        broker.vhosts,
+        broker.events,
         core.administration.parameters,
         wall_ms=process.clock.wall_ms,
         node_values=lambda: {

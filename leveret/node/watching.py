@@ -16,7 +16,7 @@ from leveret.mgmt_ui.process import memory_bytes_total, memory_bytes_used
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
-    from leveret.core.broker import Broker
+    from leveret.broker.broker import Broker
     from leveret.node.process import Process
     from leveret.node.stores import Stores
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from leveret.core.telemetry.alerting import Alerting
+from leveret.features.alerts.alerting import Alerting
 from leveret.mgmt_ui.operations.audit import Audit
 from leveret.storage.audit import SqliteAuditStore
 from tests.support.client import Client
@@ -19,7 +19,8 @@ async def site(tmp_path):
     site = Site()
     store = SqliteAuditStore(tmp_path / "audit.db")
     alerting = Alerting(
-        site.broker,
+        site.broker.vhosts,
+        site.broker.events,
         site.administration.parameters,
         wall_ms=lambda: site.stage.now,
         node_values=dict,

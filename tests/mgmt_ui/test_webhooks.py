@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from leveret.features.alerts import Alert, AlertRule
+from leveret.features.alerts.rules import Alert, AlertRule
 from leveret.mgmt_ui import webhooks
 from leveret.mgmt_ui.webhooks import (
     ADDRESSES_MAX,

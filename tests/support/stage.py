@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.amqp.lease_commands import LEASE_EXCHANGE, LeaseCommands
 from leveret.amqp.unfinished import Unfinished
+from leveret.broker.broker import Broker
+from leveret.broker.settings import BrokerSettings
 from leveret.config import Configuration
 from leveret.core.access.authentication import InternalAuthenticator
 from leveret.core.access.limits import NodeLimits
 from leveret.core.access.permissions import AccessControl
-from leveret.core.broker import Broker
-from leveret.core.broker_settings import BrokerSettings
 from leveret.core.definitions.policies import Policies
 from leveret.core.dependencies import Environment
 from leveret.core.timers import Timers

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from leveret.core.access.rates import NO_RATES, ConnectionRates
 from leveret.core.access.sizes import LARGE_BYTES, measure
 from leveret.core.erlang_terms import binary, json_term
 from leveret.core.names import resource
 from leveret.errors import ChannelError, ConnectionClosingError, LeveretError
+from leveret.features.rates.rates import NO_RATES, ConnectionRates
 from leveret.ports.fields import INT64_MAX
 
 if TYPE_CHECKING:

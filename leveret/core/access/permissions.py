@@ -2,7 +2,7 @@
 
 A permission is three regular expressions over resource names. They are searched, not matched
 whole, and an empty one means `^$`: it matches nothing but the empty name (see
-leveret.features.patterns).
+leveret.core.patterns).
 
 A topic permission is two more patterns, over the routing keys of one topic exchange; a user without
 one there may use every key. `{username}` and `{vhost}` in it stand for the literal text of those
@@ -16,8 +16,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from leveret.core.patterns import NOWHERE, Pattern, PatternError
 from leveret.errors import LeveretError
-from leveret.features.patterns import NOWHERE, Pattern, PatternError
 from leveret.ports.definitions import (
     PermissionDefinition,
     TopicPermissionDefinition,

@@ -22,7 +22,7 @@ from leveret.core.definitions.validation import (
 )
 from leveret.core.queues.arguments import TYPES
 from leveret.core.telemetry.events import silent
-from leveret.features import alerts
+from leveret.features.alerts import rules as alerts
 from leveret.ports.definitions import (
     Definitions,
     GlobalParameterDefinition,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.access.passwords import ARGON2_ALGORITHM, RABBITMQ_DEFAULT_ALGORITHM
-from leveret.features import retry
-from leveret.features.alerts import COMPONENT as ALERT
+from leveret.features.alerts.rules import COMPONENT as ALERT
+from leveret.features.retry import rules as retry
 from leveret.ports.log_text import quoted
 
 if TYPE_CHECKING:

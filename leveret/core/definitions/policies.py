@@ -2,7 +2,7 @@
 
 Of the policies that match a resource only the one of the highest priority counts, and of equal ones
 the first by name. An operator policy is chosen the same way, and limits the values of the other
-one. Patterns are searched in names, not matched whole (see leveret.features.patterns).
+one. Patterns are searched in names, not matched whole (see leveret.core.patterns).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.core.definitions.policy_settings import SETTINGS, bounded, foreign_to, merged
 from leveret.core.erlang_terms import binary, json_term, term
+from leveret.core.patterns import NOWHERE, PATTERN_CHARACTERS_MAX, Pattern, PatternError
 from leveret.errors import LeveretError
-from leveret.features.patterns import NOWHERE, PATTERN_CHARACTERS_MAX, Pattern, PatternError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

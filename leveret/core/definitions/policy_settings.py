@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.core.queues.arguments import EXPIRY_MS_MAX, STREAM_SEGMENT_BYTES_MAX
-from leveret.features import retry
-from leveret.features.dedup import is_window
-from leveret.features.leases import TERM_MS_MAX
-from leveret.features.rates import RATE_MAX
+from leveret.features.dedup.rules import is_window
+from leveret.features.pull.rules import TERM_MS_MAX
+from leveret.features.rates.rules import RATE_MAX
+from leveret.features.retry import rules as retry
 from leveret.ports.fields import INT64_MAX, INT64_MIN
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from leveret.core.erlang_terms import field_type, frozen, term
 from leveret.core.exchanges.router import KeyRouter
-from leveret.core.filtering.arguments import FILTER_SQL, FILTER_TAGS
 from leveret.errors import ChannelError
+from leveret.features.filters.arguments import FILTER_SQL, FILTER_TAGS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable

@@ -9,9 +9,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
-from leveret.core.dedup.window import DedupWindow
 from leveret.core.definitions.policies import NO_POLICY
 from leveret.core.logs.log_writer import LogWriter
+from leveret.features.dedup.window import DedupWindow
 from leveret.ports.counters import (
     BYTES_OUT,
     DELIVER,
@@ -26,12 +26,12 @@ from leveret.ports.usage import Account, Subject, Usage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leveret.core.access.rates import QueueRates
-    from leveret.core.dead_letters.worker import Reason
-    from leveret.core.dedup.window import DedupServices
     from leveret.core.queues.queue import QueueServices
     from leveret.core.queues.sending import Runs
     from leveret.core.queues.settings import QueueSettings
+    from leveret.features.dead_letter.worker import Reason
+    from leveret.features.dedup.window import DedupServices
+    from leveret.features.rates.rates import QueueRates
     from leveret.ports import TopicLog
     from leveret.ports.definitions import Arguments, QueueDefinition
     from leveret.ports.records import Batch, BatchBuilder

@@ -10,10 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from leveret.core.dead_letters.counters import DeadLetterCounters
-from leveret.core.dead_letters.worker import DeadLetterSink, DeadLetterWorker, Reason, drop
-from leveret.core.filtering.arguments import record_filter
-from leveret.core.filtering.filtered import FilteredDelivery
 from leveret.core.logs.log_writer import AfterBoth
 from leveret.core.logs.reading import QueueReader
 from leveret.core.queues.backlog import BACKLOGS_AT_ONCE_MAX, Backlog, FewAtATime
@@ -24,21 +20,25 @@ from leveret.core.queues.queue_expiry import QueueExpiry
 from leveret.core.queues.sending import count, cut
 from leveret.core.queues.state import QueueState
 from leveret.core.telemetry.feature_counters import FeatureCounters
+from leveret.features.dead_letter.counters import DeadLetterCounters
+from leveret.features.dead_letter.worker import DeadLetterSink, DeadLetterWorker, Reason, drop
+from leveret.features.filters.arguments import record_filter
+from leveret.features.filters.filtered import FilteredDelivery
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from leveret.core.dedup.window import DedupServices
     from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.extensions import ExtensionKind
     from leveret.core.queues.offers import Deliver
     from leveret.core.queues.open_queue import QueueConsumer
     from leveret.core.queues.sending import Runs
     from leveret.core.queues.settings import QueueSettings
-    from leveret.core.retry.retrying import RetryTopic, RetryTopics
     from leveret.core.timers import Timer, Timers
     from leveret.core.turn import Turn
+    from leveret.features.dedup.window import DedupServices
+    from leveret.features.retry.retrying import RetryTopic, RetryTopics
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.ranges import RangeSet

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.core.queues.arguments import EXPIRY_MS_MAX, QUEUE_TYPE
 from leveret.core.queues.stream_offsets import interval_ms
-from leveret.features import deaths
-from leveret.features.dedup import window_ms
-from leveret.features.rates import Rate, rate_of
-from leveret.features.retry import ARGUMENTS as RETRY_KEYS
-from leveret.features.retry import RetryPolicy, retry_policy_of
+from leveret.features.dead_letter import rules as deaths
+from leveret.features.dedup.rules import window_ms
+from leveret.features.rates.rules import Rate, rate_of
+from leveret.features.retry.rules import ARGUMENTS as RETRY_KEYS
+from leveret.features.retry.rules import RetryPolicy, retry_policy_of
 from leveret.ports import Retention
 from leveret.ports.definitions import Paused
 from leveret.ports.fields import INT64_MAX

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from leveret.core.filtering.arguments import record_filter
 from leveret.core.logs.data_loss import loss_error
 from leveret.core.logs.error_throttle import ErrorThrottle
 from leveret.core.logs.window import LogWindow
@@ -25,14 +24,15 @@ from leveret.core.queues.stream_offsets import (
     parse_start,
 )
 from leveret.errors import CorruptBatchError, StorageError
+from leveret.features.filters.arguments import record_filter
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from leveret.core.dead_letters.worker import Reason
-    from leveret.core.filtering.filters import RecordFilter
     from leveret.core.queues.queue import QueueServices
     from leveret.core.queues.settings import QueueSettings
+    from leveret.features.dead_letter.worker import Reason
+    from leveret.features.filters.filters import RecordFilter
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.records import Batch

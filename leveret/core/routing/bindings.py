@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from leveret.core.erlang_terms import frozen
-from leveret.core.filtering.arguments import binding_filter, judgement_steps
 from leveret.core.names import resource
+from leveret.features.filters.arguments import binding_filter, judgement_steps
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from leveret.core.definitions.policies import EffectivePolicy
-    from leveret.core.filtering.filters import RecordFilter
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
+    from leveret.features.filters.filters import RecordFilter
     from leveret.ports.counters import Counters
     from leveret.ports.definitions import BindingDefinition, QueueDefinition
     from leveret.ports.records import BatchBuilder

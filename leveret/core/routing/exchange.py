@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from leveret.core.definitions.policies import NO_POLICY
 from leveret.core.queues.arguments import ALTERNATE_EXCHANGE, DEDUP_WINDOW
 from leveret.core.routing.routes import Route, RouteCache
-from leveret.features.dedup import window_ms
+from leveret.features.dedup.rules import window_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from leveret.features.deaths import BLIND_COPIES
+from leveret.features.dead_letter.rules import BLIND_COPIES
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError, decode_fields, encode_fields, encode_table
 

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from leveret.core.statistics.series import BASIC, GLOBAL, Series
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-    from leveret.core.broker import Broker
     from leveret.core.statistics.series import SampleRetention, Samples
+    from leveret.core.statistics.statistics import Statistics
+    from leveret.core.vhost import Vhost
     from leveret.ports import StateStore
     from leveret.ports.counters import Counters
 
@@ -33,8 +34,15 @@ class SamplesKeeper:
     Unreadable samples are reported with `warn(text)`.
     """
 
-    def __init__(self, broker: Broker, state: StateStore, warn: Callable[[str], None]) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        statistics: Statistics,
+        vhosts: Mapping[str, Vhost],
+        state: StateStore,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._statistics = statistics
+        self._vhosts = vhosts
         self._state = state
         self._warn = warn
         self._written: dict[bytes, int] = {}  # time of the last sample in the store, by key
@@ -89,8 +97,8 @@ class SamplesKeeper:
 
     def _subjects(self) -> Iterator[tuple[bytes, Counters, tuple[SampleRetention, ...]]]:
         """Yield (key prefix, counters, retentions) of all subjects with persistent series."""
-        yield _key("node"), self._broker.statistics.node_counters, GLOBAL
-        for vhost in self._broker.vhosts.values():
+        yield _key("node"), self._statistics.node_counters, GLOBAL
+        for vhost in self._vhosts.values():
             yield _key("vhost", vhost.name), vhost.counters, GLOBAL
             for queue in vhost.queues.values():
                 if queue.owner is None:

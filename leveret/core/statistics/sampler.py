@@ -8,14 +8,13 @@ queues cost the check of a flag each.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from leveret.core.statistics.series import BASIC, DETAILED, GLOBAL, Series
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 
-    from leveret.core.broker import Broker
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.statistics.series import SampleRetention
     from leveret.core.statistics.statistics import Statistics
@@ -38,7 +37,7 @@ def lengths(queue: QueueLike) -> tuple[int, int, int]:
 
 
 class Sampler:
-    """Samples the counters of a broker into its statistics.
+    """Samples the counters of virtual hosts and connections into the statistics.
 
     At most `histories_max` queues, exchanges, connections and channels have a history; the others
     only have rates. `pause()` yields to other work.
@@ -46,13 +45,16 @@ class Sampler:
 
     def __init__(
         self,
-        broker: Broker,
+        vhosts: Mapping[str, Vhost],
+        connections: Collection[Any],
         statistics: Statistics,
         interval_ms: int,
+        *,
         histories_max: int,
         pause: Callable[[], Awaitable[None]],
     ) -> None:
-        self._broker = broker
+        self._vhosts = vhosts
+        self._connections = connections
         self._pause = pause
         self._statistics = statistics
         self._interval_ms = interval_ms
@@ -71,11 +73,11 @@ class Sampler:
             return
         self._counted = 0
         of_node = [0, 0, 0]
-        for vhost in list(self._broker.vhosts.values()):
+        for vhost in list(self._vhosts.values()):
             of_vhost = await self._sample_vhost(vhost, time_ms)
             of_node = [mine + more for mine, more in zip(of_node, of_vhost, strict=True)]
-        self._known &= self._broker.vhosts.keys()
-        for connections in _slices(list(self._broker.connections)):
+        self._known &= self._vhosts.keys()
+        for connections in _slices(list(self._connections)):
             for connection in connections:
                 self._sample(connection.counters, time_ms, DETAILED)
                 for channel in list(connection.channels.by_number.values()):

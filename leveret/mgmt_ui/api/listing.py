@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from leveret.features.patterns import Pattern, PatternError
+from leveret.core.patterns import Pattern, PatternError
 from leveret.mgmt_ui.api.message_stats import Ranges
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.yielding import ROWS_AT_ONCE, in_yielding_chunks

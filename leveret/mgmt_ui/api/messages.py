@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
 
-from leveret.core.browse.browsing import find
 from leveret.errors import StorageError
+from leveret.features.browse.browsing import find
 from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.bodies import headers, json_object, whole_number, whole_numbers
 from leveret.mgmt_ui.api.callers import Caller, CallerHere

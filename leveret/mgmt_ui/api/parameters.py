@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.definitions.document import OPERATOR_POLICY, VHOST_LIMITS, parameter_rows
-from leveret.features.alerts import COMPONENT
+from leveret.features.alerts.rules import COMPONENT
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.bodies import json_object, require_fields
 from leveret.mgmt_ui.api.callers import CallerHere

@@ -1,4 +1,4 @@
-"""POST /api/leveret/queues/VHOST/NAME/…: pulling from a queue by HTTP (leveret.core.queues.pull).
+"""POST /api/leveret/queues/VHOST/NAME/…: pulling from a queue by HTTP (leveret.features.pull.pull).
 
     receive   {"count", "wait_ms", "bytes_max", "visibility_timeout_ms", "filter_tags",
                "filter_sql", "encoding"}
@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from fastapi import Request, Response
 
 from leveret.core.access.authentication import answered, authorise
-from leveret.core.queues.pull import HANDLES_MAX, Drawn, Wanted
 from leveret.core.queues.queue import Queue
 from leveret.core.telemetry.trace import Origin
 from leveret.errors import ChannelError
-from leveret.features.leases import TERM_MS_MAX
+from leveret.features.pull.pull import HANDLES_MAX, Drawn, Wanted
+from leveret.features.pull.rules import TERM_MS_MAX
 from leveret.mgmt_ui.api.answers import Segment, answer
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import Caller, ClientHere
@@ -37,8 +37,8 @@ from leveret.mgmt_ui.contents import payload_row
 from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
-    from leveret.core.queues.pull import Outcome, Pulled, QueueLeases, Receive
     from leveret.core.routing.message import StoredMessage
+    from leveret.features.pull.pull import Outcome, Pulled, QueueLeases, Receive
     from leveret.mgmt_ui.api.views import Row
 
 __all__ = ["router"]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote_plus
 
 from leveret.core.definitions.document import user_row
-from leveret.core.delay.eta_hold import EtaHold
 from leveret.core.json_fields import plain
 from leveret.core.queues.head_timestamp import head_timestamp
 from leveret.core.queues.queue import Queue
+from leveret.features.celery.eta_hold import EtaHold
 from leveret.mgmt_ui.api.message_stats import HANDED_OUT, PUBLISHED
 from leveret.ports.counters import RECV_CNT, SEND_CNT
 

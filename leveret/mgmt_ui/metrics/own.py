@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leveret.features.retry import FAILURES
+from leveret.features.retry.rules import FAILURES
 from leveret.mgmt_ui.api.views import retries_pending, tasks_pending
 from leveret.mgmt_ui.metrics.exposition import MetricFamily, MetricType
 from leveret.mgmt_ui.metrics.groups import HistogramFamily, MetricGroup, counter, gauge

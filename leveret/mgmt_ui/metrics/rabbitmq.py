@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from leveret import __version__
 from leveret.core.alarms import Resource
-from leveret.core.dead_letters.counters import DISABLED, DeathLabels
 from leveret.core.queues.head_timestamp import head_timestamp
-from leveret.features.deaths import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, REASONS, REJECTED
+from leveret.features.dead_letter.counters import DISABLED, DeathLabels
+from leveret.features.dead_letter.rules import (
+    DELIVERY_LIMIT,
+    EXPIRED,
+    MAX_LENGTH,
+    REASONS,
+    REJECTED,
+)
 from leveret.mgmt_ui.api.views import consumer_capacity
 from leveret.mgmt_ui.metrics.exposition import MetricFamily, MetricType
 from leveret.mgmt_ui.metrics.groups import (

@@ -1,4 +1,4 @@
-"""Operations on alert rules and alerts (see leveret.core.telemetry.alerting)."""
+"""Operations on alert rules and alerts (see leveret.features.alerts.alerting)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from leveret.features.alerts import COMPONENT
+from leveret.features.alerts.rules import COMPONENT
 from leveret.mgmt_ui.operations.context import not_running
 from leveret.ports.definitions import ParameterDefinition
 
 if TYPE_CHECKING:
-    from leveret.core.telemetry.alerting import Alerting
-    from leveret.features.alerts import Alert
+    from leveret.features.alerts.alerting import Alerting
+    from leveret.features.alerts.rules import Alert
     from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["ALERTS", "alert_row", "rule_rows", "without_secret"]

@@ -1,10 +1,10 @@
-"""Operations that alter a queue in use (see leveret.core.browse.alter_queue)."""
+"""Operations that alter a queue in use (see leveret.broker.alter_queue)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.core.browse import alter_queue
+from leveret.broker import alter_queue
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import InvalidFieldError, table_of
 from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of, when_caught_up

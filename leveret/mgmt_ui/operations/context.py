@@ -11,14 +11,14 @@ from leveret.config.handshake import PRODUCT, PRODUCT_VERSION
 from leveret.core.definitions.administration import AdministrationError
 
 if TYPE_CHECKING:
+    from leveret.broker.broker import Broker
     from leveret.core.access.limits import NodeLimits
-    from leveret.core.broker import Broker
-    from leveret.core.dead_letters.redrive import Redrives
-    from leveret.core.dedup.operations import DedupOperations
     from leveret.core.definitions.administration import Administration
-    from leveret.core.delay.schedules import Schedules
-    from leveret.core.telemetry.alerting import Alerting
     from leveret.core.vhost import Vhost
+    from leveret.features.alerts.alerting import Alerting
+    from leveret.features.dead_letter.redrive import Redrives
+    from leveret.features.dedup.operations import DedupOperations
+    from leveret.features.delay.schedules import Schedules
     from leveret.mgmt_ui.operations.audit import Audit
     from leveret.mgmt_ui.operations.runtime import Runtime
     from leveret.ports.sessions import Sessions

@@ -1,4 +1,4 @@
-"""Operations on dead letters (see leveret.core.dead_letters).
+"""Operations on dead letters (see leveret.features.dead_letter).
 
 A message must match all of `offsets`, `message_ids`, `reason`, `source`, `headers`, `since` and
 `until` that are given; times are milliseconds since 1970.
@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.core.dead_letters import scan
-from leveret.core.dead_letters.redrive import Target
 from leveret.core.definitions.administration import AdministrationError
-from leveret.features.redrive import RATE_MAX, DeadLetterFilter
+from leveret.features.dead_letter import scan
+from leveret.features.dead_letter.redrive import Target
+from leveret.features.dead_letter.redrive_rules import RATE_MAX, DeadLetterFilter
 from leveret.mgmt_ui.operations.shown import headers_of, integer, payload, properties
 
 if TYPE_CHECKING:
-    from leveret.core.dead_letters.redrive import Redrive, Redrives
-    from leveret.core.dead_letters.scan import StoredDeadLetter
     from leveret.core.queues.queue import Queue
+    from leveret.features.dead_letter.redrive import Redrive, Redrives
+    from leveret.features.dead_letter.scan import StoredDeadLetter
     from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["DEAD_LETTERS"]

@@ -10,8 +10,8 @@ from leveret.core.definitions.administration import AdministrationError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.core.dedup.operations import Committed, DedupOperations
     from leveret.core.vhost import Vhost
+    from leveret.features.dedup.operations import Committed, DedupOperations
     from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["ONCE"]

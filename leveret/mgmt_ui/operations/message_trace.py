@@ -2,8 +2,8 @@
 
 It traces one message of a queue, by its offset, or all messages of a virtual host with a message
 id: a message and its dead letters, copies and retries share theirs. Steps are what the broker has
-written into a message (leveret.features.message_trace), and last its current holder. A settled
-record is found for as long as its segment is kept.
+written into a message (leveret.features.trace.message_trace), and last its current holder. A
+settled record is found for as long as its segment is kept.
 
 A search by id goes through the queues in the order of their names, then through waiting messages
 beside them and in the virtual host (leveret.mgmt_ui.operations.trace_search). Each request scans a
@@ -17,11 +17,11 @@ import asyncio
 import heapq
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.core.browse.browsing import READ_BYTES_MAX, BrowseCursor, recall
-from leveret.core.browse.message_filter import MessageFilter, MessageState
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
-from leveret.features.message_trace import STORED, TraceStep, trace_steps
+from leveret.features.browse.browsing import READ_BYTES_MAX, BrowseCursor, recall
+from leveret.features.browse.message_filter import MessageFilter, MessageState
+from leveret.features.trace.message_trace import STORED, TraceStep, trace_steps
 from leveret.mgmt_ui.operations.shown import integer
 from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
 from leveret.mgmt_ui.operations.trace_search import (
@@ -37,9 +37,9 @@ from leveret.mgmt_ui.operations.trace_search import (
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from leveret.core.browse.browsing import BrowsedMessage
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
+    from leveret.features.browse.browsing import BrowsedMessage
     from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["MESSAGE_TRACE"]

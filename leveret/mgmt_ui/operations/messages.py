@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from leveret.core.browse.browsing import BrowseCursor, find
-from leveret.core.browse.editing import edited
-from leveret.core.browse.moving import Destination, MoveCounts, Mover, delete, portions
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.queues.queue import Queue
 from leveret.errors import StorageError
+from leveret.features.browse.browsing import BrowseCursor, find
+from leveret.features.browse.editing import edited
+from leveret.features.browse.moving import Destination, MoveCounts, Mover, delete, portions
 from leveret.mgmt_ui.operations.selection import changes_of, message_filter_of
 from leveret.mgmt_ui.operations.shown import integer, payload, properties
 from leveret.mgmt_ui.operations.topology import broker_of, check_short, queue_of, vhost_of
@@ -24,10 +24,10 @@ from leveret.mgmt_ui.operations.waiting import has_failed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from leveret.core.browse.browsing import BrowsedMessage
-    from leveret.core.browse.message_filter import MessageFilter
     from leveret.core.logs.atomic import AtomicWrite
     from leveret.core.queues.open_queue import OpenQueue
+    from leveret.features.browse.browsing import BrowsedMessage
+    from leveret.features.browse.message_filter import MessageFilter
     from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["MESSAGES"]

@@ -21,7 +21,7 @@ from leveret.ports.check_results import CheckResult, Severity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from leveret.core.broker import Broker
+    from leveret.broker.broker import Broker
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.statistics.statistics import Counted
     from leveret.mgmt_ui.operations.runtime import Runtime

@@ -20,7 +20,7 @@ from leveret.ports.usage import Usage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from leveret.core.broker import Broker
+    from leveret.broker.broker import Broker
     from leveret.core.telemetry.usage import Metered
 
 __all__ = ["SORTS", "measure", "quantile"]

@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.delayed_store.search import SCANNED_MAX, DelayedMessageSearch
 from leveret.core.json_fields import plain
 from leveret.core.routing.message import StoredMessage
-from leveret.features import retry
+from leveret.features.delay.store.search import SCANNED_MAX, DelayedMessageSearch
+from leveret.features.retry import rules as retry
 from leveret.mgmt_ui.operations.schedules import CRITERIA, cursor_of, selection_of
 from leveret.mgmt_ui.operations.shown import headers_of, payload, properties
 
 if TYPE_CHECKING:
-    from leveret.core.delayed_store.store import PendingMessage
     from leveret.core.queues.queue import Queue
+    from leveret.features.delay.store.store import PendingMessage
     from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["RETRIES"]

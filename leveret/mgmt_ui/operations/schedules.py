@@ -1,4 +1,4 @@
-"""Operations on delayed messages (see leveret.core.delay.schedules).
+"""Operations on delayed messages (see leveret.features.delay.schedules).
 
 `id` names one message; without it, the other parameters are a filter, and `all` selects every
 message. With `queue` it is about the Celery tasks that it holds. A list scans a bounded number of
@@ -11,16 +11,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.delay.schedules import row_of
-from leveret.core.delayed_store.search import DelayedMessageFilter
 from leveret.errors import StorageError
-from leveret.features.delay import DELAY_MS_MAX
+from leveret.features.delay.rules import DELAY_MS_MAX
+from leveret.features.delay.schedules import row_of
+from leveret.features.delay.store.search import DelayedMessageFilter
 from leveret.mgmt_ui.operations.shown import payload, properties
 from leveret.mgmt_ui.operations.waiting import has_failed
 
 if TYPE_CHECKING:
-    from leveret.core.delay.schedules import Schedules
-    from leveret.core.delayed_store.search import Cursor
+    from leveret.features.delay.schedules import Schedules
+    from leveret.features.delay.store.search import Cursor
     from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["CRITERIA", "SCHEDULES", "cursor_of", "selection_of"]

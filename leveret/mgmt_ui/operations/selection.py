@@ -14,11 +14,11 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.core.browse.editing import Changes
-from leveret.core.browse.message_filter import MessageFilter, MessageState
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.filtering.arguments import FILTER_CHECKS, FILTER_SQL, FILTER_TAGS, record_filter
 from leveret.core.json_fields import InvalidFieldError, field_of, table_of
+from leveret.features.browse.editing import Changes
+from leveret.features.browse.message_filter import MessageFilter, MessageState
+from leveret.features.filters.arguments import FILTER_CHECKS, FILTER_SQL, FILTER_TAGS, record_filter
 from leveret.ports.declared import undeclared
 from leveret.ports.ranges import RangeSet
 

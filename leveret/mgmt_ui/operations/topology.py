@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.validation import NAME_BYTES_MAX
-from leveret.core.delay.eta_hold import EtaHold
 from leveret.core.json_fields import InvalidFieldError, table_of
 from leveret.core.queues.arguments import QUEUE_TYPE
 from leveret.core.queues.queue import Queue
 from leveret.errors import ConnectionClosingError
+from leveret.features.celery.eta_hold import EtaHold
 from leveret.mgmt_ui.operations.context import not_running
 from leveret.mgmt_ui.operations.waiting import has_failed
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
-    from leveret.core.broker import Broker
+    from leveret.broker.broker import Broker
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters

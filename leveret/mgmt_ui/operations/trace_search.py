@@ -11,21 +11,21 @@ import asyncio
 import heapq
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from leveret.core.browse.browsing import SCANNED_MAX
-from leveret.core.delay.eta_hold import EtaHold
-from leveret.core.delayed_store.search import DelayedMessageFilter, DelayedMessageSearch, stored
 from leveret.core.json_fields import plain
 from leveret.core.queues.queue import Queue
-from leveret.features.message_trace import WAITING, TraceStep, trace_steps
+from leveret.features.browse.browsing import SCANNED_MAX
+from leveret.features.celery.eta_hold import EtaHold
+from leveret.features.delay.store.search import DelayedMessageFilter, DelayedMessageSearch, stored
+from leveret.features.trace.message_trace import WAITING, TraceStep, trace_steps
 from leveret.mgmt_ui.operations.topology import broker_of
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.core.delayed_store.store import DelayedMessageStore
     from leveret.core.routing.message import StoredMessage
     from leveret.core.vhost import Vhost
+    from leveret.features.delay.store.store import DelayedMessageStore
     from leveret.mgmt_ui.operations.context import AdminContext
 
 __all__ = [

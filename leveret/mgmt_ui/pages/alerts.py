@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.features.alerts import AlertCondition, AlertSeverity
+from leveret.features.alerts.rules import AlertCondition, AlertSeverity
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.operations.alerts import rule_rows
 from leveret.mgmt_ui.pages.acting import act, seeing

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.browse.message_filter import MessageState
 from leveret.core.queues.queue import Queue
-from leveret.features.message_trace import sentences
+from leveret.features.browse.message_filter import MessageState
+from leveret.features.trace.message_trace import sentences
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.message_trace import trace_of
 from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer

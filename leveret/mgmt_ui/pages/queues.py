@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.delay.eta_hold import EtaHold
 from leveret.core.queues.arguments import TYPES
 from leveret.core.queues.queue import Queue
+from leveret.features.celery.eta_hold import EtaHold
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import Segment, queues_of
 from leveret.mgmt_ui.api.declaring import require_to_declare

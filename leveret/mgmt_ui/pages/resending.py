@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.browse.browsing import find
-from leveret.core.browse.editing import sent_anew
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.queues.queue import Queue
 from leveret.errors import StorageError
+from leveret.features.browse.browsing import find
+from leveret.features.browse.editing import sent_anew
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.problems import ApiError, not_found, queue_not_found, refused_operation
@@ -49,7 +49,7 @@ __all__ = ["editable_text", "router"]
 
 # Size of a body in a form, which must be within forms.FORM_BYTES_MAX with three bytes per byte.
 EDITED_BYTES_MAX = 256 * 1024
-FIXED = {"user_id", "cluster_id", "headers"}  # see leveret.core.browse.editing
+FIXED = {"user_id", "cluster_id", "headers"}  # see leveret.features.browse.editing
 
 router = APIRouter(prefix="/queues/{vhost}/{name}/messages/{offset}/edit")
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.delay.eta_hold import EtaHold
 from leveret.core.queues.queue import Queue
+from leveret.features.celery.eta_hold import EtaHold
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.api.schedules import (

@@ -14,7 +14,7 @@ from leveret.ports.audit import Way
 from leveret.ports.authentication import UnansweredError
 
 if TYPE_CHECKING:
-    from leveret.core.broker import Broker
+    from leveret.broker.broker import Broker
     from leveret.mgmt_ui.managed import ManagedNode
     from leveret.ports.authentication import Kind, Permission
 

@@ -12,7 +12,7 @@ from leveret.core.access.limits import (
     checked_limits,
 )
 from leveret.errors import ChannelError, ConnectionClosingError
-from leveret.features.rates import TokenBucket, rate_of
+from leveret.features.rates.rules import TokenBucket, rate_of
 from leveret.ports.definitions import UserDefinition, VhostDefinition
 
 UNLIMITED = VhostDefinition("/")

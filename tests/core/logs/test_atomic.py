@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from pamqp import commands
 
-from leveret.core.dedup.window import DedupServices
 from leveret.errors import StorageError
+from leveret.features.dedup.window import DedupServices
 from leveret.ports import Durability
 from tests.support.client import Client
 from tests.support.queue_bench import content_header

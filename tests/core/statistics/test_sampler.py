@@ -31,7 +31,14 @@ async def pause():
 
 
 def sampler_of(stage, histories_max=1000):
-    sampler = Sampler(stage.broker, stage.broker.statistics, 5_000, histories_max, pause)
+    sampler = Sampler(
+        stage.broker.vhosts,
+        stage.broker.connections,
+        stage.broker.statistics,
+        5_000,
+        histories_max=histories_max,
+        pause=pause,
+    )
     return lambda seconds: asyncio.run(sampler.sample(T0 + seconds * 1000))
 
 
@@ -113,7 +120,9 @@ def test_the_weeks_samples_survive_a_restart(stage, client):
     sample = sampler_of(stage)
     client.declare("q", durable=True)
     warnings: list[str] = []
-    keeper = SamplesKeeper(stage.broker, stage.state, warnings.append)
+    keeper = SamplesKeeper(
+        stage.broker.statistics, stage.broker.vhosts, stage.state, warnings.append
+    )
     for hour in range(3):
         client.publish("q", *[b"x"] * 10)
         sample(hour * 3600)
@@ -121,7 +130,9 @@ def test_the_weeks_samples_survive_a_restart(stage, client):
     before = stage.broker.statistics.history(None, ["publish"], 7200 * 13, 3600)
     queue = stage.broker.vhosts["/"].queues["q"]
     queue.counters.series = stage.broker.statistics.node_counters.series = None
-    again = SamplesKeeper(stage.broker, stage.state, warnings.append)
+    again = SamplesKeeper(
+        stage.broker.statistics, stage.broker.vhosts, stage.state, warnings.append
+    )
     again.restore()
     assert stage.broker.statistics.history(None, ["publish"], 7200 * 13, 3600) == before
     assert queue.counters.series.base["publish"] == 30
@@ -134,13 +145,17 @@ def test_damaged_samples_begin_anew_and_say_so(stage, client):
     client.publish("q", b"x")
     sample(0)
     warnings: list[str] = []
-    keeper = SamplesKeeper(stage.broker, stage.state, warnings.append)
+    keeper = SamplesKeeper(
+        stage.broker.statistics, stage.broker.vhosts, stage.state, warnings.append
+    )
     asyncio.run(keeper.keep())
     pairs = stage.state.scan(b"statistics\0")
     assert pairs
     stage.state.write([(key, value[:-1]) for key, value in pairs], durable=True)
     stage.broker.statistics.node_counters.series = None
-    SamplesKeeper(stage.broker, stage.state, warnings.append).restore()
+    SamplesKeeper(
+        stage.broker.statistics, stage.broker.vhosts, stage.state, warnings.append
+    ).restore()
     assert warnings
     assert all("start empty" in text for text in warnings)
     sample(5)
@@ -152,7 +167,7 @@ def test_samples_of_deleted_queues_are_removed(stage, client):
     client.declare("q", durable=True)
     client.publish("q", b"x")
     sample(0)
-    keeper = SamplesKeeper(stage.broker, stage.state, print)
+    keeper = SamplesKeeper(stage.broker.statistics, stage.broker.vhosts, stage.state, print)
     asyncio.run(keeper.keep())
     assert any(b"queue" in key for key, _ in stage.state.scan(b"statistics\0"))
     client.call(commands.Queue.Delete(queue="q"))

@@ -7,8 +7,8 @@ import json
 import pytest
 from pamqp import commands
 
+from leveret.broker.usage_keeping import USAGE_STREAM, UsageKeeper
 from leveret.core.telemetry.usage import UsageMeter
-from leveret.core.telemetry.usage_keeping import USAGE_STREAM, UsageKeeper
 from leveret.errors import StorageError
 from leveret.ports.usage import HOUR_SECONDS, Account, Subject, Usage
 from tests.support.client import Client

@@ -21,7 +21,14 @@ def site():
 
 @pytest.fixture
 def sampler(site):
-    return Sampler(site.broker, site.broker.statistics, 5_000, 100, pause)
+    return Sampler(
+        site.broker.vhosts,
+        site.broker.connections,
+        site.broker.statistics,
+        5_000,
+        histories_max=100,
+        pause=pause,
+    )
 
 
 @pytest.fixture

@@ -29,7 +29,9 @@ def site():
 async def busy(site):
     """Sampled at 0, 5 and 10 seconds: 50 published, 20 more, and 30 delivered of which 10 acked."""
     broker = site.broker
-    sampler = Sampler(broker, broker.statistics, 5_000, 100, pause)
+    sampler = Sampler(
+        broker.vhosts, broker.connections, broker.statistics, 5_000, histories_max=100, pause=pause
+    )
     client = Client(site.stage).open()
     client.call(commands.Confirm.Select())
     client.declare("q")
@@ -78,7 +80,14 @@ async def test_rates_are_those_of_the_last_interval(site, busy):
 
 async def test_consumers_are_utilised_while_nothing_waits_for_them(site, busy):
     """At 0, 5 and 10 seconds something waited, at 15 and 20 nothing did."""
-    sampler = Sampler(site.broker, site.broker.statistics, 5_000, 100, pause)
+    sampler = Sampler(
+        site.broker.vhosts,
+        site.broker.connections,
+        site.broker.statistics,
+        5_000,
+        histories_max=100,
+        pause=pause,
+    )
 
     async def utilisation():
         queue = await site.json("/api/queues/%2F/q")
@@ -136,7 +145,14 @@ async def test_what_rests_says_since_when(site, busy):
     busy.declare("idle")
     assert "idle_since" not in await site.json("/api/queues/%2F/q")
     busy.publish("idle", b"x")
-    sampler = Sampler(site.broker, site.broker.statistics, 5_000, 100, pause)
+    sampler = Sampler(
+        site.broker.vhosts,
+        site.broker.connections,
+        site.broker.statistics,
+        5_000,
+        histories_max=100,
+        pause=pause,
+    )
     await sampler.sample(T0 + 15_000)
     await sampler.sample(T0 + 20_000)
     idle = await site.json("/api/queues/%2F/idle")
@@ -194,7 +210,14 @@ async def test_half_a_range_asks_for_nothing(site, busy):
 
 async def test_a_node_shows_what_it_takes_and_took(tmp_path):
     site = Site(data_dir=tmp_path)
-    sampler = Sampler(site.broker, site.broker.statistics, 5_000, 100, pause)
+    sampler = Sampler(
+        site.broker.vhosts,
+        site.broker.connections,
+        site.broker.statistics,
+        5_000,
+        histories_max=100,
+        pause=pause,
+    )
     took = {"mem_used": 1000, "fd_used": 10, "sockets_used": 1, "disk_free": 9000}
     await sampler.sample(T0, took)
     await sampler.sample(T0 + 5_000, {**took, "mem_used": 2000, "disk_free": 8000})
@@ -227,7 +250,14 @@ async def test_queues_have_the_fields_that_tools_read(site):
     client.send(commands.Basic.Nack(delivery_tag=1, requeue=True))
     client.send(commands.Basic.Get(queue="q"))
     client.send(commands.Basic.Ack(delivery_tag=2))
-    sampler = Sampler(site.broker, site.broker.statistics, 5_000, 100, pause)
+    sampler = Sampler(
+        site.broker.vhosts,
+        site.broker.connections,
+        site.broker.statistics,
+        5_000,
+        histories_max=100,
+        pause=pause,
+    )
     await sampler.sample(T0)
     await sampler.sample(T0 + 5_000)
     (row,) = await site.json("/api/queues")

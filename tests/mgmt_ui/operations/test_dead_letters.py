@@ -7,7 +7,7 @@ import pytest
 
 from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.dispatcher import perform
-from tests.core.dead_letters.test_redrive import Yard, bodies
+from tests.features.dead_letter.test_redrive import Yard, bodies
 from tests.support.client import Client
 
 ANY = {

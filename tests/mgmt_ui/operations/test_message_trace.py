@@ -3,7 +3,7 @@
 import pytest
 from pamqp import commands
 
-from leveret.features.message_trace import sentences
+from leveret.features.trace.message_trace import sentences
 from leveret.mgmt_ui.operations import message_trace, trace_search
 from leveret.ports.definitions import PermissionDefinition
 from tests.mgmt_ui.operations.test_messages import Desk

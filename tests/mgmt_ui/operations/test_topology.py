@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.core.delay.eta_hold import EtaHold
+from leveret.features.celery.eta_hold import EtaHold
 from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.dispatcher import perform
 from tests.support.client import Client

@@ -42,7 +42,14 @@ async def test_connections(site, guest, amqp):
 
 
 async def test_rates_of_connections(site, guest, amqp):
-    sampler = Sampler(site.broker, site.broker.statistics, 5_000, 100, partial(sleep, 0))
+    sampler = Sampler(
+        site.broker.vhosts,
+        site.broker.connections,
+        site.broker.statistics,
+        5_000,
+        histories_max=100,
+        pause=partial(sleep, 0),
+    )
     await sampler.sample(5_000)
     [connection] = site.broker.connections
     connection.counters.count(RECV_OCT, 10_240)  # which its socket would
@@ -57,7 +64,14 @@ async def test_rates_of_connections(site, guest, amqp):
 
 @pytest.mark.covers("C-214")
 async def test_a_channel_tells_its_rates_over_time(site, guest, amqp):
-    sampler = Sampler(site.broker, site.broker.statistics, 5_000, 100, partial(sleep, 0))
+    sampler = Sampler(
+        site.broker.vhosts,
+        site.broker.connections,
+        site.broker.statistics,
+        5_000,
+        histories_max=100,
+        pause=partial(sleep, 0),
+    )
     await sampler.sample(5_000)
     amqp.send(commands.Basic.Ack(delivery_tag=1))
     amqp.received()

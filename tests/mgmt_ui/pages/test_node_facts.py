@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from leveret.core.alarms import Resource
-from leveret.features.alerts import Alert, AlertRule
+from leveret.features.alerts.rules import Alert, AlertRule
 from leveret.mgmt_ui.operations import node_health
 from leveret.mgmt_ui.operations.runtime import Runtime
 from tests.support.browser import Browser

@@ -1,0 +1,1 @@
+"""Alerts: `rules` are parameters of a virtual host, `alerting` checks them."""

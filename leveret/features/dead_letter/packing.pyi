@@ -1,0 +1,32 @@
+from collections.abc import Callable, Iterable
+
+from leveret.features.dead_letter.publish import DeadLetterPublish
+from leveret.ports.records import Batch, BatchBuilder
+
+TEMPLATES_MAX: int
+
+class DeadLetterTemplate:
+    def __init__(
+        self, exchange: bytes, routing_key: bytes, headers: bytes, builders: Iterable[BatchBuilder]
+    ) -> None: ...
+    @property
+    def address(self) -> bytes: ...
+    @property
+    def headers(self) -> bytes: ...
+    @property
+    def builders(self) -> tuple[BatchBuilder, ...]: ...
+
+class DeadLetterWriter:
+    def __init__(
+        self,
+        compose: Callable[[bytes, bytes, bytes | None, bytes | None, bool], DeadLetterTemplate],
+        now: int,
+        route: Callable[[DeadLetterTemplate, int, bytes, bytes], tuple[BatchBuilder, ...]]
+        | None = None,
+        publish: DeadLetterPublish | None = None,
+    ) -> None: ...
+    @property
+    def touched(self) -> set[BatchBuilder]: ...
+    @property
+    def unrouted(self) -> list[tuple[int, int]]: ...
+    def write(self, batch: Batch, first: int, stop: int) -> None: ...

@@ -1,0 +1,102 @@
+"""Dead-letter topics: the queue `<queue>.dlq` for dead messages of a queue without an exchange.
+
+Each is created when it is first needed, with its queue's type, durable, and an ordinary queue from
+then on. That of an exclusive queue is deleted with the connection, as its queue is. An existing
+queue of that name is used as it is. A new topic gets at-least-once messages only when its
+definition is on disk: a restart must find it again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from leveret.core.names import NAME_BYTES_MAX
+from leveret.core.queues.arguments import QUEUE_TYPE, type_of
+from leveret.core.telemetry.events import INTERNAL_USER, acting_as
+from leveret.errors import ChannelError, StorageError
+from leveret.features.dead_letter.rules import TOPIC_SUFFIX
+from leveret.ports.definitions import QueueDefinition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.queue import Queue
+    from leveret.core.vhost import Vhost
+    from leveret.ports import MetadataStore
+
+__all__ = ["DeadLetterTopics", "dead_letter_topic"]
+
+
+def dead_letter_topic(queue: str) -> str:
+    """Return the name of a queue's dead-letter topic, with a very long queue name cut."""
+    room = NAME_BYTES_MAX - len(TOPIC_SUFFIX)
+    return queue.encode()[:room].decode(errors="ignore") + TOPIC_SUFFIX
+
+
+class DeadLetterTopics:
+    """Creates a node's dead-letter topics, and tracks which of them would survive a crash."""
+
+    def __init__(
+        self,
+        vhosts: Mapping[str, Vhost],
+        store: MetadataStore,
+        spawn: Callable[[Coroutine[object, object, None]], object],
+        report: Callable[[object, Exception], None],
+    ) -> None:
+        self._vhosts = vhosts
+        self._store = store
+        self._spawn = spawn
+        self._report = report
+        # Topics whose definitions are not on disk yet, with the queues that wait for them.
+        self._unkept: dict[OpenQueue, set[Queue]] = {}
+        self._keeping: set[OpenQueue] = set()
+
+    def is_open(self, queue: Queue, *, safely: bool) -> bool:
+        """Whether the dead-letter topic of `queue` can take messages; created if it is missing.
+
+        With `safely`, only if it would survive a crash; otherwise the queue retries its dead
+        letters as soon as it would.
+        """
+        vhost = self._vhosts[queue.definition.vhost]
+        name = dead_letter_topic(queue.name)
+        if vhost.find_queue(name) is None and not self._create(vhost, name, queue):
+            return False
+        topic = cast("OpenQueue", vhost.find_queue(name))
+        if topic in self._unkept and safely:
+            self._unkept[topic].add(queue)
+            self._keep(topic)
+            return False
+        return True
+
+    def _create(self, vhost: Vhost, name: str, queue: Queue) -> bool:
+        kind, is_exclusive = type_of(queue.definition.arguments), queue.definition.exclusive
+        definition = QueueDefinition(
+            vhost.name, name, not is_exclusive, is_exclusive, arguments={QUEUE_TYPE: kind}
+        )
+        try:
+            with acting_as(INTERNAL_USER):
+                vhost.add_queue(definition, queue.owner)
+        except (ChannelError, StorageError) as error:
+            self._report(queue, error)
+            return False
+        topic = cast("OpenQueue", vhost.queues[name])
+        self._unkept[topic] = set()
+        self._keep(topic)
+        return True
+
+    def _keep(self, topic: OpenQueue) -> None:
+        if topic not in self._keeping:
+            self._keeping.add(topic)
+            self._spawn(self._flush(topic))
+
+    async def _flush(self, topic: OpenQueue) -> None:
+        try:
+            await self._store.flush()
+        except StorageError as error:
+            self._report(topic, error)  # waiting queues try again
+            return
+        finally:
+            self._keeping.discard(topic)
+        for queue in self._unkept.pop(topic):
+            queue.retry_dead_letters()

@@ -1,0 +1,429 @@
+"""De-duplication window of a queue: within it no message is stored twice.
+
+Called by the queue around an append; and for exchanges by the topic that has their keys (see
+leveret.features.dedup.exchange_log). The log is the source of truth, since its records carry their
+keys: the state in memory can always be rebuilt from it. So that a restart need not read the whole
+window, the keys are written behind to the state store, with the offset up to which they are
+complete; the log keeps its segments from there on, even if everything in them is settled.
+
+    dedup/ID/mark        u8 version | u64 offset up to which the keys are complete
+    dedup/ID/i/OFFSET    one chunk: u64 stop offset | u64 time of its last key | u8 cold or not
+    dedup/ID/c/OFFSET    its entries, as SeenKeys packs them
+    dedup/ID/k/KEY       u64 time: of each key of a cold chunk
+
+ID is the queue's incarnation, OFFSET that of a chunk's first record, big-endian. Memory is bounded:
+if more keys came within the window than may be held, the oldest chunks become cold, and their keys
+are looked up in the state store.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from leveret.core.telemetry.feature_counters import FeatureCounters
+from leveret.errors import CorruptBatchError, StorageError
+from leveret.features.dedup.keys import SeenKeys
+from leveret.ports.records import RecordFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from typing import TypeAlias
+
+    from leveret.core.timers import Timers
+    from leveret.ports import StateStore, TopicLog
+    from leveret.ports.records import Batch, BatchBuilder
+
+    Changes: TypeAlias = Sequence[tuple[bytes, bytes | None]]
+
+__all__ = ["DedupServices", "DedupWindow"]
+
+# Publishes of clients are checked; returning messages were checked when they were first published.
+# Those put back by an operator have RecordFlag.PUT_BACK, which SeenKeys handles.
+UNCHECKED = RecordFlag.DEAD_LETTERED | RecordFlag.RETRIED
+# Delay of writing keys behind; a crash loses no more, as the next start reads the log from there.
+SAVE_DELAY_MS = 1000
+READ_BYTES = 1 << 20
+
+VERSION = 1
+MARK = struct.Struct("<BQ")
+OFFSET = struct.Struct(">Q")  # sorts numerically
+CHUNK = struct.Struct("<QQB")
+TIME = struct.Struct("<Q")
+ENTRY = struct.Struct("<16sQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class DedupServices:
+    """Services shared by the windows of a broker.
+
+    `write(changes)` writes changes of `state` to disk, in a worker thread. A window holds at most
+    `keys_max` keys in memory, 48 to 96 bytes each.
+    """
+
+    state: StateStore
+    write: Callable[[Changes], Awaitable[None]]
+    spawn: Callable[[Coroutine[object, object, None]], object]
+    timers: Timers
+    report: Callable[[object, Exception], None]
+    keys_max: int
+    feature_counters: FeatureCounters = field(default_factory=FeatureCounters)
+
+
+class Windowed(Protocol):
+    """Owner of a window: a queue, or a topic of keys."""
+
+    log: TopicLog
+    deleted: bool
+    held: bool
+
+    @property
+    def window_ms(self) -> int:
+        """Length of the window in ms."""
+        ...
+
+    @property
+    def window_id(self) -> bytes:
+        """Name of the window in the state store, unique for all time."""
+        ...
+
+    def keep_from(self, offset: int, seen_from: int) -> None:
+        """Keep records from `offset` on, settled or not; keys before `seen_from` have expired."""
+        ...
+
+    def resume(self) -> None:
+        """Resume appending: the window is restored."""
+        ...
+
+
+@dataclass(slots=True)
+class KeyChunk:
+    """Keys that were written to the state store together: those of the records [first, stop)."""
+
+    first: int
+    stop: int
+    last_ms: int  # when the last of them was stored
+    cold: bool = False
+
+
+class DedupWindow:
+    """De-duplication window of a queue. Without `keeps` it is in memory only."""
+
+    def __init__(self, queue: Windowed, services: DedupServices, *, keeps: bool) -> None:
+        self.duplicates = 0  # duplicates dropped since the start
+        self._queue = queue
+        self._log = queue.log
+        self._services = services
+        self._keeps = keeps
+        self._prefix = b"dedup/%s/" % queue.window_id
+        self._seen = SeenKeys()
+        self._complete = queue.log.end  # keys of records below are in the state store
+        self._chunks: deque[KeyChunk] = deque()
+        self._off = False
+        self._writing = False
+        # Keys removed by an operator and not written yet: of cold chunks, chunks to rewrite, and
+        # the end of the records that the state store must cover.
+        self._forgotten: dict[bytes, None] = {}
+        self._rewritten: dict[int, None] = {}
+        self._rewritten_stop = 0
+        self._timer = services.timers.timer(self._look_after)
+
+    @property
+    def window_ms(self) -> int:
+        """Length of the window in ms; 0 while de-duplication is disabled."""
+        return self._queue.window_ms
+
+    @property
+    def key_count(self) -> int:
+        """Number of keys in memory, expired ones not yet removed included."""
+        return len(self._seen)
+
+    # -- around an append
+
+    def admit(self, builder: BatchBuilder) -> None:
+        """Drop duplicates from the records to be appended, and add the keys of the others."""
+        duplicates = self._seen.admit(
+            builder.preview(self._log.end), self.window_ms, UNCHECKED, self._older
+        )
+        if duplicates is not None:
+            self.duplicates += duplicates.count
+            self._services.feature_counters.duplicates += duplicates.count
+            builder.drop(duplicates)
+        self._wake_by(self._services.timers.wall_ms() + SAVE_DELAY_MS)
+
+    def learn(self, batch: Batch) -> None:
+        """Add the keys of records to be appended, which are no duplicates."""
+        self._seen.learn(batch, 0, self.window_ms, UNCHECKED, self._older)
+        self._wake_by(self._services.timers.wall_ms() + SAVE_DELAY_MS)
+
+    def forget_key(self, key: bytes) -> bool:
+        """Remove a key; on disk once `is_saved`. Returns False if it was not in the window."""
+        if self.seen_ms(key) is None:
+            return False
+        offset = self._seen.forget(key)
+        if offset is None:
+            self._forgotten[self._prefix + b"k/" + key] = None
+        else:
+            self._rewritten_stop = max(self._rewritten_stop, offset + 1)
+            self._rewritten.update(
+                (chunk.first, None) for chunk in self._chunks if chunk.first <= offset < chunk.stop
+            )
+        self._wake_by(self._services.timers.wall_ms())
+        return True
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether all removed keys are removed from the state store, too."""
+        if not self._keeps or self._off:
+            return True
+        told = not self._forgotten and not self._rewritten and not self._writing
+        return told and self._rewritten_stop <= self._complete
+
+    def seen_ms(self, key: bytes) -> int | None:
+        """Return when the message with a key was stored, in ms; None if not within the window."""
+        self._seen.expire(self._services.timers.wall_ms(), self.window_ms)
+        found = self._seen.find(key)
+        if found is not None:
+            return found[0]
+        return None if self._older is None else self._older(key)
+
+    @property
+    def _older(self) -> Callable[[bytes], int | None] | None:
+        """Lookup of keys that are not in memory; None if all are."""
+        return self._time_of_cold if self._chunks and self._chunks[0].cold else None
+
+    def cut(self) -> None:
+        """Remove the keys of records from the log's end on, which were lost."""
+        self._seen.cut(self._log.end)
+
+    def forget(self, first: int, stop: int) -> None:
+        """Remove the keys of the records [first, stop), which were undone before their commit."""
+        self._seen.forget_range(first, stop)
+
+    def _time_of_cold(self, key: bytes) -> int | None:
+        value = self._services.state.get(self._prefix + b"k/" + key)
+        if self._prefix + b"k/" + key in self._forgotten:
+            return None
+        return None if value is None else TIME.unpack(value)[0]
+
+    # -- start and end
+
+    def begin(self) -> None:
+        """Start the window of a queue that may hold messages; their keys are not added."""
+        self._off = False
+        self._complete = self._log.committed
+        self._pin()
+        self._wake_by(self._services.timers.wall_ms())
+
+    def restore(self) -> None:
+        """Restore the window before anything is appended to the opened queue."""
+        if not self._keeps:
+            return
+        mark = self._services.state.get(self._prefix + b"mark")
+        known = mark is not None and len(mark) == MARK.size and mark[0] == VERSION
+        if known and mark is not None:
+            self._complete = min(MARK.unpack(mark)[1], self._log.end)
+            self._load()
+        else:
+            self._complete = 0
+        self._pin()
+        if self._complete < self._log.end:
+            self._queue.held = True  # until the keys of the earlier run are restored
+            self._services.spawn(self._catch_up(known=known))
+
+    def _load(self) -> None:
+        state, prefix = self._services.state, self._prefix
+        for key, value in state.scan(prefix + b"i/"):
+            stop, last_ms, cold = CHUNK.unpack(value)
+            chunk = KeyChunk(OFFSET.unpack(key[-OFFSET.size :])[0], stop, last_ms, bool(cold))
+            self._chunks.append(chunk)
+            if not chunk.cold:
+                self._seen.load(state.get(self._chunk_key(chunk)) or b"", self._log.end)
+
+    async def _catch_up(self, *, known: bool) -> None:
+        """Add the keys of records that the state store does not cover."""
+        offset, now_ms = self._complete, self._services.timers.wall_ms()
+        try:
+            if not known:
+                offset = await self._log.offset_at(max(now_ms - self.window_ms, 0))
+            learned = await self._learn_from(offset)
+        except StorageError as error:
+            self._services.report(self._queue, error)
+        else:
+            if not known and self._log.first:  # else nothing was ever removed, and all is known
+                self._services.report(self._queue, _rebuilt(learned))
+        self._seen.expire(now_ms, self.window_ms)
+        self._queue.resume()
+        self._wake_by(now_ms)
+
+    async def _learn_from(self, offset: int) -> int:
+        """Read the log from `offset` on. Returns the number of keys added."""
+        before, stop = len(self._seen), self._log.end
+        while offset < stop and not self._queue.deleted:
+            try:
+                batches = await self._log.fetch(offset, READ_BYTES)
+            except CorruptBatchError:
+                # Deleted, since it was settled, or damaged: deliveries handle damage.
+                following = self._log.settled.gaps(offset + 1, stop).first
+                offset = stop if following is None else following
+                continue
+            for batch in batches:
+                if batch.base_offset not in self._log.undone:
+                    self._seen.learn(batch, offset, self.window_ms, UNCHECKED, self._older)
+            offset = batches[-1].stop_offset if batches else stop
+        return len(self._seen) - before
+
+    def end(self) -> None:
+        """Remove all keys: de-duplication was disabled, or the queue deleted."""
+        self._off = True
+        self._seen.clear()
+        self._chunks.clear()
+        self._timer.set(None)
+        self._look_after()
+
+    # -- writing behind
+
+    def _pin(self) -> None:
+        """Make the log keep the records that the state store does not cover."""
+        if self._keeps:
+            oldest = self._chunks[0].first if self._chunks else self._complete
+            self._queue.keep_from(self._complete, oldest)
+
+    def _wake_by(self, due_ms: int) -> None:
+        if self._timer.due_ms is None or self._timer.due_ms > due_ms:
+            self._timer.set(due_ms)
+
+    def _look_after(self) -> None:
+        if not self._keeps:
+            self._seen.expire(self._services.timers.wall_ms(), self.window_ms)
+            self._rest()
+        elif not self._writing and not self._queue.held:
+            self._writing = True
+            self._services.spawn(self._write())
+
+    def _rest(self) -> None:
+        """Set the timer for the expiry of the oldest keys."""
+        oldest = self._chunks[0].last_ms if self._chunks else self._seen.oldest_ms
+        if oldest is not None and not self._off:
+            now_ms = self._services.timers.wall_ms()
+            self._wake_by(max(oldest + self.window_ms, now_ms + SAVE_DELAY_MS))
+
+    async def _write(self) -> None:
+        """Update the state store. One call at a time, so that writes stay in order."""
+        off = self._off
+        try:
+            await (self._erase() if off else self._save())
+        except StorageError as error:
+            self._services.report(self._queue, error)
+            self._wake_by(self._services.timers.wall_ms() + SAVE_DELAY_MS)
+        finally:
+            self._writing = False
+        if off != self._off:
+            self._wake_by(self._services.timers.wall_ms())
+        else:
+            self._rest()
+
+    async def _erase(self) -> None:
+        known = self._services.state.scan(self._prefix)
+        await self._services.write([(key, None) for key, _ in known])
+
+    async def _save(self) -> None:
+        """Write the keys committed since the last time, and remove expired ones."""
+        now_ms = self._services.timers.wall_ms()
+        stop = max(self._log.committed, self._complete)
+        self._seen.expire(now_ms, self.window_ms)
+        changes: list[tuple[bytes, bytes | None]] = []
+        expired = self._expired(now_ms, changes)
+        packed = self._seen.pack(self._complete, stop)
+        chunk = None
+        if packed:
+            chunk = KeyChunk(self._complete, stop, ENTRY.unpack(packed[-ENTRY.size :])[1])
+            changes.append((self._chunk_key(chunk), packed))
+            changes.append(self._described(chunk))
+        changes.append((self._prefix + b"mark", MARK.pack(VERSION, stop)))
+        forgotten, rewritten = list(self._forgotten), list(self._rewritten)
+        changes += self._without_forgotten(forgotten, rewritten)
+        await self._services.write(changes)
+        for key in forgotten:
+            self._forgotten.pop(key, None)
+        for first in rewritten:
+            self._rewritten.pop(first, None)
+        if self._off:
+            return
+        for _ in range(expired):
+            self._chunks.popleft()
+        if chunk is not None:
+            self._chunks.append(chunk)
+        self._complete = stop
+        self._pin()
+        await self._cool()
+
+    def _without_forgotten(
+        self, keys: list[bytes], firsts: list[int]
+    ) -> list[tuple[bytes, bytes | None]]:
+        """Return the changes that remove keys deleted by an operator from written chunks."""
+        changes: list[tuple[bytes, bytes | None]] = [(key, None) for key in keys]
+        changes += [
+            (self._chunk_key(chunk), self._seen.pack(chunk.first, chunk.stop))
+            for chunk in self._chunks
+            if chunk.first in firsts and not chunk.cold
+        ]
+        return changes
+
+    def _expired(self, now_ms: int, changes: list[tuple[bytes, bytes | None]]) -> int:
+        """Add the removal of expired chunks to `changes`; return the number of these chunks."""
+        count = 0
+        for chunk in self._chunks:
+            if chunk.last_ms + self.window_ms > now_ms:
+                break
+            count += 1
+            if chunk.cold:
+                changes += self._cold_keys(chunk, gone=True)
+            changes.append((self._chunk_key(chunk), None))
+            changes.append((self._described(chunk)[0], None))
+        return count
+
+    async def _cool(self) -> None:
+        """Move the oldest keys to the state store if there are too many in memory."""
+        for chunk in list(self._chunks):
+            if len(self._seen) <= self._services.keys_max or self._off:
+                return
+            if chunk.cold:
+                continue
+            cold = KeyChunk(chunk.first, chunk.stop, chunk.last_ms, cold=True)
+            await self._services.write([*self._cold_keys(chunk), self._described(cold)])
+            if not self._off:
+                chunk.cold = True
+                self._seen.drop_below(chunk.stop)
+
+    def _cold_keys(
+        self, chunk: KeyChunk, *, gone: bool = False
+    ) -> list[tuple[bytes, bytes | None]]:
+        """Return the keys of a chunk one by one, to be added; or `gone`, removed unless newer."""
+        get, prefix = self._services.state.get, self._prefix + b"k/"
+        found: list[tuple[bytes, bytes | None]] = []
+        for key, time_ms, _ in ENTRY.iter_unpack(get(self._chunk_key(chunk)) or b""):
+            value = TIME.pack(time_ms)
+            if not gone:
+                found.append((prefix + key, value))
+            elif get(prefix + key) == value:
+                found.append((prefix + key, None))
+        return found
+
+    def _chunk_key(self, chunk: KeyChunk) -> bytes:
+        return self._prefix + b"c/" + OFFSET.pack(chunk.first)
+
+    def _described(self, chunk: KeyChunk) -> tuple[bytes, bytes]:
+        return (
+            self._prefix + b"i/" + OFFSET.pack(chunk.first),
+            CHUNK.pack(chunk.stop, chunk.last_ms, chunk.cold),
+        )
+
+
+def _rebuilt(count: int) -> StorageError:
+    return StorageError(
+        "the keys of its de-duplication window were not found and were rebuilt from the "
+        f"{count} messages that the log still holds; others may be stored twice"
+    )

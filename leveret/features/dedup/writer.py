@@ -1,0 +1,363 @@
+"""Writer of messages that are numbered, or go to exchanges with a de-duplication window.
+
+One `DedupWriter` for a virtual host. It decides about messages in order of arrival, all those of a
+turn together: which are stored, duplicates, or refused. Stored messages, their keys and the
+positions of their publishers are written atomically (leveret.core.logs.atomic). While one such
+write is in progress the next one gathers, so that no decision depends on a write that may fail;
+with many publishers the cost is that of a group commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, cast
+
+from leveret.core.logs.log_writer import tell_each
+from leveret.core.turn import TouchedQueue
+from leveret.errors import ChannelError
+from leveret.features.dedup.exchange_log import SEEN_FLAGS, ExchangeDedupLog
+from leveret.features.dedup.producers import Producer
+from leveret.features.dedup.sequences import Position, Verdict, expected, judge
+from leveret.ports.records import BatchBuilder, RecordFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.core.logs.atomic import AtomicWrite, AtomicWrites
+    from leveret.core.logs.log_writer import Committing, Report, Waiter
+    from leveret.core.publish_interceptors import (
+        PublishContext,
+        PublishInterceptor,
+        PublishInterceptors,
+    )
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.telemetry.feature_counters import FeatureCounters
+    from leveret.core.telemetry.trace import Tracer
+    from leveret.core.turn import Turn
+    from leveret.features.dedup.producers import Producers
+    from leveret.features.dedup.sequences import SequenceHeaders
+
+__all__ = ["DedupEntry", "DedupWriter", "DedupWriterServices"]
+
+
+class PublishOutcome(Enum):
+    """Result for a message that is no duplicate."""
+
+    TAKEN = 1  # by queues, or by another interceptor
+    UNROUTED = 2  # no queue matches, so that it is not remembered
+    REFUSED = 3  # a queue is full
+
+
+@dataclass(frozen=True, slots=True)
+class DedupWriterServices:
+    """Services shared by the writers of a broker. `own` are the interceptors in front of them."""
+
+    atomic: AtomicWrites
+    turn: Turn
+    tracer: Tracer
+    interceptors: PublishInterceptors
+    own: list[PublishInterceptor]
+    wall_ms: Callable[[], int]
+    feature_counters: FeatureCounters
+
+
+@dataclass(frozen=True, slots=True)
+class DedupEntry:
+    """Message to be stored once: as the next of its publisher, by its key, or both."""
+
+    context: PublishContext
+    stated: SequenceHeaders | None
+    key: bytes | None
+
+    @property
+    def producer(self) -> Producer:
+        """Publisher of a numbered message."""
+        return Producer("" if self.stated is None else self.stated.producer, self.context.user)
+
+
+@dataclass(eq=False, slots=True)
+class DedupBatch:
+    """Messages decided together. Their confirms wait for it, as it is a Committing."""
+
+    entries: list[DedupEntry] = field(default_factory=list)
+    forgotten: list[Producer] = field(default_factory=list)  # publishers whose position is removed
+    waiters: list[Waiter] = field(default_factory=list)
+    outcome: bool | None = None  # whether it has failed; None: in progress
+
+    def await_commit(self, waiter: Waiter) -> None:
+        """Call `waiter.done` when the batch is decided and safe, possibly at once."""
+        if self.outcome is None:
+            self.waiters.append(waiter)
+        else:
+            waiter.done(failed=self.outcome)
+
+    def finish(self, report: Report, *, failed: bool) -> None:
+        """Notify the waiters: all of the batch is safe, or none was stored."""
+        self.outcome = failed
+        waiters, self.waiters = self.waiters, []
+        tell_each(waiters, report, failed=failed)
+
+
+@dataclass(slots=True)
+class BatchEffects:
+    """Effects of one batch, as far as decided."""
+
+    batch: DedupBatch
+    write: AtomicWrite
+    now_ms: int
+    moved: dict[Producer, Position] = field(default_factory=dict)
+    keys: dict[bytes, None] = field(default_factory=dict)
+    filled: dict[OpenQueue, BatchBuilder] = field(default_factory=dict)  # for queues with limits
+    elsewhere: list[Committing] = field(default_factory=list)  # commits of other features
+    is_empty: bool = True
+    record: bytes = b""  # record with the publishers' new positions
+
+
+class DedupWriter(TouchedQueue):
+    """De-duplicating writer of one virtual host, flushed by the turn."""
+
+    def __init__(
+        self, producers: Producers, seen: ExchangeDedupLog, services: DedupWriterServices
+    ) -> None:
+        self.producers = producers
+        self.seen = seen
+        self._services = services
+        self._next: DedupBatch | None = None
+        self._writing: BatchEffects | None = None
+        self._awaited = 0  # outstanding commits of `elsewhere`
+
+    def __repr__(self) -> str:
+        return f"DedupWriter({self.seen!r})"
+
+    def add(self, entry: DedupEntry) -> Committing:
+        """Add a message. The returned Committing is done when it is decided and safe."""
+        if self._next is None:
+            self._next = DedupBatch()
+        self._next.entries.append(entry)
+        self.resume()
+        return self._next
+
+    def forget_producer(self, id_: str, user: str | None, waiter: Waiter) -> bool:
+        """Remove the positions of a publisher, of one user or of all (None).
+
+        `waiter` is notified when that is safe. Returns False if the publisher is unknown.
+        """
+        named = [each for each in self.producers.named(id_) if user in {None, each.user}]
+        if not named:
+            return False
+        if self._next is None:
+            self._next = DedupBatch()
+        self._next.forgotten += named
+        self._next.waiters.append(waiter)
+        self.resume()
+        return True
+
+    def resume(self) -> None:
+        """Schedule a flush: something may be decided."""
+        if not self.deleted:
+            self._services.turn.touch(self)
+
+    def flush(self) -> None:
+        """Decide about the gathered messages, unless a write is in progress."""
+        if self._next is None or self._writing is not None or self.deleted:
+            return
+        if self.producers.held or self.seen.held:
+            return
+        batch, self._next = self._next, None
+        services = self._services
+        effects = self._writing = BatchEffects(batch, services.atomic.begin(), services.wall_ms())
+        for producer in batch.forgotten:
+            # Its record has positions of others, too, which are written again.
+            effects.moved.update(self.producers.beside(producer))
+        for producer in batch.forgotten:
+            effects.moved.pop(producer, None)
+        effects.is_empty = not effects.moved
+        for entry in batch.entries:
+            try:
+                self._decide(entry, effects)
+            except ChannelError as error:
+                entry.context.channel.close(error)
+        if effects.elsewhere:
+            # Other features must be safe first: a crash in between then stores a message twice; in
+            # the other order it would be lost.
+            self._awaited = len(effects.elsewhere)
+            for committing in effects.elsewhere:
+                committing.await_commit(Elsewhere(self, effects))
+        else:
+            self._commit(effects)
+
+    def pump(self) -> bool:
+        """Deliver nothing."""
+        return False
+
+    # -- deciding
+
+    def _decide(self, entry: DedupEntry, effects: BatchEffects) -> None:
+        stated, key = entry.stated, entry.key
+        if stated is not None and not self._is_next(entry, stated, effects):
+            return
+        exchange = entry.context.message.exchange
+        if key is not None and (
+            key in effects.keys or self.seen.is_known(exchange, key, effects.now_ms)
+        ):
+            name = exchange.decode()
+            self.seen.duplicates[name] = self.seen.duplicates.get(name, 0) + 1
+            self._services.feature_counters.duplicates += 1
+        else:
+            outcome = self._store(entry.context, effects)
+            if outcome is PublishOutcome.REFUSED:
+                return
+            if outcome is PublishOutcome.UNROUTED and entry.context.mandatory:
+                return  # the publisher is notified and may send it again
+            if outcome is PublishOutcome.TAKEN and key is not None:
+                effects.keys[key] = None
+                effects.is_empty = False
+        if stated is not None:
+            effects.moved[entry.producer] = Position(stated.epoch, stated.sequence)
+            effects.is_empty = False
+
+    def _is_next(self, entry: DedupEntry, stated: SequenceHeaders, effects: BatchEffects) -> bool:
+        """Whether a message is the next of its publisher. Raises ChannelError 406."""
+        known = effects.moved.get(entry.producer) or self.producers.get(entry.producer)
+        verdict = judge(known, stated)
+        if verdict is Verdict.SEEN:
+            self.producers.duplicates += 1
+            self._services.feature_counters.duplicates += 1
+        elif verdict is Verdict.FENCED and known is not None:
+            raise ChannelError(
+                406,
+                f"producer '{stated.producer}' has begun epoch {known.epoch}: "
+                f"epoch {stated.epoch} is fenced off",
+            )
+        elif verdict is Verdict.GAP:
+            context = entry.context
+            if not context.channel.confirms_publishes:
+                raise ChannelError(
+                    406,
+                    f"producer '{stated.producer}': expected sequence "
+                    f"{expected(known, stated.epoch)}, got {stated.sequence}",
+                )
+            context.channel.refused(context.tag, context.tag + 1)
+        return verdict is Verdict.NEXT
+
+    def _store(self, context: PublishContext, effects: BatchEffects) -> PublishOutcome:
+        """Store a message, or return it if it is unroutable. Raises ChannelError."""
+        message = context.message
+        services, vhost = self._services, context.vhost
+        for step in services.interceptors.for_publish(vhost, message.exchange, context.requests):
+            if step not in services.own and (taken := step.intercept(context)) is not None:
+                effects.elsewhere += taken
+                return PublishOutcome.TAKEN
+        queues = self._route(context)
+        if vhost.traced:
+            names = [queue.name for queue in queues]
+            services.tracer.published(vhost, message, context.keys, names, context.channel.origin)
+        if not self._have_room(queues, context, effects):
+            context.channel.refused(context.tag, context.tag + 1)
+            return PublishOutcome.REFUSED
+        for queue in queues:
+            effects.write.publish(
+                queue,
+                message.flags & RecordFlag.STORED,
+                message.exchange,
+                message.routing_key,
+                message.header,
+                message.body,
+            )
+            effects.is_empty = False
+        if queues:
+            return PublishOutcome.TAKEN
+        if context.mandatory and context.channel.alive:
+            context.channel.send_back(message)
+        return PublishOutcome.UNROUTED
+
+    @staticmethod
+    def _route(context: PublishContext) -> list[OpenQueue]:
+        """Return the queues of a message, including those of alternate exchanges."""
+        vhost, message = context.vhost, context.message
+        exchange = vhost.exchanges.get(message.exchange.decode())
+        if exchange is None:
+            return []  # deleted since the publish
+        keys = [key.decode(errors="replace") for key in context.keys]
+        return cast("list[OpenQueue]", vhost.route(exchange, keys, message))
+
+    @staticmethod
+    def _have_room(queues: list[OpenQueue], context: PublishContext, effects: BatchEffects) -> bool:
+        """Whether every queue can take one more: a full one must not delay all others."""
+        message, ok = context.message, True
+        for queue in queues:
+            if queue.settings.rejects:
+                filled = effects.filled.setdefault(queue, BatchBuilder())
+                filled.add(
+                    message.flags & RecordFlag.STORED,
+                    effects.now_ms,
+                    message.exchange,
+                    message.routing_key,
+                    message.header,
+                    message.body,
+                )
+                ok = ok and queue.has_room(filled)
+        return ok
+
+    # -- writing
+
+    def _commit(self, effects: BatchEffects) -> None:
+        if effects.is_empty:
+            self.done(failed=False)
+            return
+        for key in effects.keys:
+            header = ExchangeDedupLog.header(key)
+            effects.write.publish(self.seen, SEEN_FLAGS, b"", b"", header, b"")
+        if effects.moved:
+            effects.record = self.producers.record(effects.moved, effects.now_ms)
+            effects.write.publish(
+                self.producers, RecordFlag.PERSISTENT, b"", b"", b"", effects.record
+            )
+        effects.write.commit(self)
+
+    def done(self, *, failed: bool) -> None:
+        """Handle the end of the atomic write, as a Waiter."""
+        effects, self._writing = self._writing, None
+        if effects is None:
+            return
+        if not failed:
+            if effects.record:
+                self.producers.learn(effects.record)
+            for producer in effects.batch.forgotten:
+                self.producers.forget(producer)
+        effects.batch.finish(self._services.atomic.report, failed=failed)
+        self.resume()
+
+    def kept_elsewhere(self, effects: BatchEffects, *, failed: bool) -> None:
+        """Note a commit of another feature, or its failure."""
+        if effects is not self._writing:
+            return
+        if failed:
+            # Nothing else is written either: publishers send all of it again.
+            self.done(failed=True)
+            return
+        self._awaited -= 1
+        if not self._awaited:
+            self._commit(effects)
+
+    def close(self) -> None:
+        """Stop: the virtual host was deleted; waiters are confirmed, as for deleted queues."""
+        self.deleted = True
+        batches = [self._next, None if self._writing is None else self._writing.batch]
+        self._next = self._writing = None
+        for batch in batches:
+            if batch is not None:
+                batch.finish(self._services.atomic.report, failed=False)
+
+
+class Elsewhere:
+    """Waiter for the commit of another feature."""
+
+    def __init__(self, writer: DedupWriter, effects: BatchEffects) -> None:
+        self._writer = writer
+        self._effects = effects
+
+    def done(self, *, failed: bool) -> None:
+        """Pass on the commit."""
+        self._writer.kept_elsewhere(self._effects, failed=failed)

@@ -1,0 +1,129 @@
+"""Delivery of due messages to the queues they are routed to now, a batch at a time.
+
+Used by `leveret.features.delay.delayed_messages` and `leveret.features.celery.eta_hold`, which keep
+each message until every target queue has committed it. A full queue refuses; the others get no
+second copy when it is tried again (see leveret.features.dead_letter.publish).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.routing.message import StoredMessage
+from leveret.features.dead_letter.publish import NOWHERE, DeadLetterPublish
+from leveret.features.dead_letter.rules import BLIND_COPIES, OPEN_COPIES, further_keys
+from leveret.ports.contents import headers_table
+from leveret.ports.ranges import RangeSet
+from leveret.ports.records import RecordFlag
+from leveret.ports.tables import MalformedFieldError, decode_raw_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from leveret.core.routing.exchange import Exchange
+    from leveret.core.turn import Turn
+    from leveret.core.vhost import Vhost
+    from leveret.features.dead_letter.publish import Missing, Ranges, Written
+    from leveret.features.delay.store.store import PendingMessage
+    from leveret.ports.records import BatchBuilder
+
+__all__ = ["DueDelivery", "DueRouting"]
+
+
+class DueRouting:
+    """Routing of messages that are due in a virtual host now.
+
+    `gone` has the names of exchanges that messages were published to and that no longer exist.
+    """
+
+    def __init__(self, vhost: Vhost) -> None:
+        self.gone: set[bytes] = set()
+        self._vhost = vhost
+        self._exchanges: dict[bytes, Exchange | None] = {}
+
+    def route(self, message: PendingMessage) -> Sequence[BatchBuilder]:
+        """Return the builders of its queues, by alternate exchanges if needed.
+
+        Empty if unroutable.
+        """
+        name = message.exchange
+        if name in self._exchanges:
+            exchange = self._exchanges[name]
+        else:
+            exchange = self._exchanges[name] = self._vhost.exchanges.get(name.decode())
+        if exchange is None:
+            self.gone.add(name)
+            return ()
+        if exchange.cache.cacheable and not message.flags & RecordFlag.SELECTS_KEYS:
+            return self._vhost.reach_by_key(exchange, message.routing_key)
+        keys = [message.routing_key, *_further_keys(message)]
+        texts = [key.decode(errors="replace") for key in dict.fromkeys(keys)]
+        seen = StoredMessage(name, message.routing_key, message.header, message.body, message.flags)
+        return [queue.builder for queue in self._vhost.reach(exchange, texts, seen)]
+
+
+class DueDelivery:
+    """One batch of messages on its way from a delayed-message store to queues.
+
+    `route` returns a message's builders; `unrouted` are the messages without any.
+    """
+
+    def __init__(
+        self,
+        route: Callable[[PendingMessage], Sequence[BatchBuilder]],
+        now_ms: int,
+        held: Written = NOWHERE,
+    ) -> None:
+        self.unrouted: list[PendingMessage] = []
+        self._route = route
+        self._now_ms = now_ms
+        self._held = held
+        self._touched: set[BatchBuilder] = set()
+        self._publish: DeadLetterPublish
+
+    def deposit(self, messages: Sequence[PendingMessage]) -> None:
+        """Put messages into their queues, in order."""
+        ranges = RangeSet()
+        for message in messages:
+            ranges.add(message.offset, message.offset + 1)
+        self._publish = DeadLetterPublish(list(ranges), self._held)
+        for message in messages:
+            self._put(message)
+        self._publish.deposited(self._touched, ())
+
+    def begin(self, turn: Turn, finished: Callable[[Ranges, list[Missing]], None]) -> None:
+        """Wait for the queues' commits, then call `finished`.
+
+        It gets the ranges that all targets committed, and those that some refused.
+        """
+        for builder in self._touched:
+            turn.touch(builder.owner)
+        publish = self._publish
+        publish.begin(lambda: finished(*publish.outcome()))
+
+    def _put(self, message: PendingMessage) -> None:
+        builders = self._route(message)
+        if not builders:
+            self.unrouted.append(message)
+        offset, _, flags, exchange, routing_key, header, body = message
+        flags &= RecordFlag.STORED
+        for builder in builders:
+            if builder in self._held:
+                continue
+            builder.add(flags, self._now_ms, exchange, routing_key, header, body)
+            self._touched.add(builder)
+            if builder.publish_tags is not None:
+                builder.publish_tags.add(
+                    self._publish.acknowledgement(builder), offset, builder.count - 1
+                )
+
+
+def _further_keys(message: PendingMessage) -> list[bytes]:
+    """Return the routing keys of the headers CC and BCC."""
+    if not message.flags & RecordFlag.SELECTS_KEYS:
+        return []
+    try:
+        headers = decode_raw_table(headers_table(message.header))
+    except MalformedFieldError:
+        return []  # unlikely, since they were valid at publish: only its own key is used
+    return [*further_keys(headers, OPEN_COPIES), *further_keys(headers, BLIND_COPIES)]

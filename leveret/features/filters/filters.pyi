@@ -1,0 +1,33 @@
+from collections.abc import Callable, Sequence
+
+from leveret.features.filters.sql import ParsedSql
+from leveret.ports.ranges import RangeSet
+from leveret.ports.records import Batch
+
+def never() -> bool: ...
+
+class FilterCondition: ...
+
+class TagCondition(FilterCondition):
+    def __init__(self, tags: Sequence[bytes], program: Sequence[int]) -> None: ...
+
+class SqlCondition(FilterCondition):
+    def __init__(self, condition: ParsedSql) -> None: ...
+
+class RecordFilter:
+    @property
+    def judgements(self) -> int: ...
+    @property
+    def tired(self) -> bool: ...
+    def __init__(
+        self,
+        tags: TagCondition | None,
+        other: FilterCondition | None = None,
+        sql: SqlCondition | None = None,
+        is_over: Callable[[], bool] = ...,
+    ) -> None: ...
+    def run(self, batches: list[Batch], first: int, stop: int) -> tuple[int, int]: ...
+    def find(
+        self, batches: list[Batch], ready: RangeSet, first: int, stop: int, limit: int
+    ) -> tuple[list[tuple[int, int]], int]: ...
+    def matches(self, header: bytes) -> bool: ...

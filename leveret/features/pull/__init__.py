@@ -1,0 +1,5 @@
+"""Pulling messages by HTTP, and leases with a time limit.
+
+`rules` are the commands on leases, `receipts` what a puller gets to settle with, `pull` the pulls
+of a broker.
+"""

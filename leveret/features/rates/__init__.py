@@ -1,0 +1,4 @@
+"""Rate limits on publishing and consuming.
+
+`rules` has the token bucket, `rates` the limits of users, virtual hosts, connections and queues.
+"""

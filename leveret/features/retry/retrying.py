@@ -1,0 +1,370 @@
+"""Retry topics: `<queue>.retry`, where a queue's failed messages wait before they come back.
+
+A queue with retries creates its topic when the first message fails, and finds it again after a
+restart. `leveret.features.retry.rules` computes the delay. Both directions are at least once: a
+message leaves its queue when the topic has committed it, and the topic when the queue has.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from leveret.core.logs.window import LogWindow
+from leveret.core.names import NAME_BYTES_MAX
+from leveret.core.queues.settings import Overflow
+from leveret.errors import ChannelError, StorageError
+from leveret.features.dead_letter.worker import RETRY_MS, BatchSlice, Reason
+from leveret.features.retry.key_order import KeyOrder, key_of
+from leveret.features.retry.rules import (
+    Attempts,
+    RetryPolicy,
+    attempts_of,
+    failed_headers,
+    header_problem,
+    message_retry_policy,
+)
+from leveret.ports.contents import headers_table, with_properties
+from leveret.ports.ranges import RangeSet
+from leveret.ports.records import BatchBuilder, RecordFlag
+from leveret.ports.tables import MalformedFieldError, decode_raw_table, encode_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from leveret.core.queues.queue import Queue
+    from leveret.features.delay.store.store import DelayedMessageStore, PendingMessage
+    from leveret.features.delay.store.stores import DelayedMessageStores
+    from leveret.ports.tables import RawValue
+
+__all__ = ["RetryTopic", "RetryTopics", "check_retry_headers", "retry_topic"]
+
+SUFFIX = ".retry"
+PAGE_RECORDS = 1000  # records in memory at a time when scanning a topic
+
+
+def retry_topic(queue: str) -> str:
+    """Return the name of a queue's retry topic, with a very long queue name cut."""
+    return queue.encode()[: NAME_BYTES_MAX - len(SUFFIX)].decode(errors="ignore") + SUFFIX
+
+
+def check_retry_headers(header: bytes) -> None:
+    """Raise ChannelError 406 if a message's retry headers are invalid."""
+    problem = header_problem(_readable(header))
+    if problem is not None:
+        raise ChannelError(406, problem)
+
+
+class RetryTopics:
+    """Retry topics of a node. `chance()` is a random number in [0, 1)."""
+
+    def __init__(self, stores: DelayedMessageStores, chance: Callable[[], float]) -> None:
+        self._stores = stores
+        self._chance = chance
+
+    def find(self, queue: Queue) -> RetryTopic | None:
+        """Return the topic that an earlier run has left, if any."""
+        definition = queue.definition
+        name = retry_topic(definition.topic)
+        if self._stores.exists(definition.vhost, name, definition.incarnation):
+            return self.open(queue)
+        return None
+
+    def open(self, queue: Queue) -> RetryTopic:
+        """Create or recover the topic of a queue. Raises StorageError."""
+        return RetryTopic(queue, self._stores, self._chance)
+
+
+class _Record(NamedTuple):
+    """Failed record, with its decoded fields."""
+
+    offset: int
+    flags: int
+    time: int
+    exchange: bytes
+    routing_key: bytes
+    header: bytes
+    body: bytes
+
+
+class RetryOutcome(Enum):
+    """Result for a failed message that can be retried."""
+
+    AWAY = 1  # moved to the retry topic
+    PARKED = 2  # stays in the queue, blocked by its key
+
+
+class RetryTopic:
+    """Messages of one queue that wait for their next attempt."""
+
+    def __init__(
+        self, queue: Queue, stores: DelayedMessageStores, chance: Callable[[], float]
+    ) -> None:
+        definition = queue.definition
+        self._queue = queue
+        self._stores = stores
+        self._chance = chance
+        self._timers = queue.services.timers
+        self._coming: set[int] = set()  # offsets in the topic of messages on their way back
+        self._refused: list[PendingMessage] = []  # messages that the full queue has refused
+        self._again = self._timers.timer(self._try_again)
+        self.store: DelayedMessageStore = stores.open(
+            definition.vhost,
+            retry_topic(definition.topic),
+            self.come_back,
+            incarnation=definition.incarnation,
+        )
+
+    @property
+    def builder(self) -> BatchBuilder:
+        """Builder of the messages that `take` moves to the topic."""
+        return self.store.builder
+
+    @property
+    def pending_count(self) -> int:
+        """Number of waiting messages."""
+        return self.store.pending_count
+
+    # -- failures
+
+    def take(
+        self, slices: Sequence[BatchSlice], reason: Reason
+    ) -> tuple[list[tuple[int, int]], list[BatchSlice]]:
+        """Move retryable records to the topic. Returns (their offsets, the exhausted records).
+
+        The headers of exhausted records have the failure.
+        """
+        retry_policy = self._queue.settings.retry
+        assert retry_policy is not None, "the queue retries"
+        waiting = RangeSet()
+        exhausted: list[BatchSlice] = []
+        now_ms = self._timers.wall_ms()
+        for part in slices:
+            for record in _records(part):
+                outcome = self._fail(record, retry_policy, reason, now_ms)
+                if isinstance(outcome, BatchSlice):
+                    exhausted.append(outcome)
+                elif outcome is RetryOutcome.AWAY:
+                    waiting.add(record.offset, record.offset + 1)
+        return list(waiting), exhausted
+
+    def _fail(
+        self, record: _Record, retry_policy: RetryPolicy, reason: Reason, now_ms: int
+    ) -> RetryOutcome | BatchSlice:
+        """Move a failed record to the topic, or return it with failure headers if exhausted."""
+        headers = _readable(record.header)
+        if record.flags & RecordFlag.HAS_RETRY:
+            retry_policy = message_retry_policy(retry_policy, headers)
+        # Clients may write such headers, too: only the broker's own count.
+        known = record.flags & RecordFlag.RETRIED
+        attempts = attempts_of(headers) if known else Attempts()
+        count = attempts.count + 1
+        if count > retry_policy.attempts_max:
+            return self._spent(record, failed_headers(headers, attempts, reason, now_ms // 1000))
+        order = self._queue.extension(KeyOrder)
+        key = b""
+        if order is not None:
+            key = key_of(record.flags, record.exchange, record.routing_key, record.header)
+            if not order.failed(record.offset, key):
+                return RetryOutcome.PARKED
+        attempts = Attempts(count, attempts.first_at)
+        table = encode_table(failed_headers(headers, attempts, reason, now_ms // 1000))
+        topic_offset = self.store.add(
+            now_ms + retry_policy.wait_ms(count, self._chance()),
+            record.flags | RecordFlag.HAS_HEADERS | RecordFlag.RETRIED,
+            record.exchange,
+            record.routing_key,
+            with_properties(record.header, table=table),
+            record.body,
+        )
+        if order is not None:
+            order.left(record.offset, key, topic_offset)
+        return RetryOutcome.AWAY
+
+    @staticmethod
+    def _spent(record: _Record, headers: Mapping[str, object]) -> BatchSlice:
+        builder = BatchBuilder()
+        builder.add(
+            record.flags | RecordFlag.HAS_HEADERS,
+            record.time,
+            record.exchange,
+            record.routing_key,
+            with_properties(record.header, table=encode_table(dict(headers))),
+            record.body,
+        )
+        return BatchSlice(builder.seal(record.offset), record.offset, record.offset + 1)
+
+    # -- return
+
+    def come_back(self, due: Sequence[PendingMessage]) -> None:
+        """Append messages to their queue: they are due, or an operator wants it."""
+        queue = self._queue
+        if queue.deleted:
+            return
+        coming = RetryReenqueue(self)
+        now = self._timers.wall_ms()
+        builder = queue.builder
+        for record in due:
+            if record.offset in self._coming:
+                continue
+            _, _, flags, exchange, routing_key, header, body = record
+            builder.add(flags, now, exchange, routing_key, header, body)
+            if builder.publish_tags is not None:
+                builder.publish_tags.add(coming, len(coming.records), builder.count - 1)
+            self._coming.add(record.offset)
+            coming.records.append(record)
+        if coming.records:
+            queue.touch()
+            queue.await_commit(coming)
+
+    def arrived(self, records: Sequence[PendingMessage], missing: Sequence[PendingMessage]) -> None:
+        """Settle `records`, which the queue has committed, and retry `missing` ones later."""
+        self._coming.difference_update(record.offset for record in (*records, *missing))
+        if self._queue.deleted:
+            return
+        self.store.settle([(record.offset, record.offset + 1) for record in records])
+        order = self._queue.extension(KeyOrder)
+        if order is not None:
+            for record in records:
+                order.came_back(record.offset)
+        if missing:
+            self._refused += missing
+            if self._again.due_ms is None:
+                self._again.set(self._timers.wall_ms() + RETRY_MS)
+
+    @property
+    def is_refusal_final(self) -> bool:
+        """Whether messages refused by the full queue went to its dead-letter exchange."""
+        settings = self._queue.settings
+        return settings.overflow is Overflow.REJECT_PUBLISH_DLX and settings.dead_letters(
+            Reason.MAX_LENGTH
+        )
+
+    def _try_again(self) -> None:
+        refused, self._refused = self._refused, []
+        self.come_back(refused)
+
+    # -- operations
+
+    async def bring_back(self, offsets: Sequence[int] | None) -> int:
+        """Return messages to the queue now; None: all. Returns their number.
+
+        Raises StorageError.
+        """
+        count = 0
+        for page in self._pages(offsets):
+            records = [r for r in await self.store.read(page) if r.offset not in self._coming]
+            self.come_back(records)
+            count += len(records)
+        return count
+
+    def cancel(self, offsets: Sequence[int] | None) -> int:
+        """Delete waiting messages, without dead letters; None: all. Returns their number."""
+        return sum(self.clear()) if offsets is None else self._cancel(offsets)
+
+    def clear(self) -> Iterator[int]:
+        """Delete all messages waiting now, some at each step, yielding their numbers."""
+        stop = self.store.log.end + self.builder.count
+        yield self._cancel([record.offset for record in self._refused])
+        for page in self._pages(None):
+            yield self._cancel([offset for offset in page if offset < stop])
+
+    def _cancel(self, offsets: Sequence[int]) -> int:
+        count = self._forget_refused(frozenset(offsets))
+        for offset in offsets:
+            if offset not in self._coming and self.store.cancel(offset):
+                self._cancelled(offset)
+                count += 1
+        return count
+
+    def _forget_refused(self, offsets: AbstractSet[int]) -> int:
+        """Delete those of the messages that the queue has refused. Returns their number."""
+        gone = [record.offset for record in self._refused if record.offset in offsets]
+        if gone:
+            self._refused = [record for record in self._refused if record.offset not in offsets]
+            self.store.settle([(offset, offset + 1) for offset in gone])
+            for offset in gone:
+                self._cancelled(offset)
+        return len(gone)
+
+    def _cancelled(self, offset: int) -> None:
+        order = self._queue.extension(KeyOrder)
+        if order is not None:
+            order.cancelled(offset)
+
+    async def learn_keys(self, order: KeyOrder) -> None:
+        """Block the keys of messages that an earlier run has left here."""
+        log = self.store.log
+        window = LogWindow(log)
+        stop = log.committed
+        offset = log.settled.gaps(0, stop).first
+        while offset is not None:
+            try:
+                batches = await window.fill(offset)
+            except StorageError:
+                return  # the store meets the damage again and handles it
+            for batch in batches:
+                for at, flags, _, exchange, routing_key, header, _ in batch.records():
+                    if at < stop and at not in log.settled:
+                        order.found_away(at, key_of(flags, exchange, routing_key, header))
+            offset = log.settled.gaps(min(batches[-1].stop_offset, stop), stop).first
+
+    def _pages(self, offsets: Sequence[int] | None) -> Iterator[Sequence[int]]:
+        """Yield these offsets, or all waiting ones in pages."""
+        if offsets is not None:
+            yield offsets
+            return
+        after: tuple[int, int] | None = None
+        while not self.store.deleted and (page := self.store.scan(after, None, PAGE_RECORDS)):
+            yield [offset for _, offset in page]
+            after = page[-1]
+
+    # -- the end
+
+    def delete(self) -> None:
+        """Delete the topic with the deleted queue."""
+        self._again.set(None)
+        self._refused = []
+        definition = self._queue.definition
+        self._stores.delete(definition.vhost, retry_topic(definition.topic), definition.incarnation)
+
+
+class RetryReenqueue:
+    """Messages on their way from the retry topic to the queue."""
+
+    def __init__(self, topic: RetryTopic) -> None:
+        self.records: list[PendingMessage] = []
+        self._topic = topic
+        self._refused = RangeSet()
+
+    def refused(self, first: int, stop: int) -> None:
+        """Note that the queue refused these messages (see leveret.core.logs.publish_tags)."""
+        if not self._topic.is_refusal_final:
+            self._refused.add(first, stop)
+
+    def done(self, *, failed: bool) -> None:
+        """Handle the queue's commit, as a Waiter."""
+        arrived: list[PendingMessage] = []
+        missing: list[PendingMessage] = []
+        for index, record in enumerate(self.records):
+            (missing if failed or index in self._refused else arrived).append(record)
+        self._topic.arrived(arrived, missing)
+
+
+def _records(part: BatchSlice) -> Iterator[_Record]:
+    batch, first, stop = part
+    if stop - first == 1:
+        yield _Record(first, *batch.record(first))
+        return
+    for record in batch.records():
+        if first <= record[0] < stop:
+            yield _Record(*record)
+
+
+def _readable(header: bytes) -> dict[str, RawValue]:
+    """Decode a content header's table; empty if malformed."""
+    try:
+        return decode_raw_table(headers_table(header))
+    except MalformedFieldError:
+        return {}

@@ -1,0 +1,1 @@
+"""The steps of one message, told from its record and its headers."""

@@ -1,0 +1,192 @@
+"""Publish interceptor for prepared messages, and the commands that decide about them.
+
+`PreparedInterceptor` keeps prepared messages (see leveret.core.publish_interceptors).
+`PreparedCommands` takes messages published to the exchange `leveret.prepare`: the routing key is
+`commit` or `rollback`, the header `x-prepare-id` names the message. A commit needs write permission
+on the message's exchange. The confirm is sent when the outcome is safe, and so is the answer to the
+command's reply-to:
+
+    {"id": "…", "outcome": "committed" | "rolled back" | "unknown" | "failed"}
+
+An id that is unknown is answered, not refused, since a command may be sent again after a crash;
+only a `mandatory` command closes its channel then, with 404.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from leveret.core.command_replies import check_fields
+from leveret.core.names import not_found, resource
+from leveret.core.routing.message import StoredMessage
+from leveret.errors import ChannelError, StorageError
+from leveret.features.transactions.prepared import PREPARED_TOPIC, PreparedMessages
+from leveret.features.transactions.rules import (
+    PREPARE_ID,
+    is_asked_for,
+    read_id,
+    read_prepare_request,
+)
+from leveret.ports.records import RecordFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from leveret.core.command_replies import CommandReplies
+    from leveret.core.logs.internal_topics import InternalTopics
+    from leveret.core.logs.log_writer import Committing, Waiter
+    from leveret.core.publish_interceptors import PublishContext
+    from leveret.core.vhost import Vhost
+    from leveret.features.transactions.prepared import PreparedServices
+
+__all__ = ["PREPARE_EXCHANGE", "PreparedCommands", "PreparedInterceptor"]
+
+PREPARE_EXCHANGE: Final = b"leveret.prepare"
+OUTCOMES: Final = {b"commit": "committed", b"rollback": "rolled back"}
+
+
+class PreparedInterceptor:
+    """Prepared messages of a node, by virtual host. At most `pending_max` in each."""
+
+    def __init__(
+        self, topics: InternalTopics, services: PreparedServices, pending_max: int
+    ) -> None:
+        self.kept: dict[str, PreparedMessages] = {}
+        self._topics = topics
+        self._services = services
+        self._pending_max = pending_max
+
+    def intercepts(self, _vhost: Vhost, _exchange: bytes, requests: int) -> bool:
+        """Whether the message has `x-prepare`."""
+        return bool(requests & RecordFlag.WANTS_PREPARE)
+
+    def intercept(self, context: PublishContext) -> Collection[Committing] | None:
+        """Keep a prepared message. Raises ChannelError 403, 404, 406 and 506."""
+        message = context.message
+        try:
+            if not is_asked_for(message.headers):
+                return None
+            request = read_prepare_request(message.headers, message.property("message_id"))
+        except ValueError as error:
+            raise ChannelError(406, f"invalid message header: {error}") from None
+        if context.requests & RecordFlag.WANTS_DELAY:
+            raise ChannelError(
+                406, "a message that waits to be committed cannot be delayed as well"
+            )
+        if context.channel.is_transactional:
+            raise ChannelError(406, "no message of a transaction waits to be committed by itself")
+        if request.check_queue is not None:
+            # Questions go there by the default exchange, on behalf of the publisher.
+            context.channel.require("write", "exchange", "")
+            if context.vhost.find_queue(request.check_queue) is None:
+                raise not_found("queue", request.check_queue, context.vhost.name)
+        messages = self._of(context.vhost)
+        messages.check_address(request.id, message)
+        if len(messages) >= self._pending_max and messages.find(request.id) is None:
+            raise ChannelError(
+                406, f"{len(messages)} prepared messages wait to be committed: the limit is reached"
+            )
+        flags = message.flags & RecordFlag.STORED | context.requests & RecordFlag.SELECTS_KEYS
+        messages.add(request, message, flags)
+        return (messages,)
+
+    def _of(self, vhost: Vhost) -> PreparedMessages:
+        messages = self.kept.get(vhost.name)
+        if messages is None:
+            try:
+                messages = self._open(vhost)
+            except StorageError as error:
+                raise ChannelError(506, f"cannot keep prepared messages: {error}") from error
+        return messages
+
+    def _open(self, vhost: Vhost) -> PreparedMessages:
+        log = self._topics.open(vhost.name, PREPARED_TOPIC)
+        messages = self.kept[vhost.name] = PreparedMessages(vhost, log, self._services)
+        return messages
+
+    def restore(self, vhosts: Iterable[Vhost]) -> None:
+        """Open the topics that an earlier run has left. Raises StorageError."""
+        for vhost in vhosts:
+            if self._topics.exists(vhost.name, PREPARED_TOPIC):
+                self._open(vhost)
+
+    def forget_vhost(self, name: str) -> None:
+        """Delete the topic of a deleted virtual host."""
+        messages = self.kept.pop(name, None)
+        if messages is not None:
+            messages.close()
+            self._services.spawn(messages.log.delete())
+
+
+class PreparedCommands:
+    """Publish interceptor for the exchange `leveret.prepare`."""
+
+    def __init__(self, prepared: PreparedInterceptor, replies: CommandReplies) -> None:
+        self._prepared = prepared
+        self.replies = replies
+
+    def intercepts(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
+        """Whether the message is published to `leveret.prepare`."""
+        return exchange == PREPARE_EXCHANGE
+
+    def intercept(self, context: PublishContext) -> Collection[Committing]:
+        """Carry out a command. Raises ChannelError 403, 404 and 406."""
+        message, vhost = context.message, context.vhost
+        if message.routing_key not in OUTCOMES:
+            name = message.routing_key.decode(errors="replace")
+            raise ChannelError(406, f"no command '{name}': there are commit and rollback")
+        check_fields(message.headers, {PREPARE_ID})
+        try:
+            id_ = read_id(message.headers, message.property("message_id"))
+        except ValueError as error:
+            raise ChannelError(406, f"invalid message header: {error}") from None
+        self.replies.check(context)
+        stored = StoredMessage(
+            message.exchange, message.routing_key, message.header, b"", message.flags
+        )
+        command = PreparedCommand(self, vhost, stored, id_)
+        messages = self._prepared.kept.get(vhost.name)
+        pending = None if messages is None else messages.find(id_)
+        if pending is None or messages is None:
+            if context.mandatory:
+                raise ChannelError(404, f"no prepared {resource('message', id_, vhost.name)}")
+            command.answer("unknown")
+        else:
+            context.channel.require("write", "exchange", pending.exchange)
+            commit = message.routing_key == b"commit"
+            messages.decide(pending, commit=commit, decided=command.decided)
+        return (command,)
+
+
+class PreparedCommand:
+    """Decision in progress, and its waiters."""
+
+    def __init__(
+        self, commands: PreparedCommands, vhost: Vhost, message: StoredMessage, id_: str
+    ) -> None:
+        self._commands = commands
+        self._vhost = vhost
+        self._message = message
+        self._id = id_
+        self._waiters: list[Waiter] = []
+        self._failed: bool | None = None
+
+    def await_commit(self, waiter: Waiter) -> None:
+        """Call `waiter.done` when the decision is safe, possibly at once."""
+        if self._failed is None:
+            self._waiters.append(waiter)
+        else:
+            waiter.done(failed=self._failed)
+
+    def decided(self, failed: bool) -> None:  # the shape of a callback
+        """Handle the end of the decision; `failed`: it could not be stored."""
+        self.answer("failed" if failed else OUTCOMES[self._message.routing_key], failed=failed)
+
+    def answer(self, outcome: str, *, failed: bool = False) -> None:
+        """Send the outcome to the reply-to, and notify the waiters."""
+        self._failed = failed
+        told = {"id": self._id, "outcome": outcome}
+        self._commands.replies.answer(self._vhost, self._message, told)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.done(failed=failed)

@@ -1,0 +1,227 @@
+"""Dead letters that must arrive: between a queue that gives messages up and queues that refuse."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leveret.core.queues.settings import resolve_settings
+from leveret.features.dead_letter.publish import DeadLetterPublish
+from leveret.features.dead_letter.worker import ASIDE_MAX, RETRY_MS
+from leveret.ports import Durability
+from leveret.ports.ranges import RangeSet
+from leveret.ports.records import BatchBuilder
+from tests.features.dead_letter.test_dead_lettering import content
+from tests.support.stage import Stage
+
+SURE = {
+    "x-queue-type": "quorum",
+    "x-dead-letter-exchange": "dlx",
+    "x-dead-letter-strategy": "at-least-once",
+    "x-overflow": "reject-publish",
+}
+
+
+class Yard:
+    """Queue `q` gives up what a test gets from it; `dlx` leads on."""
+
+    def __init__(self, durability=Durability.OS, exchange="fanout"):
+        self.stage = Stage(durability)
+        self.vhost = self.stage.broker.vhosts["/"]
+        self.declare("q", **SURE)
+        if exchange is not None:
+            self.exchange(exchange)
+
+    def exchange(self, type_):
+        self.vhost.declare_exchange(
+            "dlx", type_, durable=False, auto_delete=False, internal=False, arguments={}
+        )
+
+    def declare(self, name, **arguments):
+        self.vhost.declare_queue(
+            name, durable=True, exclusive=False, auto_delete=False, arguments=arguments, owner=None
+        )
+
+    def target(self, name, key="", **arguments):
+        self.declare(name, **arguments)
+        self.vhost.bind_queue(name, "dlx", key, {}, None)
+
+    def limited(self, name, length):
+        queue = self.stage.queue(name)
+        queue.reconfigure(
+            resolve_settings(queue.definition, {"max-length": length, "overflow": "reject-publish"})
+        )
+        self.stage.run()
+
+    def publish(self, *keys):
+        queue = self.stage.queue("q")
+        for key in keys:
+            queue.builder.add(0, self.stage.now, b"x", key.encode(), content(b"b"), b"b")
+        queue.flush()
+        if not queue.is_caught_up:
+            self.commit("q")
+
+    def reject(self, count):
+        queue = self.stage.queue("q")
+        offsets = [queue.get()[0] for _ in range(count)]
+        queue.discard([(offset, offset + 1) for offset in offsets])
+        self.stage.run()
+
+    def commit(self, name):
+        self.stage.log(name).commit()
+        self.stage.run()
+
+    def retry(self):
+        self.stage.advance(RETRY_MS / 1000)
+
+    def ready(self, name):
+        return self.stage.queue(name).message_count
+
+    @property
+    def settled(self):
+        return list(self.stage.log("q").settled)
+
+
+@pytest.mark.covers("B-159")
+def test_a_message_is_settled_when_its_targets_have_committed_it():
+    yard = Yard(Durability.FSYNC)
+    yard.target("one")
+    yard.target("two")
+    yard.publish("k")
+    yard.reject(1)
+    assert (yard.settled, yard.stage.queue("q").leased_count) == ([], 1)
+    yard.commit("one")
+    assert yard.settled == []
+    yard.commit("two")
+    assert yard.settled == [(0, 1)]
+
+
+@pytest.mark.covers("B-159")
+def test_a_missing_exchange_keeps_messages_until_it_comes():
+    yard = Yard(exchange=None)
+    yard.publish("k", "k")
+    yard.reject(2)
+    yard.retry()
+    assert yard.settled == []
+    yard.exchange("fanout")
+    yard.target("one")
+    yard.retry()
+    assert (yard.ready("one"), yard.settled) == (2, [(0, 2)])
+
+
+@pytest.mark.covers("B-159")
+def test_a_missing_route_holds_up_nobody_else():
+    yard = Yard(exchange="direct")
+    yard.target("one", "known")
+    yard.publish("unknown", "known", "unknown", "known")
+    yard.reject(4)
+    assert (yard.ready("one"), yard.settled) == (2, [(1, 2), (3, 4)])
+    yard.target("two", "unknown")
+    yard.retry()
+    assert (yard.ready("one"), yard.ready("two"), yard.settled) == (2, 2, [(0, 4)])
+
+
+@pytest.mark.covers("B-159")
+def test_what_a_full_queue_refuses_is_told_to_it_alone_again():
+    yard = Yard()
+    yard.target("one")
+    yard.target("full")
+    yard.limited("full", 1)
+    yard.publish("k", "k", "k")
+    yard.reject(3)
+    assert (yard.ready("one"), yard.ready("full"), yard.settled) == (3, 1, [(0, 1)])
+    yard.retry()
+    assert (yard.ready("one"), yard.ready("full"), yard.settled) == (3, 1, [(0, 1)])
+    yard.limited("full", 10)
+    yard.retry()
+    assert (yard.ready("one"), yard.ready("full"), yard.settled) == (3, 3, [(0, 3)])
+
+
+def test_a_disk_that_fails_is_tried_again():
+    yard = Yard(Durability.FSYNC)
+    yard.target("one")
+    yard.publish("k")
+    yard.reject(1)
+    yard.stage.log("one").fail(OSError("no space"))
+    assert yard.settled == []
+    yard.retry()
+    yard.commit("one")
+    assert (yard.ready("one"), yard.settled) == (1, [(0, 1)])
+
+
+def test_a_queue_that_is_deleted_holds_nobody_up():
+    yard = Yard(Durability.FSYNC)
+    yard.target("one")
+    yard.publish("k")
+    yard.reject(1)
+    yard.stage.broker.delete_queue(yard.vhost, yard.stage.queue("one"))
+    yard.stage.run()
+    assert yard.settled == [(0, 1)]
+
+
+def test_too_much_that_is_put_aside_holds_up_the_rest():
+    yard = Yard(exchange="direct")
+    yard.target("one", "known")
+    yard.publish(*["unknown", "known"] * ASIDE_MAX, "known")
+    yard.reject(2 * ASIDE_MAX)
+    assert yard.ready("one") == ASIDE_MAX
+    yard.reject(1)
+    assert yard.ready("one") == ASIDE_MAX
+    yard.target("two", "unknown")
+    yard.retry()
+    assert (yard.ready("one"), yard.ready("two")) == (ASIDE_MAX + 1, ASIDE_MAX)
+    assert yard.settled == [(0, 2 * ASIDE_MAX + 1)]
+
+
+def test_a_second_stretch_waits_for_the_first():
+    yard = Yard(Durability.FSYNC)
+    yard.target("one")
+    yard.publish("k", "k")
+    yard.reject(1)
+    yard.reject(1)
+    yard.commit("one")
+    assert yard.settled == [(0, 1)]
+    yard.commit("one")
+    assert yard.settled == [(0, 2)]
+
+
+class Target:
+    def __init__(self):
+        self.waiter = None
+
+    def await_commit(self, waiter):
+        self.waiter = waiter
+
+
+offsets = st.sets(st.integers(0, 12))
+
+
+@given(offsets, st.lists(st.tuples(st.booleans(), offsets), max_size=3))
+def test_everything_is_held_by_all_or_missing_with_its_holders(unrouted, answers):
+    ranges = [(0, 5), (7, 13)]
+    stretch = {*range(5), *range(7, 13)}
+    builders = [BatchBuilder(Target()) for _ in answers]
+    publish = DeadLetterPublish(ranges)
+    routes = [(offset, offset + 1) for offset in sorted(unrouted & stretch)]
+    publish.deposited(builders, routes)
+    for builder, (_, refused) in zip(builders, answers, strict=True):
+        for offset in refused & stretch - unrouted:
+            publish.acknowledgement(builder).refused(offset, offset + 1)
+    finished = []
+    publish.begin(lambda: finished.append(True))
+    for builder, (failed, _) in zip(builders, answers, strict=True):
+        assert finished == []
+        builder.owner.waiter.done(failed=failed)
+    assert finished == [True]
+    held_by_all, missing = publish.outcome()
+    held = {offset for first, stop in held_by_all for offset in range(first, stop)}
+    for offset in stretch:
+        holders = {
+            builder
+            for builder, (failed, refused) in zip(builders, answers, strict=True)
+            if not failed and (offset in unrouted or offset not in refused)
+        }
+        everybody = offset not in unrouted and len(holders) == len(builders)
+        assert (offset in held) == everybody
+        found = [piece.written for piece in missing if piece.first <= offset < piece.stop]
+        assert found == ([] if everybody else [holders])
+    assert RangeSet(held_by_all).overlap(5, 7) == 0

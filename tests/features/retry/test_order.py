@@ -1,0 +1,134 @@
+"""Messages of the same key wait with one that failed, and come in their order."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leveret.core.queues.settings import resolve_settings
+from leveret.ports.definitions import QueueDefinition
+from tests.features.retry.test_retrying import declare
+from tests.support.queue_bench import content_header
+from tests.support.stage import Stage
+
+ORDERED = {"x-retry-delays": [100, 200, 400], "x-retry-keep-order": "key"}
+
+
+def publish(stage, queue, key, body):
+    _, header = content_header(len(body))
+    queue.builder.add(0, stage.now, b"x", key, header, body)
+    stage.turn.touch(queue)
+    stage.run()
+
+
+def got(queue):
+    """(offset, key, body) of the next message; None where there is none."""
+    found = queue.get()
+    if found is None:
+        return None
+    _, _, _, key, _, body = queue.batch_at_hand(found[0]).record(found[0])
+    return found[0], key, body
+
+
+@pytest.fixture
+def stage():
+    return Stage()
+
+
+@pytest.mark.covers("C-205")
+def test_who_follows_a_failed_message_waits_and_others_do_not(stage):
+    queue = declare(stage, arguments=ORDERED)
+    for key, body in ((b"a", b"1"), (b"a", b"2"), (b"b", b"3")):
+        publish(stage, queue, key, body)
+    offset, *_ = got(queue)
+    queue.discard([(offset, offset + 1)])
+    stage.run()
+    assert got(queue)[2] == b"3"
+    assert got(queue) is None
+    assert (queue.leased_count, queue.delayed_count) == (1, 1)
+    publish(stage, queue, b"a", b"4")
+    stage.advance(0.2)
+    offset, _, body = got(queue)
+    assert body == b"1"
+    assert got(queue) is None
+    queue.settle([(offset, offset + 1)])
+    assert [got(queue)[2], got(queue)[2]] == [b"2", b"4"]
+
+
+def test_a_key_is_free_when_nothing_helped_or_somebody_gives_up(stage):
+    queue = declare(stage, arguments={**ORDERED, "x-retry-delays": [100]})
+    for body in (b"1", b"2"):
+        publish(stage, queue, b"a", body)
+    for _ in range(2):
+        offset, _, body = got(queue)
+        assert body == b"1"
+        queue.discard([(offset, offset + 1)])
+        stage.run()
+        stage.advance(0.2)
+    offset, _, body = got(queue)
+    assert body == b"2"
+    queue.discard([(offset, offset + 1)])
+    stage.run()
+    publish(stage, queue, b"a", b"3")
+    assert got(queue) is None
+    assert queue.retry_topic.cancel(None) == 1
+    assert got(queue)[2] == b"3"
+
+
+def test_who_was_delivered_before_waits_when_it_fails_too(stage):
+    queue = declare(stage, arguments=ORDERED)
+    for body in (b"1", b"2"):
+        publish(stage, queue, b"a", body)
+    first, second = got(queue)[0], got(queue)[0]
+    queue.discard([(first, second + 1)])
+    stage.run()
+    assert queue.retry_topic.pending_count == 1
+    stage.advance(0.2)
+    offset, _, body = got(queue)
+    assert (body, got(queue)) == (b"1", None)
+    queue.settle([(offset, offset + 1)])
+    assert got(queue)[2] == b"2"
+
+
+def test_without_the_setting_everybody_goes_on(stage):
+    queue = declare(stage, arguments=ORDERED)
+    for body in (b"1", b"2"):
+        publish(stage, queue, b"a", body)
+    offset, *_ = got(queue)
+    queue.discard([(offset, offset + 1)])
+    stage.run()
+    assert got(queue) is None
+    queue.reconfigure(resolve_settings(QueueDefinition("/", "q")))
+    assert got(queue)[2] == b"2"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    keys=st.lists(st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=12),
+    fails=st.lists(st.booleans(), max_size=60),
+    pauses=st.lists(st.integers(0, 300), min_size=1, max_size=5),
+)
+def test_within_a_key_messages_are_done_in_order(keys, fails, pauses):
+    stage = Stage()
+    queue = declare(stage, arguments={**ORDERED, "x-retry-max-attempts": 50})
+    for number, key in enumerate(keys):
+        publish(stage, queue, key, b"%d" % number)
+    done: list[tuple[bytes, int]] = []
+    for turn in range(2000):
+        found = got(queue)
+        if found is None:
+            if len(done) == len(keys):
+                break
+            stage.advance(pauses[turn % len(pauses)] / 1000 + 0.01)
+            continue
+        offset, key, body = found
+        if turn < len(fails) and fails[turn]:
+            queue.discard([(offset, offset + 1)])
+            stage.run()
+        else:
+            queue.settle([(offset, offset + 1)])
+            done.append((key, int(body)))
+    assert len(done) == len(keys)
+    for key in set(keys):
+        numbers = [number for of_key, number in done if of_key == key]
+        assert numbers == sorted(numbers)
+    assert (queue.leased_count, queue.delayed_count) == (0, 0)
