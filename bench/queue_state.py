@@ -45,10 +45,12 @@ class Channel:
 def pump(state: QueueState) -> tuple[list[tuple[Channel, int, int]], int]:
     """Deliver all that can be; what was leased, and how many operations it took."""
     leases = []
-    while (offer := state.offer()) is not None:
-        state.deliver(offer, offer.stop)
-        channel = offer.consumer
+    while (channel := state.next()) is not None:
         assert isinstance(channel, Channel)
+        offer = state.credit(channel, channel.capacity())
+        if offer is None:
+            continue
+        state.deliver(offer, offer.stop)
         channel.in_flight += offer.stop - offer.first
         leases.append((channel, offer.first, offer.stop))
     return leases, 2 * len(leases) + 1

@@ -47,7 +47,9 @@ class ExpiryAndLimits(QueueExtension):
         # Messages below were offered to consumers before, and may have expired since.
         self._offered_stop = queue.state.committed
         self.expiry = Expiry(queue.state, queue.settings.message_ttl_ms)
-        self.overflow = OverflowPolicy(queue.state, queue.log, queue.settings)
+        self.overflow = OverflowPolicy(
+            queue.state, queue.log, queue.settings, queue.credit_once_sent
+        )
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Apply other lifetimes and limits from now on."""
@@ -96,7 +98,7 @@ class ExpiryAndLimits(QueueExtension):
         A message count before the next turn must not include expired or excess messages.
         """
         self.expiry.more_is_ready()
-        if not self._state.can_deliver():
+        if self._queue.next_offer() is None:
             self.pumped(delivered=False)
 
     def returned(self) -> None:
@@ -159,9 +161,7 @@ class ExpiryAndLimits(QueueExtension):
 
     def _is_draining(self) -> bool:
         """Whether a consumer only waits for its socket, and the excess can wait for it too."""
-        return self._state.ready_count < PUMP_RECORDS_MAX and any(
-            consumer.credit() for consumer in self._state.served
-        )
+        return self._state.ready_count < PUMP_RECORDS_MAX and self._queue.credit_once_sent() > 0
 
     def _expire_oldest(self, now: int) -> bool:
         """Discard messages that exceed the TTL. Returns whether there may be more."""

@@ -13,6 +13,8 @@ from leveret.core.queues.settings import Overflow
 from leveret.core.queues.sizes import BodySizes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from leveret.core.queues.settings import QueueSettings
     from leveret.core.queues.state import QueueState
     from leveret.ports import TopicLog
@@ -25,10 +27,20 @@ NEXT_RECORDS = 256
 
 
 class OverflowPolicy:
-    """Length limits of one queue. With a limit in bytes its state is given the sizes of bodies."""
+    """Length limits of one queue. With a limit in bytes its state is given the sizes of bodies.
 
-    def __init__(self, state: QueueState, log: TopicLog, settings: QueueSettings) -> None:
+    `credit_once_sent()` is how many deliveries consumers can take once theirs are sent.
+    """
+
+    def __init__(
+        self,
+        state: QueueState,
+        log: TopicLog,
+        settings: QueueSettings,
+        credit_once_sent: Callable[[], int],
+    ) -> None:
         self._state = state
+        self._credit_once_sent = credit_once_sent
         self._log = log
         self.sizes: BodySizes | None = None
         self.reconfigure(settings)
@@ -100,7 +112,7 @@ class OverflowPolicy:
         records_max = max(0, self._length - self._state.waiting_count - self._uncommitted_count())
         bytes_max = max(0, self._bytes - self._state.waiting_bytes - self._uncommitted_bytes())
         if self._length and self._bytes:  # a limit of zero refuses everything
-            taken_at_once = sum(consumer.credit() for consumer in self._state.served)
+            taken_at_once = self._credit_once_sent()
             records_max += taken_at_once
             bytes_max += UNLIMITED // 2 if taken_at_once >= wanted else 0
         return min(records_max, UNLIMITED), min(bytes_max, UNLIMITED)

@@ -431,7 +431,7 @@ class Queue(OpenQueue):
         if self._filtered is not None:
             return self._pump_filtered(self._filtered)
         while delivered < PUMP_RECORDS_MAX:
-            offer = self.state.offer()
+            offer = self.next_offer()
             if offer is None:
                 if not self.state.ready_count:
                     self.reader.clear()
@@ -448,6 +448,33 @@ class Queue(OpenQueue):
             self._note_pump(delivered=delivered > 0, held_up=held_up)
         return bool(self._extensions) and self._pumped(delivered=delivered > 0)
 
+    def next_offer(self) -> Deliver | None:
+        """Return the next offer to a consumer that has capacity; None if there is none."""
+        state = self.state
+        while True:
+            consumer: QueueConsumer | None = state.next()  # type: ignore[assignment]  # were added so
+            if consumer is None:
+                if not self._hands_over():
+                    return None
+            elif (offer := state.credit(consumer, consumer.capacity())) is not None:
+                return offer
+
+    def credit_once_sent(self) -> int:
+        """Return how many deliveries consumers can take once their connections have sent all."""
+        served: list[QueueConsumer] = self.state.served  # type: ignore[assignment]  # added so
+        return sum(consumer.credit() for consumer in served)
+
+    def _hands_over(self) -> bool:
+        """Let the next single active consumer take over, if it may. Returns whether it did."""
+        state = self.state
+        if not state.is_handing_over:
+            return False
+        active: QueueConsumer = state.active  # type: ignore[assignment]  # there is one
+        if active.in_flight:
+            return False
+        state.hand_over()
+        return True
+
     def _pump_resting(self) -> bool:
         """Enforce lifetimes and limits while nothing is delivered."""
         return not self.is_learning and self._pumped(delivered=False)
@@ -460,6 +487,7 @@ class Queue(OpenQueue):
         return more
 
     def _pump_filtered(self, filtered: FilteredDelivery) -> bool:
+        self._hands_over()
         delivered, more = filtered.pump()
         held_up = self.state.ready_count > 0 and filtered.is_held_up
         self._note_pump(delivered=delivered > 0, held_up=held_up)

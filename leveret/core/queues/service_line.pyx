@@ -1,7 +1,7 @@
 """Round-robin among the consumers of one priority: the least recently served is next.
 
-A consumer without capacity is set aside when its turn comes, and keeps its place: it is not asked
-again until `wake` says that it has capacity. So a queue's cost depends on the consumers with
+A consumer without capacity is set aside when its turn comes, and keeps its place: its turn does not
+come again until `wake` says that it has capacity. So a queue's cost depends on the consumers with
 capacity, however many wait for acknowledgements.
 
 Compiled because consumers that share a short backlog take turns with each message.
@@ -43,8 +43,6 @@ cdef class ServiceLine:
     cdef dict places                    # turn number of each consumer
     cdef list entries                   # (turn number, consumer), a heap; turn numbers are unique
     cdef set aside                      # consumers without an entry, until they are woken
-    # Whether, since the last delivery, a consumer was found to wait for shared capacity.
-    cdef readonly bint is_held_up
 
     def __init__(self, priority):
         self.priority = priority
@@ -52,7 +50,6 @@ cdef class ServiceLine:
         self.places = {}
         self.entries = []
         self.aside = set()
-        self.is_held_up = False
 
     def __len__(self):
         return len(self.places)
@@ -86,55 +83,36 @@ cdef class ServiceLine:
         self.aside.discard(consumer)
         self.tidy()
 
-    cpdef tuple next_able(self):
-        """Return (next consumer with capacity, its capacity), or None."""
+    cpdef object next(self):
+        """Return the consumer whose turn it is, or None if all are set aside."""
         cdef tuple entry
         while self.entries:
             entry = self.entries[0]
             if self.is_place(entry):
-                capacity = entry[1].capacity()
-                if capacity > 0:
-                    return entry[1], capacity
-                if capacity < 0:
-                    self.is_held_up = True
-                self.aside.add(entry[1])
+                return entry[1]
             heappop(self.entries)
         return None
 
-    cdef bint another_is_able(self, consumer) except -1:
-        """Whether any other consumer has capacity."""
-        cdef tuple entry
-        cdef Py_ssize_t i
-        cdef bint able
+    cpdef int set_aside(self, consumer) except -1:
+        """Do not ask a consumer again until it is woken: it has no capacity. It was `next`."""
+        self.aside.add(consumer)
         if self.entries and self.entries[0][1] is consumer:
-            for i in range(1, min(3, len(self.entries))):   # in a heap, one of these is next
-                entry = self.entries[i]
-                if entry[1] is not consumer and self.is_place(entry) and entry[1].capacity() > 0:
-                    return True
-        found = self.next_able()
-        if found is None or found[0] is not consumer:
-            return found is not None
-        first = heappop(self.entries)
-        able = self.next_able() is not None
-        heappush(self.entries, first)
-        return able
+            heappop(self.entries)
+        return 0
 
-    def share(self, consumer, capacity, uint64_t ready_count):
+    def share(self, capacity, uint64_t ready_count):
         """Return how many of `ready_count` offsets one turn of a consumer gets.
 
-        At most `capacity`, and exactly that if no other consumer has capacity.
+        At most `capacity`, and exactly that if all other consumers are set aside.
         """
         cdef uint64_t sharers = len(self.places), limit
-        if sharers == 1 or capacity == 1:
+        if sharers == 1 or capacity == 1 or sharers == <uint64_t>len(self.aside) + 1:
             return capacity
         limit = chunk_offsets(ready_count, sharers)
-        if limit >= capacity or not self.another_is_able(consumer):
-            return capacity
-        return limit
+        return capacity if limit >= capacity else limit
 
     def served(self, consumer):
         """Move a consumer that was served to the end."""
-        self.is_held_up = False
         if self.entries and self.entries[0][1] is consumer:
             heapreplace(self.entries, self.last_place(consumer))
         else:

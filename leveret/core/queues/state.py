@@ -1,16 +1,18 @@
 """State of a queue without I/O: decides which consumer gets which offsets next.
 
-The shell reports events (the log committed more, records were settled or returned, consumers were
-added or removed) and asks for offers until there are none:
+The shell (`Queue`) tells it what has happened, by commands: the log committed more, a consumer
+came, left or has credit, records were sent, settled or returned, time has passed. A command returns
+what follows from it, in ranges of offsets: what to deliver, to discard, or when the next delay
+ends. It knows offsets only, never bytes, never asks anybody, and the same commands lead to the same
+state; its cost is per range. A delivery takes three steps:
 
-    while (offer := state.offer()) is not None:
-        stop = send(offer)                  # as much of it as could be sent
-        state.deliver(offer, stop)
-        if stop < offer.stop: ...           # bytes not at hand: go on when they are
+    consumer = state.next()                               # whose turn is it?
+    offer = state.credit(consumer, consumer.capacity())   # None: it waits until it is woken
+    stop = send(offer)                                    # as much of it as could be sent
+    state.deliver(offer, stop)
 
-It knows offsets only, never bytes, and its cost is per range. Its ledger, which only it touches,
-knows what is ready or leased; the consumers of one priority form a line, the least recently served
-in front.
+Its ledger, which only it touches, knows what is ready or leased; the consumers of one priority form
+a line, the least recently served in front.
 
 The ledger determines the order of ready offsets (`Ledger`, `PriorityLedger`, `GroupLedger`).
 Messages that expire or exceed a limit are withdrawn: leased to no consumer until they are
@@ -50,22 +52,6 @@ class Consumer(Protocol):
         """Priority of the consumer; higher ones are served first."""
         ...
 
-    @property
-    def in_flight(self) -> int:
-        """Number of deliveries neither settled nor returned."""
-        ...
-
-    def capacity(self) -> int:
-        """Return how many more deliveries it may take right now.
-
-        0: it has as many as it may have; negative: it waits for capacity shared with other queues.
-        """
-        ...
-
-    def credit(self) -> int:
-        """Return its capacity once its connection has sent its pending output."""
-        ...
-
 
 class QueueState:
     """Ready and leased offsets of one queue, and its consumers.
@@ -79,6 +65,7 @@ class QueueState:
 
     __slots__ = (
         "_active",
+        "_active_waits",
         "_by_priority",
         "_counts_every_return",
         "_delayed",
@@ -95,6 +82,7 @@ class QueueState:
         "delivery_limit",
         "has_groups",
         "indexed_features",
+        "is_held_up",
         "retry_delay",
         "returns",
     )
@@ -137,6 +125,9 @@ class QueueState:
             with_group, with_priority = RecordFlag.HAS_GROUP, RecordFlag.HAS_PRIORITY
             self.indexed_features = with_priority if self._groups is None else with_group
         self._active: Consumer | None = None  # the active consumer, with single_active
+        self._active_waits = False  # it has no turn until it is woken
+        # Whether, since the last delivery, a consumer was found to wait for shared capacity.
+        self.is_held_up = False
         self._exclusive = False  # whether the only consumer is exclusive
 
     @classmethod
@@ -306,47 +297,63 @@ class QueueState:
         """All consumers in the order in which they are served next."""
         return [consumer for line in self._lines for consumer in line]
 
-    def offer(self) -> Deliver | None:
-        """Propose the next ready offsets to the consumer whose turn it is, or return None.
+    def next(self) -> Consumer | None:
+        """Return the consumer whose turn it is, or None: nothing is ready, or nobody is able.
 
-        Of the consumers that have capacity, the highest priority is served, and within it the least
-        recently served. Changes nothing: answer with `deliver` before any other call, or drop it.
+        Of the consumers that are not set aside, the highest priority is served, and within it the
+        least recently served.
         """
-        ready_count = self._ledger.ready_count
-        if ready_count == 0 or not (self._groups is None or self._groups.is_open):
+        if self._ledger.ready_count == 0 or not (self._groups is None or self._groups.is_open):
             return None
         if self._single_active:
-            return self._offer_to_active()
+            return None if self.is_handing_over or self._active_waits else self._active
         for line in self._lines:
-            found = line.next_able()
-            if found is not None:
-                consumer, capacity = found
-                capacity = line.share(consumer, capacity, ready_count)
-                return Deliver(consumer, capacity, self._ledger.peek(capacity), ready_count)
+            consumer = line.next()
+            if consumer is not None:
+                return consumer
         return None
 
-    @property
-    def is_held_up(self) -> bool:
-        """Whether a consumer that could be served waits for capacity shared with other queues."""
-        if self._single_active:
-            return self._active is not None and self._active.capacity() < 0
-        return any(line.is_held_up for line in self._lines)
+    def credit(self, consumer: Consumer, capacity: int) -> Deliver | None:
+        """Tell how many deliveries the `next` consumer may take; return its offer.
 
-    def _choose_active(self) -> Consumer | None:
-        """Return the active consumer; None while another one waits to take over from it."""
-        active = self._active
-        if active is not None and self._by_priority and self._lines[0].priority > active.priority:
-            if active.in_flight:
-                return None
-            active = self._active = self._lines[0].first()
-        return active
-
-    def _offer_to_active(self) -> Deliver | None:
-        active = self._choose_active()
-        capacity = active.capacity() if active is not None else 0
-        if active is None or capacity <= 0:
+        None: it may take nothing, and has no turn until it is woken. Negative: it waits for
+        capacity shared with other queues. The offer is valid until the next command.
+        """
+        if capacity <= 0:
+            self.is_held_up = self.is_held_up or capacity < 0
+            if self._single_active:
+                self._active_waits = True
+            else:
+                self._line(consumer.priority).set_aside(consumer)
             return None
-        return Deliver(active, capacity, self._ledger.peek(capacity), self._ledger.ready_count)
+        ledger = self._ledger
+        ready_count = ledger.ready_count
+        lines = self._lines
+        if not self._single_active:
+            line = lines[0] if len(lines) == 1 else self._line(consumer.priority)
+            capacity = line.share(capacity, ready_count)
+        return Deliver(consumer, capacity, ledger.peek(capacity), ready_count)
+
+    @property
+    def is_handing_over(self) -> bool:
+        """Whether the active consumer gets no more, since one of higher priority takes over.
+
+        It does with `hand_over`, once the active one holds no messages.
+        """
+        active = self._active
+        return (
+            active is not None and self._by_priority and self._lines[0].priority > active.priority
+        )
+
+    def hand_over(self) -> None:
+        """Make the next consumer of the highest priority the active one."""
+        self._active = self._lines[0].first()
+        self._active_waits = False
+
+    @property
+    def active(self) -> Consumer | None:
+        """The consumer that is served, with `single_active`."""
+        return self._active
 
     @property
     def served(self) -> list[Consumer]:
@@ -363,27 +370,22 @@ class QueueState:
         since filters may skip the lowest offsets.
         """
         if self._single_active:
-            active = self._choose_active()
-            return [] if active is None else [[active]]
+            return [] if self._active is None or self.is_handing_over else [[self._active]]
         return [list(line) for line in self._lines]
 
     def share(self, consumer: Consumer, capacity: int, count: int) -> int:
         """Return how many of `count` offsets one turn of `consumer` gets."""
         if self._single_active:
             return capacity
-        return self._line(consumer.priority).share(consumer, capacity, count)
+        return self._line(consumer.priority).share(capacity, count)
 
-    def offer_to(self, consumer: Consumer) -> Deliver | None:
-        """Propose the next ready offsets to one consumer, out of turn."""
-        capacity, ready_count = consumer.capacity(), self._ledger.ready_count
-        if capacity <= 0 or not ready_count:
+    def offer_to(self, consumer: Consumer, capacity: int) -> Deliver | None:
+        """Offer the next ready offsets to one consumer with capacity, out of turn."""
+        ready_count = self._ledger.ready_count
+        if not ready_count:
             return None
         limit = self.share(consumer, capacity, ready_count)
         return Deliver(consumer, limit, self._ledger.peek(limit), ready_count)
-
-    def can_deliver(self) -> bool:
-        """Whether a consumer could get a message at once."""
-        return self.offer() is not None
 
     def deliver(self, offer: Deliver, stop: int) -> None:
         """Lease [offer.first, stop), which was sent; the rest of the offer stays ready.
@@ -394,6 +396,7 @@ class QueueState:
         if stop == offer.first:
             return
         self._ledger.lease(offer.first, stop)
+        self.is_held_up = False
         lines = self._lines
         if len(lines) > 1:
             self._pass_turn(offer.consumer)
@@ -404,13 +407,15 @@ class QueueState:
         """Lease ready ranges that were sent, in any order; the turn passes to the next consumer."""
         for first, stop in runs:
             self._ledger.lease(first, stop)
+        self.is_held_up = False
         self._pass_turn(consumer)
 
     def _pass_turn(self, consumer: Consumer) -> None:
         self._line(consumer.priority).served(consumer)
 
     def wake(self, consumer: Consumer | None = None) -> None:
-        """Check the capacity of one consumer, or all, again: it may have grown."""
+        """Give a consumer, or all, a turn again: it may have capacity."""
+        self._active_waits = False
         for line in self._lines:
             if consumer is None:
                 line.wake_all()
@@ -554,6 +559,7 @@ class QueueState:
             self._lines.remove(line)
         if self._active is consumer:
             self._active = self._lines[0].first() if self._lines else None
+            self._active_waits = False
 
     def _line(self, priority: int) -> ServiceLine:
         """Return the line of a priority; it is created if missing."""

@@ -167,7 +167,7 @@ class FilteredDelivery:
             return 0
         search = self._taking.get(consumer)
         if search is None:
-            return self._offer(consumer)
+            return self._offer(consumer, capacity)
         if search.waits:
             return 0
         stretch = search.next(self._state)
@@ -176,9 +176,9 @@ class FilteredDelivery:
         batches = self._batches(search, stretch.first)
         return 0 if batches is None else self._look(consumer, capacity, search, stretch, batches)
 
-    def _offer(self, consumer: QueueConsumer) -> int:
+    def _offer(self, consumer: QueueConsumer, capacity: int) -> int:
         """Offer the next records to a consumer without a filter."""
-        offer = self._state.offer_to(consumer)
+        offer = self._state.offer_to(consumer, capacity)
         batches = None if offer is None else self._queue.reader.read(offer.first)
         if offer is None or batches is None:
             return 0

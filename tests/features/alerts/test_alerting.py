@@ -6,7 +6,7 @@ import pytest
 from pamqp import commands
 
 from leveret.core.definitions.administration import Administration, AdministrationError
-from leveret.core.telemetry import alerting
+from leveret.features.alerts import alerting
 from leveret.features.alerts.alerting import Alerting
 from leveret.features.alerts.rules import COMPONENT, AlertCondition, AlertRule
 from leveret.features.browse import alter_queue
