@@ -17,8 +17,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.amqp import frames
+from leveret.core.queues.discarding import Reason
 from leveret.errors import ChannelError
-from leveret.features.dead_letter.worker import Reason
 from leveret.features.pull.rules import Extensions, Terms, rounded_end
 
 if TYPE_CHECKING:

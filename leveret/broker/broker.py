@@ -22,7 +22,8 @@ from leveret.core.publish_interceptors import PublishInterceptors
 from leveret.core.queues.arguments import type_of
 from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
 from leveret.core.queues.opener import QueueOpener
-from leveret.core.queues.queue import Queue, QueueServices
+from leveret.core.queues.queue import Queue
+from leveret.core.queues.services import QueueServices
 from leveret.core.routing.publishing import InternalPublisher
 from leveret.core.statistics.statistics import Statistics
 from leveret.core.telemetry.events import INTERNAL_USER, Events, acting_as, actor
@@ -37,14 +38,19 @@ from leveret.errors import (
     ToleratedError,
 )
 from leveret.features.celery.eta_hold import EtaHolds
+from leveret.features.dead_letter.counters import DeadLetterCounters
 from leveret.features.dead_letter.dead_lettering import DeadLettering
 from leveret.features.dead_letter.redrive import Redrives
 from leveret.features.dead_letter.topics import DeadLetterTopics
+from leveret.features.dead_letter.worker import DeadLetterWorkers
+from leveret.features.dedup.extension import QueueWindows
 from leveret.features.dedup.idempotent_publish import IdempotentPublish
 from leveret.features.dedup.operations import DedupOperations
 from leveret.features.dedup.window import DedupServices
 from leveret.features.delay.delayed_sending import DelayedSending
 from leveret.features.delay.store.stores import DelayedMessageStores
+from leveret.features.filters.arguments import record_filter
+from leveret.features.filters.filtered import ConsumerFilters
 from leveret.features.pull.pull import Pulls
 from leveret.features.rates.rates import Rates
 from leveret.features.retry.key_order import KeyOrder
@@ -172,25 +178,33 @@ class Broker:
         self.delayed, self.schedules = delayed.delivery, delayed.schedules
         self.dedup_operations = DedupOperations(self.idempotency, self._queues)
 
+        self.dead_letter_counters = DeadLetterCounters()
         services = self._queue_services(dedup)
         self._opener = QueueOpener(topics, settings.durability, policies, services)
-        self.dead_letter_counters = services.dead_letter_counters
 
     def _queue_services(self, dedup: DedupServices) -> QueueServices:
         turn, spawn, report = self.turn, self._environment.spawn, self.report
-        dead_letter_topics = DeadLetterTopics(self.vhosts, self.metadata, spawn, report)
+        topics = DeadLetterTopics(self.vhosts, self.metadata, spawn, report)
+        dead_letter = DeadLettering(self.vhosts, topics, turn, self.timers.wall_ms)
+        retry_topics = RetryTopics(self.delayed_stores, self._environment.random_part)
         return QueueServices(
             turn,
             spawn,
             report,
             self.timers,
             self._remove_unused,
-            DeadLettering(self.vhosts, dead_letter_topics, turn, self.timers.wall_ms),
+            DeadLetterWorkers(dead_letter, self.dead_letter_counters, retry_topics),
             self._settings.counts_every_return,
-            dedup,
-            RetryTopics(self.delayed_stores, self._environment.random_part),
-            (ExpiryAndLimits, EtaHolds(self.delayed_stores), KeyOrder),
-            feature_counters=self.feature_counters,
+            (
+                ExpiryAndLimits,
+                EtaHolds(self.delayed_stores),
+                QueueWindows(dedup),
+                KeyOrder,
+                retry_topics,
+                ConsumerFilters(),
+            ),
+            record_filter,
+            self.feature_counters,
         )
 
     # -- definitions

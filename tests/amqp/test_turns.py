@@ -11,7 +11,7 @@ from pamqp import commands
 from leveret.amqp import channel as channels
 from leveret.amqp.channel import COPY_BYTES_MIN
 from leveret.amqp.frames import COPIED_BYTES_MAX
-from leveret.core.queues.farewell import CONSUMERS_A_TURN
+from leveret.core.queues.consumer import CONSUMERS_A_TURN
 from leveret.core.turn import MADE_TOGETHER_MAX, PARKED_NS_MAX
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.node.core import _come_to_rest

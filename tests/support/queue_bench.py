@@ -4,11 +4,15 @@ import pytest
 from pamqp import commands, header
 
 from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
-from leveret.core.queues.queue import Queue, QueueServices
+from leveret.core.queues.queue import Queue
 from leveret.core.queues.sending import send_each
+from leveret.core.queues.services import QueueServices
 from leveret.core.queues.settings import QueueSettings
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
+from leveret.features.dead_letter.counters import DeadLetterCounters
+from leveret.features.dead_letter.worker import DeadLetterWorkers
+from leveret.features.filters.filtered import ConsumerFilters
 from leveret.ports import Durability
 from leveret.ports.definitions import QueueDefinition
 from leveret.ports.records import RecordFlag
@@ -75,8 +79,8 @@ class Bench:
             lambda *report: self.reported.append(report),
             Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds),
             self.unused.append,
-            self.dead_letter,
-            extensions=(ExpiryAndLimits,),
+            DeadLetterWorkers(self.dead_letter, DeadLetterCounters(), None),
+            extensions=(ExpiryAndLimits, ConsumerFilters()),
         )
         self.queue = Queue(
             QueueDefinition("/", "q"),

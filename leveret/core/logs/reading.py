@@ -17,34 +17,46 @@ from leveret.ports.ranges import RangeSet
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.core.queues.queue import Queue
+    from leveret.core.logs.log_writer import LogWriter
+    from leveret.core.queues.services import QueueServices
+    from leveret.core.queues.state import QueueState
     from leveret.ports.records import Batch
 
 
 class QueueReader:
-    """Log reader of one queue. `fetched` is called when a read started by `read` has completed."""
+    """Log reader of one queue.
+
+    `fetched` is called when a read started by `read` has completed. `scattered`: what is read in a
+    row may be far apart in the log.
+    """
 
     __slots__ = (
         "_fetched",
         "_last",
         "_log",
-        "_queue",
         "_spawn",
+        "_state",
         "_window",
         "errors",
         "fetching",
         "head",
     )
 
-    def __init__(self, queue: Queue, fetched: Callable[[], None]) -> None:
-        self._queue: Queue | None = queue  # until it is deleted
+    def __init__(
+        self,
+        queue: LogWriter,
+        state: QueueState,
+        services: QueueServices,
+        fetched: Callable[[], None],
+        *,
+        scattered: bool,
+    ) -> None:
+        self._state: QueueState | None = state  # until the queue is deleted
         self._log = queue.log
-        self._spawn = queue.services.spawn
+        self._spawn = services.spawn
         self._fetched = fetched
-        # Groups take turns, and their messages may be far apart in the log.
-        scattered = queue.settings.group_ordering
         self._window = ScatteredWindow(queue.log) if scattered else LogWindow(queue.log)
-        self.errors = ErrorThrottle(queue, queue.services.report)
+        self.errors = ErrorThrottle(queue, services.report)
         self.fetching = False
         self._last: Batch | None = None  # of the last single-record lookup
         self.head: tuple[int, int | None] | None = None  # see core.queues.head
@@ -126,17 +138,17 @@ class QueueReader:
         Records leased by others stay theirs: they were delivered.
         """
         damage = await self._log.set_aside(offset)
-        queue = self._queue
-        if queue is None:
+        state = self._state
+        if state is None:
             return True
-        lost = RangeSet(queue.state.lose(damage.lost))
+        lost = RangeSet(state.lose(damage.lost))
         if leased and offset in damage.lost:
-            queue.state.settle([(offset, offset + 1)])
+            state.settle([(offset, offset + 1)])
             lost.add(offset, offset + 1)
-        queue.log.settle(list(lost))
+        self._log.settle(list(lost))
         if lost or damage.kept:
             self.errors.report(loss_error(lost, damage.kept))
-        return offset in damage.lost or offset in queue.log.settled
+        return offset in damage.lost or offset in self._log.settled
 
     def clear(self) -> None:
         """Drop all batches from memory."""
@@ -147,4 +159,4 @@ class QueueReader:
         """Drop everything and stop reporting: the queue was deleted."""
         self.clear()
         self.errors.close()
-        self._queue, self._fetched = None, do_nothing
+        self._state, self._fetched = None, do_nothing

@@ -6,7 +6,6 @@ in its record: the backlog is read once, a window at a time, in the background.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.core.logs.log_writer import tell_each
@@ -14,45 +13,8 @@ from leveret.core.logs.window import LogWindow
 from leveret.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.queue import Queue
-
-    Work = Callable[[], Coroutine[object, object, None]]
-
-# Backlogs read at the same time. Each needs one window of its log in memory, and a node may start
-# with thousands of queues.
-BACKLOGS_AT_ONCE_MAX = 4
-
-
-class FewAtATime:
-    """Concurrency limiter: runs at most `limit` coroutines at once; the others wait in order."""
-
-    def __init__(
-        self, spawn: Callable[[Coroutine[object, object, None]], object], limit: int
-    ) -> None:
-        self._spawn = spawn
-        self._limit = limit
-        self._running = 0
-        self._waiting: deque[Work] = deque()
-
-    def __call__(self, work: Work) -> None:
-        """Run `work` now, or when a slot becomes free."""
-        self._waiting.append(work)
-        self._go_on()
-
-    def _go_on(self) -> None:
-        if self._waiting and self._running < self._limit:
-            self._running += 1
-            self._spawn(self._do(self._waiting.popleft()))
-
-    async def _do(self, work: Work) -> None:
-        try:
-            await work()
-        finally:
-            self._running -= 1
-            self._go_on()
 
 
 class Backlog:

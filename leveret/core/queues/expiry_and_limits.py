@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.core.queues.discarding import Reason
 from leveret.core.queues.expiry import Expiry
 from leveret.core.queues.extensions import QueueExtension
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX
 from leveret.core.queues.overflow import OverflowPolicy
-from leveret.features.dead_letter.worker import BatchSlice, Reason
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
     from leveret.core.logs.log_writer import Committing
+    from leveret.core.queues.extensions import Demand
     from leveret.core.queues.queue import Queue
     from leveret.core.queues.settings import QueueSettings
     from leveret.ports.ranges import RangeSet
@@ -31,11 +32,11 @@ class ExpiryAndLimits(QueueExtension):
 
     @classmethod
     def follow(
-        cls, queue: Queue, present: QueueExtension | None, features: RecordFlag
+        cls, queue: Queue, present: QueueExtension | None, demand: Demand
     ) -> QueueExtension | None:
         """See ExtensionKind. Once a queue has one it keeps it: some records may expire."""
         wanted = queue.settings.message_ttl_ms is not None or queue.settings.is_limited
-        if present is None and (wanted or features & cls.demanded_by):
+        if present is None and (wanted or demand.features & cls.demanded_by):
             return cls(queue)
         return present
 
@@ -61,11 +62,8 @@ class ExpiryAndLimits(QueueExtension):
     def admit(self, builder: BatchBuilder) -> Committing | None:
         """Refuse the records in `builder` that exceed the limits."""
         refused = self.overflow.refuse(builder)
-        queue = self._queue
-        if refused is not None and queue.settings.dead_letters(Reason.MAX_LENGTH):
-            window = BatchSlice(refused, refused.base_offset, refused.stop_offset)
-            queue.services.dead_letter(queue, [window], Reason.MAX_LENGTH)
-            queue.services.dead_letter_counters.died(queue, Reason.MAX_LENGTH, [window[1:]])
+        if refused is not None:
+            self._queue.discards.refused(refused)
         return None
 
     def has_room(self, records: BatchBuilder) -> bool:

@@ -7,7 +7,7 @@ an extension implements what it needs, and inherits the rest. Ranges are lists o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from leveret.ports.records import RecordFlag
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.core.logs.log_writer import Committing, Waiter
-    from leveret.core.queues.queue import Queue
+    from leveret.core.queues.consumer import QueueConsumer
     from leveret.core.queues.settings import QueueSettings
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch, BatchBuilder
 
     Ranges = list[tuple[int, int]]
 
-__all__ = ["ExtensionKind", "QueueExtension"]
+__all__ = ["Demand", "ExtensionKind", "QueueExtension"]
 
 
 class QueueExtension:
@@ -35,6 +35,10 @@ class QueueExtension:
     held_bytes = 0  # estimated memory
     parked_count = 0  # leased to no consumer, until the extension makes them ready
     is_caught_up = True  # everything that it stored elsewhere is committed
+    outlives_reordering = False  # else it is made anew when the queue's order changes
+    # As a kind of itself, see ExtensionKind:
+    demanded_by = RecordFlag(0)
+    for_streams = False
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Apply other settings from now on."""
@@ -52,6 +56,9 @@ class QueueExtension:
         """Whether `admit` would let all of the records pass."""
         return True
 
+    def drop_duplicates(self, records: BatchBuilder) -> None:
+        """Remove duplicates from records about to be appended, those of atomic writes included."""
+
     def await_commit(self, waiter: Waiter) -> None:
         """Call `waiter.done` when everything that it stored elsewhere is committed."""
         waiter.done(failed=False)
@@ -61,6 +68,13 @@ class QueueExtension:
 
     def truncated(self, offset: int) -> None:
         """Forget uncommitted records from `offset` on: they are lost, their offsets reused."""
+
+    def undone(self, first: int, stop: int) -> bool:  # noqa: ARG002
+        """Forget records [first, stop), whose atomic write was undone.
+
+        Returns whether publishers of duplicates may wait for them, and must be refused.
+        """
+        return False
 
     def committed(self) -> None:
         """Note that more records are ready."""
@@ -74,6 +88,23 @@ class QueueExtension:
         """Note that the backlog was read."""
 
     # -- delivery
+
+    def consumer_added(self, consumer: QueueConsumer) -> None:
+        """Note a new consumer."""
+
+    def consumer_removed(self, consumer: QueueConsumer) -> None:
+        """Note that a consumer has left."""
+
+    delivers = False  # whether it decides who gets what, by `pump`, instead of the queue
+    is_held_up = False  # whether, in its last pump, a consumer lacked capacity shared with others
+
+    def pump(self) -> tuple[int, bool]:
+        """Deliver. Returns (records sent, whether another turn could do more)."""
+        return 0, False
+
+    def may_offer(self, consumer: QueueConsumer) -> bool:  # noqa: ARG002
+        """Whether a consumer may still get some of the present messages from `pump`."""
+        return False
 
     def filter_ready(self, runs: Ranges, batches: list[Batch]) -> Ranges:  # noqa: ARG002
         """Return those of these ready records that may be delivered; withdraw the others."""
@@ -106,19 +137,27 @@ class QueueExtension:
         """Delete what it stored elsewhere: the queue was deleted."""
 
 
-class ExtensionKind(Protocol):
-    """One kind of extension, with what all of a node's share."""
+class Demand(NamedTuple):
+    """What a queue may need an extension for, besides its settings."""
 
-    def follow(
-        self, queue: Queue, present: QueueExtension | None, features: RecordFlag
-    ) -> QueueExtension | None:
+    features: RecordFlag = RecordFlag(0)  # flags of records that it is about to have
+    consumer: QueueConsumer | None = None  # a consumer that it is about to have
+    opening: bool = False  # the queue is being opened: an earlier run may have left something
+
+
+class ExtensionKind(Protocol):
+    """One kind of extension, with what all of a node's share.
+
+    `demanded_by` are flags of records for which a queue needs one, whatever its settings. Streams
+    have only those extensions that are `for_streams`.
+    """
+
+    demanded_by: RecordFlag = RecordFlag(0)
+    for_streams: bool = False
+
+    def follow(self, queue: Any, present: Any, demand: Demand) -> QueueExtension | None:
         """Return the extension that a queue needs, if any; `present` is the one that it has.
 
-        `features` are flags of records that the queue is about to have.
+        `queue` is a Queue, or any OpenQueue for kinds that are `for_streams`.
         """
-        ...
-
-    @property
-    def demanded_by(self) -> RecordFlag:
-        """Flags of records for which a queue needs one, whatever its settings."""
         ...

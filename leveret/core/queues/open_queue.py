@@ -7,11 +7,11 @@ Publishing is the same for all (see LogWriter); committed records are handled by
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from leveret.core.definitions.policies import NO_POLICY
 from leveret.core.logs.log_writer import LogWriter
-from leveret.features.dedup.window import DedupWindow
+from leveret.core.queues.extensions import Demand, QueueExtension
 from leveret.ports.counters import (
     BYTES_OUT,
     DELIVER,
@@ -21,84 +21,49 @@ from leveret.ports.counters import (
     Counters,
 )
 from leveret.ports.log_text import quoted
+from leveret.ports.records import RecordFlag
 from leveret.ports.usage import Account, Subject, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leveret.core.queues.queue import QueueServices
-    from leveret.core.queues.sending import Runs
+    from leveret.core.queues.consumer import QueueConsumer
+    from leveret.core.queues.discarding import Reason
+    from leveret.core.queues.extensions import ExtensionKind
+    from leveret.core.queues.services import QueueServices
     from leveret.core.queues.settings import QueueSettings
-    from leveret.features.dead_letter.worker import Reason
-    from leveret.features.dedup.window import DedupServices
-    from leveret.features.rates.rates import QueueRates
     from leveret.ports import TopicLog
-    from leveret.ports.definitions import Arguments, QueueDefinition
-    from leveret.ports.records import Batch, BatchBuilder
+    from leveret.ports.definitions import QueueDefinition
+    from leveret.ports.records import BatchBuilder
 
 # Records delivered by one queue in a turn, so that a long backlog does not delay other queues and
 # sockets.
 PUMP_RECORDS_MAX = 20_000
 
-# Memory of an idle, empty queue with its log (measured with 20,000), and of a de-duplication key,
-# which takes 48 to 96.
+# Memory of an idle, empty queue with its log (measured with 20,000).
 QUEUE_BYTES = 8_000
-KEY_BYTES = 72
 
+NOTHING_MORE = Demand()
 HANDED_OUT = (DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK)
-
-
-class QueueConsumer(Protocol):
-    """Consumer as a queue sees it, in addition to the state's interface."""
-
-    priority: int
-    no_ack: bool
-    arguments: Arguments  # validated arguments of basic.consume
-
-    in_flight: int
-
-    def capacity(self) -> int:
-        """Return how many more deliveries it may take now; negative: waits for shared capacity."""
-        ...
-
-    def credit(self) -> int:
-        """Return its capacity once its connection has sent its pending output."""
-        ...
-
-    def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
-        """Write deliveries of the records [first, stop).
-
-        Returns the offset behind the last one sent.
-        """
-        ...
-
-    def send_runs(self, batches: list[Batch], runs: Runs, *, redelivered: bool) -> int:
-        """Write deliveries of several runs, which the batches contain.
-
-        Returns the offset reached.
-        """
-        ...
-
-    def queue_gone(self) -> None:
-        """Notify the client that the queue was deleted."""
-        ...
+Extension = TypeVar("Extension", bound=QueueExtension)
 
 
 class OpenQueue(LogWriter):
     """An open queue of a virtual host, of any kind."""
 
     __slots__ = (
-        "_dedup",
-        "_dedup_services",
+        "_demanding",
+        "_extended",
+        "_extensions",
         "_spawn",
         "counters",
-        "dedup",
         "definition",
         "gone",
         "opened_ms",
         "owner",
         "policy",
         "rates",
+        "services",
         "settings",
     )
 
@@ -113,19 +78,60 @@ class OpenQueue(LogWriter):
         super().__init__(log, services.turn, services.report)
         self.definition = definition
         self.settings = settings
+        self.services = services
         self.opened_ms = services.timers.wall_ms()  # the start of its counters
         self.counters = self.builder.counters = Counters()
         self.policy = NO_POLICY  # the policy that the settings were resolved with
         self.owner = owner
         self.gone = False  # no route leads here any more
-        self.rates: QueueRates | None = None  # if the settings have any
+        self.rates: Any = None  # its QueueRates, if the settings have any (features.rates)
         self._spawn = services.spawn
-        self._dedup_services = services.dedup
-        self._dedup: DedupWindow | None = None
-        self.dedup: DedupWindow | None = None  # the same, while the settings enable it
-        if services.dedup is not None and settings.dedup_window_ms is not None:
-            self._dedup = self.dedup = self._make_window(services.dedup)
-            self.dedup.restore()
+        self._extended: dict[ExtensionKind, QueueExtension] = {}
+        # The same: a tuple is faster to go through.
+        self._extensions: tuple[QueueExtension, ...] = ()
+        self._demanding = RecordFlag(0)  # flags of records that need another extension
+
+    # -- extensions
+
+    def _extension_kinds(self) -> Sequence[ExtensionKind]:
+        """Return the kinds of extension that the queue may have, in order."""
+        return self.services.extensions
+
+    def _extend(self, demand: Demand = NOTHING_MORE) -> None:
+        """Have the extensions that the settings and `demand` ask for."""
+        present, kinds = self._extended, self._extension_kinds()
+        followed = ((kind, kind.follow(self, present.get(kind), demand)) for kind in kinds)
+        self._extended = {kind: found for kind, found in followed if found is not None}
+        self._extensions = tuple(self._extended.values())
+        for kind, extension in present.items():
+            if self._extended.get(kind) is not extension:
+                extension.close()
+        self._demanding = RecordFlag(0)
+        for kind in kinds:
+            if kind not in self._extended:
+                self._demanding |= kind.demanded_by
+
+    def extension(self, kind: type[Extension]) -> Extension | None:
+        """Return the queue's extension of a class, or None."""
+        for extension in self._extensions:
+            if isinstance(extension, kind):
+                return extension
+        return None
+
+    def adopt(self, kind: ExtensionKind, extension: QueueExtension) -> None:
+        """Have an extension that was made outside of `ExtensionKind.follow`."""
+        self._extended[kind] = extension
+        self._extend()
+
+    def _close_extensions(self, *, keep_lasting: bool = False) -> None:
+        """Close all extensions, or those that do not outlive a change of the queue's order."""
+        kept: dict[ExtensionKind, QueueExtension] = {}
+        for kind, extension in self._extended.items():
+            if keep_lasting and extension.outlives_reordering:
+                kept[kind] = extension
+            else:
+                extension.close()
+        self._extended, self._extensions = kept, tuple(kept.values())
 
     def _note_pump(self, *, delivered: bool, held_up: bool) -> None:
         """Note since which pump consumers lacked shared capacity (see turn.TouchedQueue)."""
@@ -133,10 +139,6 @@ class OpenQueue(LogWriter):
             self.passed_over_in = 0
         elif not self.passed_over_in:
             self.passed_over_in = self._turn.pump_number
-
-    def _make_window(self, services: DedupServices) -> DedupWindow:
-        keeps = self.definition.durable and not self.definition.exclusive
-        return DedupWindow(self, services, keeps=keeps)
 
     def __str__(self) -> str:
         return f"queue {quoted(self.definition.name)} in vhost {quoted(self.definition.vhost)}"
@@ -148,37 +150,10 @@ class OpenQueue(LogWriter):
         """Apply other settings from now on, after a policy change."""
         self.settings = settings
         if not self.deleted:
-            self._follow_window()
             self._turn.touch(self)
 
-    def _follow_window(self) -> None:
-        """Enable or disable de-duplication according to the settings."""
-        if self.settings.dedup_window_ms is None:
-            if self.dedup is not None:
-                self.dedup.end()
-                self.dedup = self.log.keep_from = None
-        elif self.dedup is None and self._dedup_services is not None:
-            if self._dedup is None:
-                self._dedup = self._make_window(self._dedup_services)
-            self.dedup = self._dedup
-            self.dedup.begin()
-
-    @property
-    def window_ms(self) -> int:
-        """Length of the de-duplication window in ms; 0 while it is disabled."""
-        return self.settings.dedup_window_ms or 0
-
-    @property
-    def window_id(self) -> bytes:
-        """Id of the window in the state store: the queue's incarnation."""
-        return self.definition.incarnation.encode()
-
-    def keep_from(self, offset: int, seen_from: int) -> None:  # noqa: ARG002  # all of it is kept
-        """Keep records from `offset` on in the log, settled or not, for the window."""
-        self.log.keep_from = offset
-
-    def resume(self) -> None:
-        """Resume appending: the de-duplication window is restored."""
+    def release(self) -> None:
+        """Resume appending: what it was `held` for is restored."""
         self._release()
         if not self.deleted:
             self._turn.touch(self)
@@ -221,10 +196,10 @@ class OpenQueue(LogWriter):
         Consumers count for their connections, the page cache not at all.
         """
         log, series = self.log, self.counters.series
-        keys = 0 if self.dedup is None else self.dedup.key_count
         history: int = 0 if series is None else series.held_bytes
         known = log.settled.held_bytes + log.undone.held_bytes + log.returns.held_bytes
-        return QUEUE_BYTES + history + log.held_bytes + known + keys * KEY_BYTES
+        known += sum(extension.held_bytes for extension in self._extensions)
+        return QUEUE_BYTES + history + log.held_bytes + known
 
     @property
     def delayed_count(self) -> int:
@@ -248,27 +223,28 @@ class OpenQueue(LogWriter):
 
     def take_in(self, records: BatchBuilder) -> None:
         """Prepare records for being appended: drop duplicates."""
-        if self.dedup is not None:
-            self.dedup.admit(records)
+        for extension in self._extensions:
+            extension.drop_duplicates(records)
 
     def undo(self, transaction: int, first: int, stop: int) -> None:
         """Undo an atomic write.
 
         Fail the confirms that may have waited for its records as originals.
         """
-        if self.dedup is not None and first < stop:
-            self.dedup.forget(first, stop)
-            self._refuse_waiting(stop)
+        if first < stop:
+            refused = [extension.undone(first, stop) for extension in self._extensions]
+            if any(refused):
+                self._refuse_waiting(stop)
         super().undo(transaction, first, stop)
 
     def _forget_uncommitted(self) -> None:
-        if self.dedup is not None:
-            self.dedup.cut()
+        for extension in self._extensions:
+            extension.truncated(self.log.end)
 
     def _let_publishers_go(self) -> None:
         super()._let_publishers_go()
-        if self.dedup is not None:
-            self.dedup.end()
+        for extension in self._extensions:
+            extension.delete()
 
     # -- consuming
 

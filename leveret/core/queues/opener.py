@@ -13,7 +13,7 @@ from leveret.ports import Durability
 if TYPE_CHECKING:
     from leveret.core.definitions.policies import EffectivePolicy, Policies
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.core.queues.queue import QueueServices
+    from leveret.core.queues.services import QueueServices
     from leveret.ports import TopicStore
     from leveret.ports.definitions import QueueDefinition
 

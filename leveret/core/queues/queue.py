@@ -7,75 +7,38 @@ are the log's; what it shares with streams is in `OpenQueue`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from leveret.core.logs.log_writer import AfterBoth
 from leveret.core.logs.reading import QueueReader
-from leveret.core.queues.backlog import BACKLOGS_AT_ONCE_MAX, Backlog, FewAtATime
-from leveret.core.queues.extensions import QueueExtension
-from leveret.core.queues.farewell import say_farewell
-from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue
+from leveret.core.queues.backlog import Backlog
+from leveret.core.queues.consumer import say_farewell
+from leveret.core.queues.discarding import Reason
+from leveret.core.queues.extensions import Demand, QueueExtension
+from leveret.core.queues.open_queue import NOTHING_MORE, PUMP_RECORDS_MAX, OpenQueue
 from leveret.core.queues.queue_expiry import QueueExpiry
 from leveret.core.queues.sending import count, cut
 from leveret.core.queues.state import QueueState
-from leveret.core.telemetry.feature_counters import FeatureCounters
-from leveret.features.dead_letter.counters import DeadLetterCounters
-from leveret.features.dead_letter.worker import DeadLetterSink, DeadLetterWorker, Reason, drop
-from leveret.features.filters.arguments import record_filter
-from leveret.features.filters.filtered import FilteredDelivery
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Sequence
 
     from leveret.core.logs.log_writer import Waiter
-    from leveret.core.queues.extensions import ExtensionKind
+    from leveret.core.queues.consumer import QueueConsumer
+    from leveret.core.queues.discarding import Discards
     from leveret.core.queues.offers import Deliver
-    from leveret.core.queues.open_queue import QueueConsumer
     from leveret.core.queues.sending import Runs
+    from leveret.core.queues.services import QueueServices
     from leveret.core.queues.settings import QueueSettings
-    from leveret.core.timers import Timer, Timers
-    from leveret.core.turn import Turn
-    from leveret.features.dedup.window import DedupServices
-    from leveret.features.retry.retrying import RetryTopic, RetryTopics
+    from leveret.core.timers import Timer
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch, BatchBuilder
 
-NO_FEATURES = RecordFlag(0)
-Extension = TypeVar("Extension", bound=QueueExtension)
-
-__all__ = ["DeadLetterSink", "Queue", "QueueServices", "Reason", "drop"]
-
-
-@dataclass(frozen=True, slots=True)
-class QueueServices:
-    """Services shared by the queues of a broker.
-
-    `spawn` runs reads that wait for a device; `report` gets storage errors; `unused` gets queues
-    whose expiry time (`x-expires`) has passed.
-    """
-
-    turn: Turn
-    spawn: Callable[[Coroutine[object, object, None]], object]
-    report: Callable[[object, Exception], None]
-    timers: Timers
-    unused: Callable[[Queue], None]
-    dead_letter: DeadLetterSink = drop
-    counts_every_return: bool = True  # against the delivery limit; else only failures
-    dedup: DedupServices | None = None  # None: no de-duplication, as in tests
-    retry_topics: RetryTopics | None = None
-    extensions: tuple[ExtensionKind, ...] = ()  # in the order in which queues call them
-    dead_letter_counters: DeadLetterCounters = field(default_factory=DeadLetterCounters)
-    feature_counters: FeatureCounters = field(default_factory=FeatureCounters)
-
-    read_backlog: FewAtATime = field(init=False)
-
-    def __post_init__(self) -> None:
-        readers = FewAtATime(self.spawn, BACKLOGS_AT_ONCE_MAX)
-        object.__setattr__(self, "read_backlog", readers)  # set once in spite of frozen=True
+__all__ = ["Queue", "Reason"]
 
 
 class Queue(OpenQueue):
@@ -83,23 +46,18 @@ class Queue(OpenQueue):
 
     __slots__ = (
         "_backlog",
-        "_dead_letter_worker",
-        "_demanding",
-        "_extended",
-        "_extensions",
-        "_filtered",
+        "_delivering",
+        "_discards",
         "_lease_next",
         "_noted",
         "_queue_expiry",
+        "_ready_filters",
         "_rests",
         "_retry_timer",
-        "_searching",
         "_undone_stop",
         "died_count",
         "is_learning",
         "reader",
-        "retry_topic",
-        "services",
         "state",
     )
 
@@ -112,27 +70,20 @@ class Queue(OpenQueue):
         services: QueueServices,
     ) -> None:
         super().__init__(definition, settings, owner, log, services)
-        self.services = services
         self.died_count = 0  # messages discarded since it was opened, for any reason
         self.is_learning = False  # the backlog is being read: nothing is offered until then
         # Parts that few queues need are created on demand, since there may be many queues.
         self._backlog: Backlog | None = None
-        self._dead_letter_worker: DeadLetterWorker | None = None
+        self._discards: Discards | None = None
         self._queue_expiry: QueueExpiry | None = None
         self._retry_timer: Timer | None = None
         self._rests = False  # no deliveries: the backlog is being read, or it is paused
         self._undone_stop = 0  # records of undone atomic writes are below this offset
         self.state = self._make_state()
-        self.reader = QueueReader(self, self.touch)
-        self.retry_topic = self._find_retry_topic()
-        self._extended: dict[ExtensionKind, QueueExtension] = {}
-        self._extensions: tuple[
-            QueueExtension, ...
-        ] = ()  # the same: a tuple is faster to go through
-        self._searching: FilteredDelivery | None = None  # kept once a consumer had a filter
-        self._filtered: FilteredDelivery | None = None  # while a consumer has a filter
+        self.reader = self._make_reader()
+        self._delivering: QueueExtension | None = None  # delivers instead of the queue
         self.used()
-        self._extend()
+        self._extend(Demand(opening=True))
         self._take_up_backlog()
 
     def _take_up_backlog(self) -> None:
@@ -172,31 +123,19 @@ class Queue(OpenQueue):
         every = self.services.counts_every_return
         return QueueState.of_log(self.log, self.settings, counts_every_return=every)
 
+    def _make_reader(self) -> QueueReader:
+        scattered = self.settings.group_ordering  # groups take turns
+        return QueueReader(self, self.state, self.services, self.touch, scattered=scattered)
+
     # -- extensions
 
-    def _extend(self, features: RecordFlag = NO_FEATURES) -> None:
-        """Have the extensions that the settings, and records with these features, ask for."""
-        present, kinds = self._extended, self.services.extensions
-        followed = ((kind, kind.follow(self, present.get(kind), features)) for kind in kinds)
-        self._extended = {kind: found for kind, found in followed if found is not None}
-        self._extensions = tuple(self._extended.values())
-        for kind, extension in present.items():
-            if self._extended.get(kind) is not extension:
-                extension.close()
-        self._demanding = NO_FEATURES
-        for kind in kinds:
-            if kind not in self._extended:
-                self._demanding |= kind.demanded_by
+    def _extend(self, demand: Demand = NOTHING_MORE) -> None:
+        """Have the extensions that the settings and `demand` ask for."""
+        super()._extend(demand)
+        self._ready_filters = tuple(filter(_filters_ready, self._extensions))
         self._noted = self.state.indexed_features | self._demanding
         for extension in self._extensions:
             self._noted |= extension.indexed_features
-
-    def extension(self, kind: type[Extension]) -> Extension | None:
-        """Return the queue's extension of a class, or None."""
-        for extension in self._extensions:
-            if isinstance(extension, kind):
-                return extension
-        return None
 
     async def recover_extensions(self) -> None:
         """Let extensions read what they need besides the queue's log."""
@@ -222,11 +161,11 @@ class Queue(OpenQueue):
         """Change the order of messages. The backlog is read again, as at a start."""
         assert self.can_reorder, "what is leased would be forgotten"
         consumers, exclusive = self.state.consumers, self.state.is_exclusive
-        self._close_extensions()
+        self._close_extensions(keep_lasting=True)
         super().reconfigure(settings)
         self.state = self._make_state()
-        self.reader = QueueReader(self, self.touch)
-        self._searching = self._filtered = None
+        self.reader = self._make_reader()
+        self._delivering = None
         self._extend()
         for consumer in consumers:
             self.add_consumer(consumer, exclusive=exclusive)  # type: ignore[arg-type]  # were added so
@@ -282,14 +221,12 @@ class Queue(OpenQueue):
     @property
     def dead_letters_waiting(self) -> int:
         """Number of dead letters waiting for a target to accept them; they are leased."""
-        return 0 if self._dead_letter_worker is None else self._dead_letter_worker.waiting_count
+        return 0 if self._discards is None else self._discards.waiting_count
 
     @property
     def held_bytes(self) -> int:
         """Estimated memory in bytes, see OpenQueue."""
-        known = self.state.held_bytes
-        known += sum(extension.held_bytes for extension in self._extensions)
-        return super().held_bytes + known + self.reader.held_bytes
+        return super().held_bytes + self.state.held_bytes + self.reader.held_bytes
 
     def waits(self, offset: int) -> bool:
         """Whether a leased message belongs to no consumer because it is delayed or blocked."""
@@ -308,10 +245,10 @@ class Queue(OpenQueue):
         """Let the extensions admit records, and index the accepted ones."""
         builder = self.builder
         noted = builder.features & self._noted
-        if not self._extensions and not noted and self.dedup is None:
+        if not self._extensions and not noted:
             return
         if noted & self._demanding:
-            self._extend(noted)
+            self._extend(Demand(noted))
         for extension in self._extensions:
             stored_by = extension.admit(builder)
             if stored_by is not None:
@@ -334,15 +271,13 @@ class Queue(OpenQueue):
         """Index the properties of a batch's records, except `settled` ones."""
         self.state.index(batch)
         if batch.features & self._demanding:
-            self._extend(RecordFlag(batch.features))
+            self._extend(Demand(RecordFlag(batch.features)))
         for extension in self._extensions:
             if extension.indexes_all or batch.features & extension.indexed_features:
                 extension.appended(batch, settled)
 
     def _forget_uncommitted(self) -> None:
         self.state.truncate(self.log.end)
-        for extension in self._extensions:
-            extension.truncated(self.log.end)
         super()._forget_uncommitted()
 
     def _show_committed(self) -> None:
@@ -399,37 +334,42 @@ class Queue(OpenQueue):
     def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:
         """Add `consumer`, from the next turn on. Call `admits` first."""
         self.state.add_consumer(consumer, exclusive=exclusive)
-        wanted = (
-            record_filter(consumer.arguments, self._turn.is_over) if consumer.arguments else None
-        )
-        if wanted is not None:
-            self._filtered = self._searching = self._searching or FilteredDelivery(self)
-            self._filtered.add(consumer, wanted)
-            self.searches = True
+        if consumer.arguments:
+            self._extend(Demand(consumer=consumer))
+        if self._extensions:
+            for extension in self._extensions:
+                extension.consumer_added(consumer)
+            self._follow_delivering()
         self._turn.touch(self)
 
     def remove_consumer(self, consumer: QueueConsumer) -> None:
         """Remove `consumer`; what it holds stays leased."""
         self.state.remove_consumer(consumer)
-        if self._filtered is not None and not self._filtered.remove(consumer):
-            self._filtered = None
-            self.searches = False
+        if self._extensions:
+            for extension in self._extensions:
+                extension.consumer_removed(consumer)
+            self._follow_delivering()
         self.used()
         self._turn.touch(self)
+
+    def _follow_delivering(self) -> None:
+        """Update whether an extension delivers instead of the queue."""
+        self._delivering = next((each for each in self._extensions if each.delivers), None)
+        self.searches = self._delivering is not None
 
     def may_offer(self, consumer: QueueConsumer) -> bool:
         """Whether a consumer may still get some of the present messages without outside events."""
         if not self.is_caught_up or self.reader.fetching:
             return True
-        return self._filtered is not None and self._filtered.looks_on(consumer)
+        return self._delivering is not None and self._delivering.may_offer(consumer)
 
     def pump(self) -> bool:
         """Deliver ready messages to consumers. Returns whether another turn could do more."""
         delivered = 0
         if self._rests:
             return self._pump_resting()
-        if self._filtered is not None:
-            return self._pump_filtered(self._filtered)
+        if self._delivering is not None:
+            return self._pump_by(self._delivering)
         while delivered < PUMP_RECORDS_MAX:
             offer = self.next_offer()
             if offer is None:
@@ -486,16 +426,16 @@ class Queue(OpenQueue):
             more |= extension.pumped(delivered=delivered)
         return more
 
-    def _pump_filtered(self, filtered: FilteredDelivery) -> bool:
+    def _pump_by(self, extension: QueueExtension) -> bool:
         self._hands_over()
-        delivered, more = filtered.pump()
-        held_up = self.state.ready_count > 0 and filtered.is_held_up
+        delivered, more = extension.pump()
+        held_up = self.state.ready_count > 0 and extension.is_held_up
         self._note_pump(delivered=delivered > 0, held_up=held_up)
         return more or self._pumped(delivered=delivered > 0)
 
     def alive(self, runs: list[tuple[int, int]], batches: list[Batch]) -> list[tuple[int, int]]:
         """Return those of these ready runs that may be delivered; the others are withdrawn."""
-        for extension in self._extensions:
+        for extension in self._ready_filters:
             runs = extension.filter_ready(runs, batches)
         return runs
 
@@ -503,7 +443,7 @@ class Queue(OpenQueue):
         """Send one offer. Returns how many records were sent (at least one), or expired."""
         if offer.is_partial and not self.state.has_groups:
             return self._deliver_runs(offer, batches)
-        if self._extensions:
+        if self._ready_filters:
             stop = min(offer.stop, batches[-1].stop_offset)  # extensions look at records
             passing = self.alive([(offer.first, stop)], batches)
             if not passing:
@@ -544,14 +484,14 @@ class Queue(OpenQueue):
             self.used()
         while not self.deleted and (leased := self._lease_next()) is not None:
             offset = leased[0]
-            batch = self.reader.batch_at_hand(offset) if self._extensions else None
+            batch = self.reader.batch_at_hand(offset) if self._ready_filters else None
             if batch is None or not self._gives_up(batch, offset):
                 return leased
         return None
 
     def _gives_up(self, batch: Batch, offset: int) -> bool:
         """Whether a leased record must not be delivered: it has expired, or its key is blocked."""
-        return any(extension.withholds(batch, offset) for extension in self._extensions)
+        return any(extension.withholds(batch, offset) for extension in self._ready_filters)
 
     async def record_batch(self, offset: int) -> Batch | None:
         """Return the batch with a leased record, from memory or from the device.
@@ -639,16 +579,19 @@ class Queue(OpenQueue):
         """Discard or retry records that are leased to no consumer."""
         if not ranges:
             return
-        if self._dead_letter_worker is None:
-            self._dead_letter_worker = DeadLetterWorker(
-                self, self.services.dead_letter, self.services.timers
-            )
-        self._dead_letter_worker.add(ranges, reason)
+        self.discards.add(ranges, reason)
+
+    @property
+    def discards(self) -> Discards:
+        """Discarded messages of the queue."""
+        if self._discards is None:
+            self._discards = self.services.discards(self)
+        return self._discards
 
     def retry_dead_letters(self) -> None:
         """Retry dead letters now: a target may accept them."""
-        if self._dead_letter_worker is not None:
-            self._dead_letter_worker.try_again()
+        if self._discards is not None:
+            self._discards.try_again()
 
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Discard records that consumers rejected."""
@@ -674,34 +617,17 @@ class Queue(OpenQueue):
             extension.settled(ranges)
         return sum(stop - first for first, stop in ranges)
 
-    # -- retries
-
-    def _find_retry_topic(self) -> RetryTopic | None:
-        topics = self.services.retry_topics
-        return None if topics is None else topics.find(self)
-
     def unpark(self, ranges: list[tuple[int, int]]) -> None:
         """Make messages ready that were blocked by their key."""
         self.state.unblock(ranges)
         self._more_is_ready()
-
-    def open_retry_topic(self) -> RetryTopic:
-        """Return the topic of messages to be retried, created on demand. Raises StorageError."""
-        if self.retry_topic is None:
-            assert self.services.retry_topics is not None, "a broker's queues can retry"
-            self.retry_topic = self.services.retry_topics.open(self)
-        return self.retry_topic
 
     # -- the end
 
     def mark_deleted(self) -> None:
         """Stop the queue: confirm waiting publishers, and notify its consumers."""
         self._let_publishers_go()
-        for extension in self._extensions:
-            extension.delete()
         self._let_parts_go()
-        if self.retry_topic is not None:
-            self.retry_topic.delete()
         consumers: list[QueueConsumer] = self.state.consumers  # type: ignore[assignment]
         say_farewell(self._turn, consumers)
 
@@ -718,17 +644,18 @@ class Queue(OpenQueue):
         if self._retry_timer is not None:
             self._retry_timer.close()
         self._close_extensions()
-        if self._dead_letter_worker is not None:
-            self._dead_letter_worker.close()
+        if self._discards is not None:
+            self._discards.close()
         self.reader.close()
-        self._backlog = self._queue_expiry = self._retry_timer = self._dead_letter_worker = None
-        self._searching = self._filtered = None
-
-    def _close_extensions(self) -> None:
-        for extension in self._extensions:
-            extension.close()
-        self._extended, self._extensions = {}, ()
+        self._backlog = self._queue_expiry = self._retry_timer = self._discards = None
+        self._delivering, self._ready_filters = None, ()
 
 
 def _nothing() -> None:
     """Return None: a paused queue has nothing to get."""
+
+
+def _filters_ready(extension: QueueExtension) -> bool:
+    """Whether an extension must see records before they are delivered."""
+    kind, base = type(extension), QueueExtension
+    return kind.filter_ready is not base.filter_ready or kind.withholds is not base.withholds

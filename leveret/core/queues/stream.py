@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from leveret.core.logs.data_loss import loss_error
 from leveret.core.logs.error_throttle import ErrorThrottle
 from leveret.core.logs.window import LogWindow
-from leveret.core.queues.farewell import say_farewell
-from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue, QueueConsumer
+from leveret.core.queues.consumer import QueueConsumer, say_farewell
+from leveret.core.queues.extensions import Demand
+from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue
 from leveret.core.queues.stream_offsets import (
     STREAM_OFFSET,
     FromAge,
@@ -24,15 +25,14 @@ from leveret.core.queues.stream_offsets import (
     parse_start,
 )
 from leveret.errors import CorruptBatchError, StorageError
-from leveret.features.filters.arguments import record_filter
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from leveret.core.queues.queue import QueueServices
+    from leveret.core.queues.discarding import Reason
+    from leveret.core.queues.extensions import ExtensionKind
+    from leveret.core.queues.services import QueueServices, StreamFilter
     from leveret.core.queues.settings import QueueSettings
-    from leveret.features.dead_letter.worker import Reason
-    from leveret.features.filters.filters import RecordFilter
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.records import Batch
@@ -48,7 +48,7 @@ class Cursor:
     __slots__ = ("asked", "consumer", "filter", "offset", "waits", "window")
 
     def __init__(
-        self, consumer: QueueConsumer, wanted: RecordFilter | None, window: LogWindow
+        self, consumer: QueueConsumer, wanted: StreamFilter | None, window: LogWindow
     ) -> None:
         self.consumer = consumer
         self.filter = wanted
@@ -78,12 +78,19 @@ class Stream(OpenQueue):
         self._shared: deque[LogWindow] = deque(maxlen=SHARED_WINDOWS_MAX)
         self._errors = ErrorThrottle(self, services.report)
         self._held_up = False  # whether a consumer waits for capacity shared with other queues
+        self._extend(Demand(opening=True))
+
+    def _extension_kinds(self) -> Sequence[ExtensionKind]:
+        return [kind for kind in self.services.extensions if kind.for_streams]
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Apply other settings from now on, retention included."""
         super().reconfigure(settings)
         if not self.deleted:
             self.log.retention = settings.retention
+            self._extend()
+            for extension in self._extensions:
+                extension.reconfigure(settings)
 
     # -- contents
 
@@ -137,7 +144,9 @@ class Stream(OpenQueue):
     def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:  # noqa: ARG002
         """Add `consumer` at the position its validated arguments ask for."""
         cursor = self._cursors[consumer] = Cursor(
-            consumer, record_filter(consumer.arguments, self._turn.is_over), self._nothing
+            consumer,
+            self.services.stream_filter(consumer.arguments, self._turn.is_over),
+            self._nothing,
         )
         self.searches = self.searches or cursor.filter is not None
         match parse_start(consumer.arguments.get(STREAM_OFFSET, Place.NEXT.value)):
@@ -322,6 +331,7 @@ class Stream(OpenQueue):
     def mark_deleted(self) -> None:
         """Stop the stream: confirm waiting publishers, and notify its consumers."""
         self._let_publishers_go()
+        self._close_extensions()
         self._shared.clear()
         self._ready.clear()
         consumers = list(self._cursors)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.core.names import NAME_BYTES_MAX
-from leveret.core.queues.extensions import QueueExtension
+from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
 from leveret.errors import StorageError
 from leveret.features.celery.eta_headers import eta_headers
 from leveret.features.celery.rules import TEXT_BYTES_MAX, due_ms
@@ -46,19 +46,17 @@ def eta_topic(queue: str) -> str:
     return queue.encode()[: NAME_BYTES_MAX - len(SUFFIX)].decode(errors="ignore") + SUFFIX
 
 
-class EtaHolds:
+class EtaHolds(ExtensionKind):
     """ETA stores of a node's queues."""
 
     def __init__(self, stores: DelayedMessageStores) -> None:
         self.stores = stores
 
-    demanded_by = RecordFlag(0)
-
     def follow(
         self,
         queue: Queue,
         present: QueueExtension | None,
-        features: RecordFlag,  # noqa: ARG002
+        demand: Demand,  # noqa: ARG002
     ) -> QueueExtension | None:
         """See ExtensionKind. A queue that has tasks keeps its store. Raises StorageError."""
         if present is not None:

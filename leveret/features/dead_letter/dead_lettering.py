@@ -1,6 +1,6 @@
 """Dead-lettering: publish the messages that queues discard to dead-letter exchanges or topics.
 
-Called by the queues (see `leveret.core.queues.queue.DeadLetterSink`).
+Called by the queues (see `leveret.features.dead_letter.worker.DeadLetterSink`).
 `leveret.features.dead_letter.rules` computes a message's new headers,
 `leveret.features.dead_letter.packing` writes the records. Nothing waits here: when a call returns,
 the records are in the builders of their target queues.
@@ -33,7 +33,8 @@ from leveret.ports.tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from leveret.core.queues.queue import Queue, Reason
+    from leveret.core.queues.discarding import BatchSlice, Reason
+    from leveret.core.queues.queue import Queue
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
     from leveret.core.turn import Turn
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from leveret.features.dead_letter.publish import DeadLetterPublish
     from leveret.features.dead_letter.rules import Entry
     from leveret.features.dead_letter.topics import DeadLetterTopics
-    from leveret.features.dead_letter.worker import BatchSlice
     from leveret.ports.records import BatchBuilder
     from leveret.ports.tables import RawValue
 

@@ -8,22 +8,21 @@ is in memory. At-least-once messages that cannot be delivered yet are set aside 
 from __future__ import annotations
 
 from collections import deque
-from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from leveret.core.logs.window import LogWindow
+from leveret.core.queues.discarding import BatchSlice, Reason
 from leveret.core.queues.settings import DeadLetterStrategy
 from leveret.errors import CorruptBatchError, LeveretError, StorageError
-from leveret.features.dead_letter import rules as deaths
 from leveret.features.dead_letter.publish import NOWHERE, DeadLetterPublish, Written
-from leveret.features.retry import rules as retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from leveret.core.queues.queue import Queue
-    from leveret.core.timers import Timers
+    from leveret.features.dead_letter.counters import DeadLetterCounters
+    from leveret.features.retry.retrying import RetryTopics
     from leveret.ports.records import Batch
 
     Count = Callable[[Iterable[tuple[int, int]]], None]
@@ -34,37 +33,6 @@ RETRY_MS = 5_000
 PORTION_BYTES = 1024 * 1024
 # Up to this many ranges set aside do not delay others; beyond it, processing pauses.
 ASIDE_MAX = 1000
-
-
-class Reason(StrEnum):
-    """Reason for which a queue discards a message."""
-
-    REJECTED = deaths.REJECTED
-    EXPIRED = deaths.EXPIRED
-    MAX_LENGTH = deaths.MAX_LENGTH
-    DELIVERY_LIMIT = deaths.DELIVERY_LIMIT
-    # Discarded only if the queue retries such messages (see leveret.features.retry.rules).
-    REQUEUED = retry.REQUEUED
-    DISCONNECTED = retry.DISCONNECTED
-    TIMED_OUT = retry.TIMED_OUT
-
-    @property
-    def is_death(self) -> bool:
-        """Whether the message is discarded for this reason even without retries."""
-        return self in deaths.REASONS
-
-    @property
-    def when_exhausted(self) -> Reason:
-        """Reason for dead-lettering after the last retry."""
-        return self if self.is_death else Reason.DELIVERY_LIMIT
-
-
-class BatchSlice(NamedTuple):
-    """Records [first, stop) of a batch."""
-
-    batch: Batch
-    first: int
-    stop: int
 
 
 class DeadLetterSink(Protocol):
@@ -85,16 +53,6 @@ class DeadLetterSink(Protocol):
         ...
 
 
-def drop(
-    queue: Queue,  # noqa: ARG001
-    slices: Sequence[BatchSlice],  # noqa: ARG001
-    reason: Reason,  # noqa: ARG001
-    publish: DeadLetterPublish | None = None,  # noqa: ARG001
-) -> Collection[Queue]:
-    """Drop dead letters."""
-    return ()
-
-
 class DeadRange(NamedTuple):
     """DeadRange messages [first, stop), discarded for `reason`.
 
@@ -107,13 +65,33 @@ class DeadRange(NamedTuple):
     written: Written = NOWHERE
 
 
-class DeadLetterWorker:
-    """Dead-letter worker of one queue. All its messages are leased to no consumer."""
+class DeadLetterWorkers:
+    """Makes the dead-letter workers of a node's queues, and has what they share."""
 
-    def __init__(self, queue: Queue, dead_letter: DeadLetterSink, timers: Timers) -> None:
+    def __init__(
+        self,
+        dead_letter: DeadLetterSink,
+        counters: DeadLetterCounters,
+        retry_topics: RetryTopics | None,
+    ) -> None:
+        self.dead_letter = dead_letter
+        self.counters = counters
+        self.retry_topics = retry_topics
+
+    def __call__(self, queue: Queue) -> DeadLetterWorker:
+        """Return a worker for a queue."""
+        return DeadLetterWorker(queue, self)
+
+
+class DeadLetterWorker:
+    """Dead-letter worker of one queue (see Discards). Its messages are leased to no consumer."""
+
+    def __init__(self, queue: Queue, shared: DeadLetterWorkers) -> None:
+        timers = queue.services.timers
         self._queue = queue
-        self._dead_letter = dead_letter
-        self._counters = queue.services.dead_letter_counters
+        self._dead_letter = shared.dead_letter
+        self._counters = shared.counters
+        self._retry_topics = shared.retry_topics
         self._window = LogWindow(queue.log)
         self._waiting: deque[DeadRange] = deque()
         self._aside: list[DeadRange] = []  # retried later
@@ -144,6 +122,14 @@ class DeadLetterWorker:
             return
         self._waiting.extend(DeadRange(first, stop, reason) for first, stop in ranges)
         self.work()
+
+    def refused(self, batch: Batch) -> None:
+        """Dead-letter messages that were never stored, if the settings say so."""
+        queue, reason = self._queue, Reason.MAX_LENGTH
+        if queue.settings.dead_letters(reason):
+            part = BatchSlice(batch, batch.base_offset, batch.stop_offset)
+            self._dead_letter(queue, [part], reason)
+            self._counters.died(queue, reason, _ranges([part]))
 
     def work(self) -> None:
         """Process discarded messages until all are done or something must be waited for."""
@@ -234,8 +220,9 @@ class DeadLetterWorker:
 
     def _retry(self, slices: list[BatchSlice], reason: Reason) -> list[BatchSlice]:
         """Move retryable records to the retry topic; return the exhausted ones."""
+        assert self._retry_topics is not None, "a broker's queues can retry"
         try:
-            topic = self._queue.open_retry_topic()
+            topic = self._retry_topics.of(self._queue)
         except StorageError as error:
             self._queue.reader.errors.report(error)
             self._aside += [DeadRange(*each, reason) for each in _ranges(slices)]

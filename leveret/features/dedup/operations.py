@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.features.dedup.extension import window_of
 from leveret.features.dedup.keys import text_key
 
 if TYPE_CHECKING:
@@ -48,11 +49,9 @@ class DedupOperations:
     def windows(self, vhost: Vhost) -> list[dict[str, object]]:
         """Return all windows of a virtual host, with their owners and counts."""
         rows: list[dict[str, object]] = [
-            _row(
-                "queue", queue.name, queue.window_ms, queue.dedup.key_count, queue.dedup.duplicates
-            )
+            _row("queue", queue.name, window.window_ms, window.key_count, window.duplicates)
             for queue in self._opened(vhost)
-            if queue.dedup is not None
+            if (window := window_of(queue)) is not None
         ]
         writer = self._idempotency.interceptor.writers.get(vhost.name)
         duplicates = {} if writer is None else writer.seen.duplicates
@@ -86,7 +85,7 @@ class DedupOperations:
     ) -> tuple[DedupWindow | None, bytes]:
         if kind == "queue":
             found = [queue for queue in self._opened(vhost) if queue.name == name]
-            return (found[0].dedup if found else None), text_key(identifier.encode())
+            return (window_of(found[0]) if found else None), text_key(identifier.encode())
         writer = self._idempotency.interceptor.writers.get(vhost.name)
         if writer is None or name not in vhost.exchanges:
             return None, b""

@@ -75,9 +75,17 @@ class DedupServices:
 class Windowed(Protocol):
     """Owner of a window: a queue, or a topic of keys."""
 
-    log: TopicLog
-    deleted: bool
     held: bool
+
+    @property
+    def log(self) -> TopicLog:
+        """Log of the records with keys."""
+        ...
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the owner was deleted."""
+        ...
 
     @property
     def window_ms(self) -> int:

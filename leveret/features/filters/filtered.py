@@ -1,6 +1,6 @@
 """Delivery for a queue with filtering consumers.
 
-Created when the first such consumer comes, and dropped with the last, so that other queues pay
+Created when the first such consumer comes; it delivers while there is one, so that other queues pay
 nothing. It replaces the queue's usual round of offers. In each line of equal priority, consumers
 take steps in turn: one without a filter is offered the lowest ready offsets, one with a filter
 scans a range of the backlog from its own position on (`FilterScan`), and takes what matches. Lower
@@ -17,18 +17,25 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leveret.core.logs.window import LogWindow
 from leveret.core.names import resource
+from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX
 from leveret.core.queues.sending import count
 from leveret.errors import ChannelError, StorageError
-from leveret.features.filters.arguments import FILTER_SQL, FILTER_TAGS, FILTER_UNMATCHED, SKIP
+from leveret.features.filters.arguments import (
+    FILTER_SQL,
+    FILTER_TAGS,
+    FILTER_UNMATCHED,
+    SKIP,
+    record_filter,
+)
 from leveret.features.filters.search import FilterScan
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from leveret.core.queues.open_queue import OpenQueue, QueueConsumer
+    from leveret.core.queues.consumer import QueueConsumer
+    from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.queue import Queue
     from leveret.core.queues.sending import Runs
-    from leveret.features.filters.filters import RecordFilter
     from leveret.features.filters.search import ScanRange
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
@@ -46,7 +53,23 @@ IDLE_SEARCHES_MAX = 16
 LOOKS_PER_DELIVERY = 8
 
 
-class FilteredDelivery:
+class ConsumerFilters(ExtensionKind):
+    """Filters of the consumers of a node's queues."""
+
+    def follow(
+        self,
+        queue: Queue,
+        present: FilteredDelivery | None,
+        demand: Demand,
+    ) -> FilteredDelivery | None:
+        """See ExtensionKind. A queue that had a filtering consumer keeps its searches."""
+        consumer = demand.consumer
+        if present is not None or consumer is None or record_filter(consumer.arguments) is None:
+            return present
+        return FilteredDelivery(queue)
+
+
+class FilteredDelivery(QueueExtension):
     """Searches of one queue's consumers, and the rounds that serve them.
 
     Consumers with the same filter share a search: what does not match for one does not for the
@@ -67,22 +90,32 @@ class FilteredDelivery:
 
     # -- searches
 
-    def add(self, consumer: QueueConsumer, wanted: RecordFilter) -> None:
-        """Add a consumer; its search starts at the head, or continues one of the same filter."""
+    @property
+    def delivers(self) -> bool:  # type: ignore[override]
+        """Whether a consumer has a filter."""
+        return bool(self._taking)
+
+    def consumer_added(self, consumer: QueueConsumer) -> None:
+        """Start the search of a consumer with a filter, or continue one of the same filter.
+
+        A new search starts at the head.
+        """
         arguments = consumer.arguments
+        wanted = record_filter(arguments, self._queue.services.turn.is_over) if arguments else None
+        if wanted is None:
+            return
         key = tuple(arguments.get(name) for name in FILTER_ARGUMENTS)
         skips = arguments.get(FILTER_UNMATCHED) == SKIP
         search = self._searches.pop(key, None) or FilterScan(wanted, skips=skips)
         self._searches[key] = self._taking[consumer] = search
         self._let_go()
 
-    def remove(self, consumer: QueueConsumer) -> bool:
-        """Remove a consumer. Returns whether others with filters are left."""
+    def consumer_removed(self, consumer: QueueConsumer) -> None:
+        """End the search of a consumer; some are kept for the next ones."""
         self._taking.pop(consumer, None)
         self._let_go()
         if not self._taking:
             self._windows.clear()
-        return bool(self._taking)
 
     def _let_go(self) -> None:
         """Drop unused searches beyond IDLE_SEARCHES_MAX, the least recently used first."""
@@ -91,7 +124,7 @@ class FilteredDelivery:
         for key in idle[: max(len(idle) - IDLE_SEARCHES_MAX, 0)]:
             del self._searches[key]
 
-    def looks_on(self, consumer: QueueConsumer) -> bool:
+    def may_offer(self, consumer: QueueConsumer) -> bool:
         """Whether a consumer's search has not reached the end."""
         search = self._taking.get(consumer)
         return search is not None and search.next(self._state) is not None

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from leveret.core.queues.discarding import Reason
 from leveret.core.queues.sending import send_each
 from leveret.core.routing.message import StoredMessage
 from leveret.core.telemetry.usage import accounts_of_client
 from leveret.errors import ChannelError
-from leveret.features.dead_letter.worker import Reason
 from leveret.features.filters.arguments import FILTER_CHECKS, FILTER_SQL, FILTER_TAGS
 from leveret.features.filters.filtered import check_filterable
 from leveret.features.pull.receipts import Receipt, parse_receipt, queue_digest, token_from

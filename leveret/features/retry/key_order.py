@@ -18,6 +18,7 @@ from leveret.ports.records import RecordFlag
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leveret.core.queues.extensions import Demand
     from leveret.core.queues.queue import Queue
     from leveret.ports.records import Batch
 
@@ -38,7 +39,6 @@ def key_of(flags: int, exchange: bytes, routing_key: bytes, header: bytes) -> by
 class KeyOrder(QueueExtension):
     """Blocked keys of one queue, and the messages parked for them."""
 
-    demanded_by = RecordFlag(0)
     indexed_features = RecordFlag.RETRIED
     needs_backlog = True  # a key may be blocked by a message in it
 
@@ -47,7 +47,7 @@ class KeyOrder(QueueExtension):
         cls,
         queue: Queue,
         present: QueueExtension | None,
-        features: RecordFlag,  # noqa: ARG003
+        demand: Demand,  # noqa: ARG003
     ) -> QueueExtension | None:
         """See ExtensionKind.
 
@@ -64,16 +64,6 @@ class KeyOrder(QueueExtension):
         self._holders: dict[bytes, int] = {}  # present or former offset of the blocking message
         self._keys: dict[int, bytes] = {}  # blocked keys by the message's offset in the queue
         self._away: dict[int, bytes] = {}  # blocked keys by offset in the retry topic
-
-    @property
-    def recovers(self) -> bool:  # type: ignore[override]
-        """Whether keys may be blocked by messages in the retry topic."""
-        return self._queue.retry_topic is not None
-
-    async def recover(self) -> None:
-        """Block the keys of messages in the retry topic."""
-        if self._queue.retry_topic is not None:
-            await self._queue.retry_topic.learn_keys(self)
 
     @property
     def parked_count(self) -> int:  # type: ignore[override]

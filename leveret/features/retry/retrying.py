@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.core.logs.window import LogWindow
 from leveret.core.names import NAME_BYTES_MAX
+from leveret.core.queues.discarding import BatchSlice, Reason
+from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
 from leveret.core.queues.settings import Overflow
 from leveret.errors import ChannelError, StorageError
-from leveret.features.dead_letter.worker import RETRY_MS, BatchSlice, Reason
 from leveret.features.retry.key_order import KeyOrder, key_of
 from leveret.features.retry.rules import (
     Attempts,
@@ -33,14 +34,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.queue import Queue
     from leveret.features.delay.store.store import DelayedMessageStore, PendingMessage
     from leveret.features.delay.store.stores import DelayedMessageStores
     from leveret.ports.tables import RawValue
 
-__all__ = ["RetryTopic", "RetryTopics", "check_retry_headers", "retry_topic"]
+__all__ = ["RetryTopic", "RetryTopics", "check_retry_headers", "retries_waiting", "retry_topic"]
 
 SUFFIX = ".retry"
+RETRY_MS = 5_000  # until messages are tried again that the full queue has refused
 PAGE_RECORDS = 1000  # records in memory at a time when scanning a topic
 
 
@@ -56,24 +59,30 @@ def check_retry_headers(header: bytes) -> None:
         raise ChannelError(406, problem)
 
 
-class RetryTopics:
+class RetryTopics(ExtensionKind):
     """Retry topics of a node. `chance()` is a random number in [0, 1)."""
 
     def __init__(self, stores: DelayedMessageStores, chance: Callable[[], float]) -> None:
         self._stores = stores
         self._chance = chance
 
-    def find(self, queue: Queue) -> RetryTopic | None:
-        """Return the topic that an earlier run has left, if any."""
+    def follow(self, queue: Queue, present: RetryTopic | None, demand: Demand) -> RetryTopic | None:
+        """See ExtensionKind. An opened queue has the topic that an earlier run has left."""
+        if present is not None or not demand.opening:
+            return present
         definition = queue.definition
         name = retry_topic(definition.topic)
-        if self._stores.exists(definition.vhost, name, definition.incarnation):
-            return self.open(queue)
-        return None
-
-    def open(self, queue: Queue) -> RetryTopic:
-        """Create or recover the topic of a queue. Raises StorageError."""
+        if not self._stores.exists(definition.vhost, name, definition.incarnation):
+            return None
         return RetryTopic(queue, self._stores, self._chance)
+
+    def of(self, queue: Queue) -> RetryTopic:
+        """Return the topic of a queue, created on demand. Raises StorageError."""
+        topic = queue.extension(RetryTopic)
+        if topic is None:
+            topic = RetryTopic(queue, self._stores, self._chance)
+            queue.adopt(self, topic)
+        return topic
 
 
 class _Record(NamedTuple):
@@ -88,6 +97,12 @@ class _Record(NamedTuple):
     body: bytes
 
 
+def retries_waiting(queue: OpenQueue) -> int | None:
+    """Return the number of messages that wait for their retry; None if none ever did."""
+    topic = queue.extension(RetryTopic)
+    return None if topic is None else topic.pending_count
+
+
 class RetryOutcome(Enum):
     """Result for a failed message that can be retried."""
 
@@ -95,8 +110,10 @@ class RetryOutcome(Enum):
     PARKED = 2  # stays in the queue, blocked by its key
 
 
-class RetryTopic:
+class RetryTopic(QueueExtension):
     """Messages of one queue that wait for their next attempt."""
+
+    outlives_reordering = True
 
     def __init__(
         self, queue: Queue, stores: DelayedMessageStores, chance: Callable[[], float]
@@ -293,8 +310,18 @@ class RetryTopic:
         if order is not None:
             order.cancelled(offset)
 
-    async def learn_keys(self, order: KeyOrder) -> None:
+    @property
+    def recovers(self) -> bool:  # type: ignore[override]
+        """Whether messages of the topic block their keys in the queue."""
+        return self._queue.extension(KeyOrder) is not None
+
+    async def recover(self) -> None:
         """Block the keys of messages that an earlier run has left here."""
+        order = self._queue.extension(KeyOrder)
+        if order is not None:
+            await self._learn_keys(order)
+
+    async def _learn_keys(self, order: KeyOrder) -> None:
         log = self.store.log
         window = LogWindow(log)
         stop = log.committed

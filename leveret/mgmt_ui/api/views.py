@@ -18,6 +18,7 @@ from leveret.core.json_fields import plain
 from leveret.core.queues.head_timestamp import head_timestamp
 from leveret.core.queues.queue import Queue
 from leveret.features.celery.eta_hold import EtaHold
+from leveret.features.retry.retrying import RetryTopic
 from leveret.mgmt_ui.api.message_stats import HANDED_OUT, PUBLISHED
 from leveret.ports.counters import RECV_CNT, SEND_CNT
 
@@ -112,7 +113,7 @@ def waiting_counts(queue: QueueLike) -> Row:
 
 def retries_pending(queue: QueueLike) -> int:
     """Number of failed messages that wait for a retry to a queue."""
-    topic = queue.retry_topic if isinstance(queue, Queue) else None
+    topic = queue.extension(RetryTopic) if isinstance(queue, Queue) else None
     return 0 if topic is None else topic.pending_count
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from leveret.features.dedup.extension import window_of
 from leveret.features.retry.rules import FAILURES
 from leveret.mgmt_ui.api.views import retries_pending, tasks_pending
 from leveret.mgmt_ui.metrics.exposition import MetricFamily, MetricType
@@ -44,11 +45,13 @@ def _delayed_of(reading: Reading) -> list[tuple[str, int]]:
 
 
 def _duplicates(queue: OpenQueue) -> int:
-    return 0 if queue.dedup is None else queue.dedup.duplicates
+    window = window_of(queue)
+    return 0 if window is None else window.duplicates
 
 
 def _dedup_keys(queue: OpenQueue) -> int:
-    return 0 if queue.dedup is None else queue.dedup.key_count
+    window = window_of(queue)
+    return 0 if window is None else window.key_count
 
 
 def _waiting(reading: Reading) -> int:

@@ -12,6 +12,7 @@ from leveret.core.json_fields import plain
 from leveret.core.routing.message import StoredMessage
 from leveret.features.delay.store.search import SCANNED_MAX, DelayedMessageSearch
 from leveret.features.retry import rules as retry
+from leveret.features.retry.retrying import RetryTopic
 from leveret.mgmt_ui.operations.schedules import CRITERIA, cursor_of, selection_of
 from leveret.mgmt_ui.operations.shown import headers_of, payload, properties
 
@@ -26,7 +27,7 @@ ROWS_MAX = 1000  # of one answer; more need further requests
 
 
 async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    topic = _queue(node, parameters).retry_topic
+    topic = _queue(node, parameters).extension(RetryTopic)
     limit = min(max(parameters["limit"], 1), ROWS_MAX)
     if topic is None:
         return {"rows": [], "after": None, "pending": 0}
@@ -51,8 +52,9 @@ async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]
 
 async def _show(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     queue, id_ = _queue(node, parameters), parameters["id"]
-    if queue.retry_topic is not None and id_.isascii() and id_.isdigit():
-        for record in await queue.retry_topic.store.read([int(id_)]):
+    topic = queue.extension(RetryTopic)
+    if topic is not None and id_.isascii() and id_.isdigit():
+        for record in await topic.store.read([int(id_)]):
             told = properties(record.header, record.flags)
             return {**_row(record), **told, **payload(record.body)}
     raise AdministrationError("not_found", f"no message '{id_}' waits for queue '{queue.name}'")
@@ -60,18 +62,20 @@ async def _show(node: AdminContext, parameters: Parameters) -> dict[str, object]
 
 async def _retry_now(node: AdminContext, parameters: Parameters) -> int:
     queue, offsets = _queue(node, parameters), _chosen(parameters)
-    if queue.retry_topic is None:
+    topic = queue.extension(RetryTopic)
+    if topic is None:
         return 0
-    count = await queue.retry_topic.bring_back(offsets)
+    count = await topic.bring_back(offsets)
     _tell(node, queue, "retries.brought_back", count)
     return count
 
 
 async def _cancel(node: AdminContext, parameters: Parameters) -> int:
     queue, offsets = _queue(node, parameters), _chosen(parameters)
-    if queue.retry_topic is None:
+    topic = queue.extension(RetryTopic)
+    if topic is None:
         return 0
-    count = queue.retry_topic.cancel(offsets)
+    count = topic.cancel(offsets)
     _tell(node, queue, "retries.cancelled", count)
     return count
 

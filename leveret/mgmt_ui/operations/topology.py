@@ -15,6 +15,7 @@ from leveret.core.queues.arguments import QUEUE_TYPE
 from leveret.core.queues.queue import Queue
 from leveret.errors import ConnectionClosingError
 from leveret.features.celery.eta_hold import EtaHold
+from leveret.features.retry.retrying import RetryTopic
 from leveret.mgmt_ui.operations.context import not_running
 from leveret.mgmt_ui.operations.waiting import has_failed
 from leveret.mgmt_ui.yielding import in_yielding_chunks
@@ -164,7 +165,7 @@ async def _queue_purge(node: AdminContext, parameters: Parameters) -> int:
 async def _drop_waiting(queue: Queue) -> int:
     """Drop a queue's retries and delayed messages. Returns their number."""
     count = 0
-    for topic in (queue.retry_topic, queue.extension(EtaHold)):
+    for topic in (queue.extension(RetryTopic), queue.extension(EtaHold)):
         for dropped in () if topic is None else topic.clear():
             count += dropped
             await asyncio.sleep(0)

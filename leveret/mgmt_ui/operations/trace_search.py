@@ -16,6 +16,7 @@ from leveret.core.queues.queue import Queue
 from leveret.features.browse.browsing import SCANNED_MAX
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.delay.store.search import DelayedMessageFilter, DelayedMessageSearch, stored
+from leveret.features.retry.retrying import RetryTopic
 from leveret.features.trace.message_trace import WAITING, TraceStep, trace_steps
 from leveret.mgmt_ui.operations.topology import broker_of
 from leveret.ports.records import RecordFlag
@@ -93,7 +94,7 @@ async def search_tasks(trace: TraceSearch, begin: TraceCursor) -> TraceCursor | 
 
 
 def _retry_room(queue: object) -> DelayedMessageStore | None:
-    topic = queue.retry_topic if isinstance(queue, Queue) else None
+    topic = queue.extension(RetryTopic) if isinstance(queue, Queue) else None
     return None if topic is None else topic.store
 
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 from leveret.core.queues.arguments import TYPES
 from leveret.core.queues.queue import Queue
 from leveret.features.celery.eta_hold import EtaHold
+from leveret.features.retry.retrying import retries_waiting
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import Segment, queues_of
 from leveret.mgmt_ui.api.declaring import require_to_declare
@@ -171,7 +172,7 @@ async def show_queue(
         rows_max=ROWS_MAX,
         waiting=views.waiting_counts(queue),
         retries=isinstance(queue, Queue)
-        and (queue.settings.retry is not None or queue.retry_topic is not None),
+        and (queue.settings.retry is not None or retries_waiting(queue) is not None),
         holds_tasks=isinstance(queue, Queue) and queue.extension(EtaHold) is not None,
         may=_rights(viewer, vhost, name),
     )

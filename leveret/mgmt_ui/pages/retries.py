@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.features.retry.retrying import retries_waiting
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor
@@ -36,13 +37,13 @@ router = APIRouter(prefix="/retries")
 async def list_queues(request: Request, viewer: ViewerHere) -> Response:
     """Show the queues with a retry policy or retries."""
     queues = await readable_queues(
-        viewer, lambda queue: queue.settings.retry is not None or queue.retry_topic is not None
+        viewer, lambda queue: queue.settings.retry is not None or retries_waiting(queue) is not None
     )
     rows = [
         {
             "vhost": queue.definition.vhost,
             "name": queue.name,
-            "pending": 0 if queue.retry_topic is None else queue.retry_topic.pending_count,
+            "pending": retries_waiting(queue) or 0,
             "died": queue.died_count,
         }
         for queue in queues

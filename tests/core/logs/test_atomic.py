@@ -6,6 +6,7 @@ import pytest
 from pamqp import commands
 
 from leveret.errors import StorageError
+from leveret.features.dedup.extension import QueueWindows
 from leveret.features.dedup.window import DedupServices
 from leveret.ports import Durability
 from tests.support.client import Client
@@ -237,7 +238,9 @@ def give_windows(stage):
     services = DedupServices(
         stage.state, write, stage.spawn, stage.broker.timers, stage.report, keys_max=1000
     )
-    stage.broker._opener.services = replace(stage.broker._opener.services, dedup=services)
+    present = stage.broker._opener.services
+    kinds = [kind for kind in present.extensions if not isinstance(kind, QueueWindows)]
+    stage.broker._opener.services = replace(present, extensions=(*kinds, QueueWindows(services)))
 
 
 def with_id(client, queue, *ids):
@@ -300,7 +303,7 @@ def test_a_write_waits_until_a_queue_knows_what_it_has_seen(stage, client):
     write.commit(outcome)
     flushed(stage)
     assert outcome.failed is None
-    queue.resume()
+    queue.release()
     flushed(stage)
     assert outcome.failed is False
     assert client.count("a") == 1

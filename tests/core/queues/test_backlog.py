@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.core.queues.backlog import FewAtATime
+from leveret.core.queues.services import FewAtATime
 from tests.support.gate import Gate
 
 

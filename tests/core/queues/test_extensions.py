@@ -14,7 +14,7 @@ from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
 from tests.support.queue_bench import Bench
 
-QUEUES = Path(__file__).parents[3] / "leveret/core/queues"
+CORE = Path(__file__).parents[3] / "leveret/core"
 
 
 class PassCounter(QueueExtension):
@@ -23,7 +23,6 @@ class PassCounter(QueueExtension):
     It survives a restart, since the queue shows it the unsettled records again.
     """
 
-    demanded_by = RecordFlag(0)
     indexes_all = True
 
     def __init__(self):
@@ -31,7 +30,7 @@ class PassCounter(QueueExtension):
         self.withheld: set[int] = set()
 
     @classmethod
-    def follow(cls, queue, present, features):
+    def follow(cls, queue, present, demand):
         return present or cls()
 
     def appended(self, batch, settled):
@@ -60,8 +59,38 @@ class OnDemand(PassCounter):
     demanded_by = RecordFlag.HAS_PRIORITY
 
     @classmethod
-    def follow(cls, queue, present, features):
-        return present or (cls() if features & cls.demanded_by else None)
+    def follow(cls, queue, present, demand):
+        return present or (cls() if demand.features & cls.demanded_by else None)
+
+
+class Lasting(PassCounter):
+    outlives_reordering = True
+
+
+class Reversed(QueueExtension):
+    """Delivers the newest message first."""
+
+    delivers = True
+
+    def __init__(self, queue):
+        self.queue, self.consumers = queue, []
+
+    @classmethod
+    def follow(cls, queue, present, demand):
+        return present or cls(queue)
+
+    def consumer_added(self, consumer):
+        self.consumers.append(consumer)
+
+    def pump(self):
+        delivered = 0
+        while self.consumers and self.queue.state.ready_count:
+            [(_, stop)] = self.queue.state.ready_in(0, self.queue.state.committed)
+            batches = self.queue.reader.read(stop - 1)
+            run = [(stop - 1, stop)]
+            self.queue.send_runs(self.consumers[0], run, batches, redelivered=False)
+            delivered += 1
+        return delivered, False
 
 
 def bench_with(*kinds, settings=QueueSettings()):  # noqa: B008  # frozen
@@ -122,8 +151,33 @@ def test_an_extension_is_closed_with_its_queue(bench):
     assert bench.queue.extension(PassCounter) is None
 
 
-def test_a_queue_imports_no_extension():
-    """Whatever extends a queue is named where a node is put together."""
-    source = (QUEUES / "queue.py").read_text()
-    for kind in ("expiry_and_limits", "key_order", "eta_hold"):
-        assert not re.search(rf"import.*\b{kind}\b|from leveret\.\S*\b{kind}\b", source)
+def test_core_imports_no_extension():
+    """Whatever extends a queue is named where a node is put together, in leveret.broker."""
+    kind = re.compile(r"^class \w+\((?:QueueExtension|ExtensionKind)\b", re.M)
+    modules = {
+        ".".join(path.relative_to(CORE.parents[1]).with_suffix("").parts)
+        for path in CORE.parent.rglob("*.py")
+        if kind.search(path.read_text())
+    } - {"leveret.core.queues.extensions"}
+    assert len(modules) >= 6
+    for path in CORE.rglob("*.py"):
+        assert not modules.intersection(
+            re.findall(r"^\s*from (\S+) import", path.read_text(), re.M)
+        )
+
+
+def test_an_extension_may_deliver_instead_of_the_queue():
+    bench = bench_with(PassCounter, Reversed)
+    bench.store(3)
+    consumer = bench.consume()
+    bench.run()
+    assert [offset for offset, _ in consumer.got] == [2, 1, 0]
+
+
+def test_an_extension_that_outlives_reordering_stays():
+    bench = bench_with(PassCounter, Lasting)
+    counter, lasting = bench.queue.extension(PassCounter), bench.queue.extension(Lasting)
+    bench.queue.reorder(QueueSettings(max_priority=3))
+    assert counter.was_closed
+    assert not lasting.was_closed
+    assert bench.queue.extension(Lasting) is lasting

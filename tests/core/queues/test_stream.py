@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX
-from leveret.core.queues.queue import QueueServices
+from leveret.core.queues.services import QueueServices
 from leveret.core.queues.settings import QueueSettings
 from leveret.core.queues.stream import Stream
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.errors import StorageError
+from leveret.features.filters.arguments import record_filter
 from leveret.ports import Durability, Retention
 from leveret.ports.definitions import QueueDefinition
 from leveret.ports.tables import Timestamp
@@ -60,7 +61,9 @@ class Bench:
         self.clock = FakeClock(1000)
         self.turn = Turn(self.scheduled.append, self.report)
         timers = Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds)
-        services = QueueServices(self.turn, self.tasks.append, self.report, timers, print)
+        services = QueueServices(
+            self.turn, self.tasks.append, self.report, timers, print, stream_filter=record_filter
+        )
         self.stream = Stream(QueueDefinition("/", "s"), QueueSettings(), self.log, services)
 
     def report(self, *reported):

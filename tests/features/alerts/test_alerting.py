@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from pamqp import commands
 
+from leveret.broker import alter_queue
 from leveret.core.definitions.administration import Administration, AdministrationError
 from leveret.features.alerts import alerting
 from leveret.features.alerts.alerting import Alerting
 from leveret.features.alerts.rules import COMPONENT, AlertCondition, AlertRule
-from leveret.features.browse import alter_queue
 from leveret.ports.definitions import ParameterDefinition, Paused
 from tests.support.client import Client
 from tests.support.stage import Stage

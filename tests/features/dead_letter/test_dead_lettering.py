@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, header
 
-from leveret.core.queues.queue import Reason
+from leveret.core.queues.discarding import BatchSlice, Reason
 from leveret.core.queues.settings import resolve_settings
 from leveret.features.dead_letter.packing import TEMPLATES_MAX
-from leveret.features.dead_letter.worker import BatchSlice
 from leveret.ports.contents import headers_table, with_properties
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import decode_table, encode_table
@@ -26,7 +25,7 @@ class Yard:
         self.stage = Stage()
         self.broker = self.stage.broker
         self.vhost = self.broker.vhosts["/"]
-        self.dead_letter = self.broker._opener.services.dead_letter
+        self.dead_letter = self.broker._opener.services.discards.dead_letter
 
     def declare(self, name, exchange=None, key=None):
         arguments = {}

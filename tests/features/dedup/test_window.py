@@ -9,6 +9,7 @@ from leveret.core.queues.settings import QueueSettings
 from leveret.core.queues.stream import Stream
 from leveret.errors import StorageError
 from leveret.features.dedup import window as dedup_module
+from leveret.features.dedup.extension import QueueWindows, window_of
 from leveret.features.dedup.keys import text_key
 from leveret.features.dedup.window import DedupServices
 from leveret.ports import Durability, Retention
@@ -31,6 +32,7 @@ class Window(Bench):
         self.keys_max = keys_max
         self.settings = settings
         self.definition = QueueDefinition("/", "q", incarnation="i1")
+        self.extensions = self.services.extensions
         self.open()
 
     def open(self):
@@ -42,18 +44,20 @@ class Window(Bench):
                 self.clock.wall_ms, self.clock.call_later, self.clock.seconds
             ),
             self.unused.append,
-            self.dead_letter,
-            extensions=self.services.extensions,
-            dedup=DedupServices(
-                self.state,
-                self.write,
-                self.tasks.append,
-                self.services.timers,
-                lambda *report: self.reported.append(report),
-                self.keys_max,
-            ),
+            self.services.discards,
+            extensions=(*self.extensions, QueueWindows(self.dedup_services())),
         )
         self.queue = Queue(self.definition, self.settings, None, self.log, self.services)
+
+    def dedup_services(self):
+        return DedupServices(
+            self.state,
+            self.write,
+            self.tasks.append,
+            self.services.timers,
+            lambda *report: self.reported.append(report),
+            self.keys_max,
+        )
 
     async def write(self, changes):
         if self.state_error is not None:
@@ -71,7 +75,7 @@ class Window(Bench):
             task.close()
         self.tasks.clear()
         self.queue.deleted = True
-        self.queue.dedup._timer.set(None)
+        window_of(self.queue)._timer.set(None)
         self.log.builder.clear()
         self.log.end = self.log.committed
         self.log.batches = [b for b in self.log.batches if b.stop_offset <= self.log.end]
@@ -94,7 +98,7 @@ def test_a_duplicate_is_confirmed_and_not_stored(bench):
     bench.send("a", "b", "a")
     bench.send("b", "c")
     assert bench.stored == 3
-    assert bench.queue.dedup.duplicates == 2
+    assert window_of(bench.queue).duplicates == 2
     waiter = Waiter()
     bench.queue.await_commit(waiter)
     assert waiter.fates == [False]
@@ -128,14 +132,14 @@ def test_what_the_broker_puts_back_is_stored_and_not_counted_as_a_duplicate(benc
     bench.send("a")
     bench.send("a", "a", flags=RecordFlag.PUT_BACK)
     assert bench.stored == 3
-    assert bench.queue.dedup.duplicates == 0
+    assert window_of(bench.queue).duplicates == 0
 
 
 def test_what_was_put_into_a_queue_that_had_not_seen_it_counts_as_seen(bench):
     bench.send("a", flags=RecordFlag.PUT_BACK)
     bench.send("a")
     assert bench.stored == 1
-    assert bench.queue.dedup.duplicates == 1
+    assert window_of(bench.queue).duplicates == 1
 
 
 def test_what_is_put_back_does_not_prolong_the_window(bench):
@@ -154,11 +158,11 @@ def test_a_copy_that_was_put_back_is_one_known_key_after_a_restart(bench, is_sav
     bench.send("a", "b", flags=RecordFlag.PUT_BACK)
     if is_saved:
         bench.advance(2000)
-    seen = {name: bench.queue.dedup.seen_ms(text_key(name)) for name in (b"a", b"b")}
+    seen = {name: window_of(bench.queue).seen_ms(text_key(name)) for name in (b"a", b"b")}
     bench.crash()
     bench.run()
-    assert {name: bench.queue.dedup.seen_ms(text_key(name)) for name in (b"a", b"b")} == seen
-    assert bench.queue.dedup.key_count == 2
+    assert {name: window_of(bench.queue).seen_ms(text_key(name)) for name in (b"a", b"b")} == seen
+    assert window_of(bench.queue).key_count == 2
     bench.send("a", "b")
     assert bench.stored == 3
 
@@ -187,7 +191,7 @@ def test_what_could_not_be_stored_may_come_again():
     bench.log.append_error = None
     bench.send("a", "b", "c")
     assert bench.stored == 3
-    assert bench.queue.dedup.duplicates == 1
+    assert window_of(bench.queue).duplicates == 1
 
 
 def test_a_message_that_was_refused_may_come_again():
@@ -285,7 +289,7 @@ def test_memory_is_bounded_and_nothing_is_forgotten_early():
         bench.send(*(f"{n}.{i}" for i in range(5)))
         bench.advance(500)
     bench.advance(1000)
-    assert bench.queue.dedup.key_count <= 10
+    assert window_of(bench.queue).key_count <= 10
     bench.send(*(f"{n}.{i}" for n in range(10) for i in range(5)))
     assert bench.stored == 50
     bench.crash()
@@ -321,7 +325,7 @@ def test_a_queue_that_is_not_kept_remembers_in_memory_only():
     assert bench.stored == 1
     assert bench.state.scan(b"") == []
     bench.advance(WINDOW)
-    assert bench.queue.dedup.key_count == 0
+    assert window_of(bench.queue).key_count == 0
 
 
 @pytest.mark.covers("C-207")

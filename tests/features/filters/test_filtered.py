@@ -12,7 +12,7 @@ from leveret.amqp.methods import encode_properties
 from leveret.core.queues.settings import QueueSettings
 from leveret.core.turn import SEARCH_NS_MAX
 from leveret.errors import ChannelError, StorageError
-from leveret.features.filters.filtered import check_filterable
+from leveret.features.filters.filtered import FilteredDelivery, check_filterable
 from leveret.ports.records import RecordFlag
 from tests.support.queue_bench import Bench, Consumer
 
@@ -218,7 +218,7 @@ def test_a_turn_looks_for_a_bounded_time_and_the_next_one_begins_with_who_had_no
     for taker in takers:
         bench.queue.add_consumer(taker)
     seen = []
-    searches = [bench.queue._filtered._taking[taker] for taker in takers]
+    searches = [bench.queue.extension(FilteredDelivery)._taking[taker] for taker in takers]
     while bench.scheduled:
         bench.scheduled.pop()()
         seen.append([search._cursors.get(0, 0) for search in searches])
@@ -253,7 +253,7 @@ def test_who_comes_again_goes_on_where_it_was(bench):
         assert taker.offsets == [2]
         bench.queue.remove_consumer(taker)
         bench.queue.return_([(2, 3)])
-    assert bench.queue._filtered is None
+    assert not bench.queue.searches
 
 
 def test_without_filters_nothing_is_different(bench):
@@ -263,7 +263,7 @@ def test_without_filters_nothing_is_different(bench):
     bench.queue.add_consumer(plain)
     publish(bench, "a", "b")
     assert plain.got == [(0, False), (1, False)]
-    assert bench.queue._filtered is None
+    assert not bench.queue.searches
 
 
 FILTERS = {

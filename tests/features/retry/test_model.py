@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leveret.features.retry.retrying import RetryTopic
 from tests.features.retry.test_retrying import declare, publish, take
 from tests.support.stage import Stage
 
@@ -28,8 +29,8 @@ def test_every_message_ends_once_and_with_the_right_count(delays, jitter, failur
     acked, earliest = set(), {}
     endless = [(4, ADVANCE_MS_MAX)] * 200
     for step, (count, pause_ms) in enumerate([*steps, *endless]):
-        if queue.retry_topic is not None:
-            log = queue.retry_topic.store.log
+        if queue.extension(RetryTopic) is not None:
+            log = queue.extension(RetryTopic).store.log
             log.append_error = OSError("no disk") if step in trouble else None
         for _ in range(count):
             got = take(stage, queue)

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leveret.core.queues.settings import resolve_settings
+from leveret.features.retry.retrying import RetryTopic
 from leveret.ports.definitions import QueueDefinition
 from tests.features.retry.test_retrying import declare
 from tests.support.queue_bench import content_header
@@ -70,7 +71,7 @@ def test_a_key_is_free_when_nothing_helped_or_somebody_gives_up(stage):
     stage.run()
     publish(stage, queue, b"a", b"3")
     assert got(queue) is None
-    assert queue.retry_topic.cancel(None) == 1
+    assert queue.extension(RetryTopic).cancel(None) == 1
     assert got(queue)[2] == b"3"
 
 
@@ -81,7 +82,7 @@ def test_who_was_delivered_before_waits_when_it_fails_too(stage):
     first, second = got(queue)[0], got(queue)[0]
     queue.discard([(first, second + 1)])
     stage.run()
-    assert queue.retry_topic.pending_count == 1
+    assert queue.extension(RetryTopic).pending_count == 1
     stage.advance(0.2)
     offset, _, body = got(queue)
     assert (body, got(queue)) == (b"1", None)

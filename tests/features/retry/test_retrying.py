@@ -2,9 +2,10 @@
 
 import pytest
 
+from leveret.core.queues.discarding import Reason
 from leveret.core.queues.settings import resolve_settings
 from leveret.errors import DiskFullError
-from leveret.features.dead_letter.worker import RETRY_MS, Reason
+from leveret.features.retry.retrying import RETRY_MS, RetryTopic
 from leveret.ports.contents import headers_table
 from leveret.ports.definitions import QueueDefinition
 from leveret.ports.records import RecordFlag
@@ -63,7 +64,7 @@ def test_a_rejected_message_comes_back_after_its_delay_and_tells_why(stage):
     publish(stage, queue, headers={"own": 1})
     assert fail(stage, queue) == {"own": 1}
     assert (queue.message_count, queue.leased_count) == (0, 0)
-    assert queue.retry_topic.pending_count == 1
+    assert queue.extension(RetryTopic).pending_count == 1
     stage.advance(0.9)
     assert take(stage, queue) is None
     stage.advance(0.2)
@@ -78,7 +79,7 @@ def test_a_rejected_message_comes_back_after_its_delay_and_tells_why(stage):
     _, headers = take(stage, queue)
     assert headers["x-retry-count"] == 2
     assert headers["x-first-failure-at"] < headers["x-last-failure-at"]
-    assert queue.retry_topic.pending_count == 0
+    assert queue.extension(RetryTopic).pending_count == 0
 
 
 @pytest.mark.covers("C-205", "C-215")
@@ -136,7 +137,7 @@ def test_a_message_may_bring_its_own_ladder(stage):
         assert fail(stage, queue).get("x-retry-count", 0) == count
         stage.advance(0.051)
     assert fail(stage, queue)["x-retry-count"] == 5
-    assert queue.retry_topic.pending_count == 0
+    assert queue.extension(RetryTopic).pending_count == 0
 
 
 @pytest.mark.parametrize("cause", [Reason.REQUEUED, Reason.DISCONNECTED, Reason.TIMED_OUT])
@@ -187,7 +188,7 @@ def test_a_full_queue_takes_its_messages_back_when_there_is_room(stage):
     publish(stage, queue, b"2")
     stage.advance(1.1)
     assert queue.message_count == 1
-    assert queue.retry_topic.pending_count <= 1
+    assert queue.extension(RetryTopic).pending_count <= 1
     fail_free, _ = take(stage, queue)
     queue.settle([(fail_free, fail_free + 1)])
     stage.advance(RETRY_MS / 1000)
@@ -201,7 +202,7 @@ def test_what_a_full_queue_has_no_room_for_can_be_given_up(stage, chosen):
     fail(stage, queue)
     publish(stage, queue, b"2")
     stage.advance(1.1)
-    assert queue.retry_topic.cancel(chosen) == 1
+    assert queue.extension(RetryTopic).cancel(chosen) == 1
     assert queue.purge() == 1
     stage.advance(RETRY_MS / 1000 + 1)
     assert take(stage, queue) is None
@@ -213,12 +214,12 @@ def test_what_waits_is_given_up_some_at_a_time_and_no_later_ones(stage, monkeypa
     for body in (b"1", b"2", b"3"):
         publish(stage, queue, body)
         fail(stage, queue)
-    steps = queue.retry_topic.clear()
+    steps = queue.extension(RetryTopic).clear()
     assert [next(steps), next(steps)] == [0, 2]
     publish(stage, queue, b"4")
     fail(stage, queue)
     assert list(steps) == [1]
-    assert queue.retry_topic.pending_count == 1
+    assert queue.extension(RetryTopic).pending_count == 1
 
 
 def test_a_message_stays_in_its_queue_while_the_topic_cannot_be_written(stage):
@@ -226,7 +227,7 @@ def test_a_message_stays_in_its_queue_while_the_topic_cannot_be_written(stage):
     publish(stage, queue)
     stage.run()
     offset, _ = queue.get()
-    log = queue.open_retry_topic().store.log
+    log = stage.broker._opener.services.discards.retry_topics.of(queue).store.log
     log.append_error = DiskFullError("no space")
     queue.discard([(offset, offset + 1)])
     stage.run()
@@ -251,8 +252,9 @@ def test_a_deleted_queue_takes_its_retry_topic_along(stage):
     queue = declare(stage)
     publish(stage, queue)
     fail(stage, queue)
+    log = queue.extension(RetryTopic).store.log
     stage.broker.delete_queue(stage.broker.vhosts["/"], queue)
     stage.run()
     stage.advance(2)
-    assert queue.retry_topic.store.log.deleted
+    assert log.deleted
     assert stage.reported == []

@@ -3,6 +3,7 @@
 import pytest
 
 from leveret.features.celery.eta_hold import EtaHold
+from leveret.features.retry.retrying import RetryTopic
 from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.dispatcher import perform
 from tests.support.client import Client
@@ -96,7 +97,7 @@ async def test_purging_takes_what_waits_for_a_queue_only_where_it_is_said(site, 
     client.publish("q", b"1", b"2")
     fail_all(site)
     client.publish("q", b"3", b"4")
-    held, failed = queue(site, "q").extension(EtaHold), queue(site, "q").retry_topic
+    held, failed = queue(site, "q").extension(EtaHold), queue(site, "q").extension(RetryTopic)
     assert await ask("queue.purge", name="q", waiting=False) == 2
     assert (held.pending_count, failed.pending_count) == (2, 2)
     client.publish("q", b"5", b"6")

@@ -1,0 +1,143 @@
+"""De-duplication window of a queue, as its extension.
+
+The window itself (leveret.features.dedup.window) is that of exchanges, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
+from leveret.features.dedup.window import DedupWindow
+
+if TYPE_CHECKING:
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.settings import QueueSettings
+    from leveret.features.dedup.window import DedupServices
+    from leveret.ports import TopicLog
+    from leveret.ports.records import BatchBuilder
+
+__all__ = ["QueueWindow", "QueueWindows", "window_of"]
+
+KEY_BYTES = 72  # memory of a key, which takes 48 to 96
+
+
+class QueueWindows(ExtensionKind):
+    """De-duplication windows of a node's queues."""
+
+    for_streams = True
+
+    def __init__(self, services: DedupServices) -> None:
+        self._services = services
+
+    def follow(
+        self, queue: OpenQueue, present: QueueWindow | None, demand: Demand
+    ) -> QueueWindow | None:
+        """See ExtensionKind. A queue that had a window keeps it, as long as it is open."""
+        if present is None and queue.settings.dedup_window_ms is not None:
+            present = QueueWindow(queue, self._services)
+            if demand.opening:
+                present.window.restore()
+            else:
+                present.window.begin()
+        return present
+
+
+class QueueWindow(QueueExtension):
+    """De-duplication of one queue, while its settings enable it."""
+
+    outlives_reordering = True
+
+    def __init__(self, queue: OpenQueue, services: DedupServices) -> None:
+        self._queue = queue
+        self.is_on = True
+        keeps = queue.definition.durable and not queue.definition.exclusive
+        self.window = DedupWindow(self, services, keeps=keeps)
+
+    def __str__(self) -> str:
+        return str(self._queue)
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Enable or disable de-duplication."""
+        is_on = settings.dedup_window_ms is not None
+        if is_on == self.is_on:
+            return
+        self.is_on = is_on
+        if is_on:
+            self.window.begin()
+        else:
+            self.window.end()
+            self.log.keep_from = None
+
+    # -- as the owner of a window (see Windowed)
+
+    @property
+    def log(self) -> TopicLog:
+        """Log of the queue."""
+        return self._queue.log
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the queue was deleted."""
+        return self._queue.deleted
+
+    @property
+    def held(self) -> bool:
+        """Whether the queue appends nothing until the window is restored."""
+        return self._queue.held
+
+    @held.setter
+    def held(self, held: bool) -> None:
+        self._queue.held = held
+
+    @property
+    def window_ms(self) -> int:
+        """Length of the window in ms; 0 while it is disabled."""
+        return self._queue.settings.dedup_window_ms or 0
+
+    @property
+    def window_id(self) -> bytes:
+        """Id of the window in the state store: the queue's incarnation."""
+        return self._queue.definition.incarnation.encode()
+
+    def keep_from(self, offset: int, seen_from: int) -> None:  # noqa: ARG002  # all of it is kept
+        """Keep records from `offset` on in the log, settled or not, for the window."""
+        self.log.keep_from = offset
+
+    def resume(self) -> None:
+        """Resume appending: the window is restored."""
+        self._queue.release()
+
+    # -- as an extension
+
+    @property
+    def held_bytes(self) -> int:  # type: ignore[override]
+        """Estimated memory of the keys."""
+        return self.window.key_count * KEY_BYTES if self.is_on else 0
+
+    def drop_duplicates(self, records: BatchBuilder) -> None:
+        """Drop duplicates from the records to be appended, and add the keys of the others."""
+        if self.is_on:
+            self.window.admit(records)
+
+    def undone(self, first: int, stop: int) -> bool:
+        """Remove the keys of undone records. Publishers of duplicates may wait for them."""
+        if self.is_on:
+            self.window.forget(first, stop)
+        return self.is_on
+
+    def truncated(self, offset: int) -> None:  # noqa: ARG002  # it is the log's end
+        """Remove the keys of records that were lost before their commit."""
+        if self.is_on:
+            self.window.cut()
+
+    def delete(self) -> None:
+        """Remove all keys: the queue was deleted."""
+        if self.is_on:
+            self.window.end()
+
+
+def window_of(queue: OpenQueue) -> DedupWindow | None:
+    """Return the window of a queue; None while de-duplication is disabled."""
+    extension = queue.extension(QueueWindow)
+    return extension.window if extension is not None and extension.is_on else None
