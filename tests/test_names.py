@@ -32,7 +32,7 @@ BANNED = {
     "Burial": "DeadLetterPublish",
     "Complaints": "ErrorThrottle, or data-loss report",
     "Concern": "PublishInterceptor",
-    "Discards": "DeadLetterWorker",
+    "DiscardHandler": "DeadLetterWorker",
     "Homecoming": "retry re-enqueue",
     "Idleness": "QueueExpiry",
     "Inflow": "publish statistics",

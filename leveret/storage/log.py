@@ -468,7 +468,7 @@ class PartitionLog:
                 lost.remove(batch.base_offset, batch.stop_offset)
         return lost
 
-    # Settling
+    # NoDeadLetters
 
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Settle ranges of records (see ports.TopicLog)."""

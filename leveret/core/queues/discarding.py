@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leveret.core.logs.log_writer import LogWriter
     from leveret.ports.records import Batch
 
-__all__ = ["BatchSlice", "Discards", "Reason", "Settling"]
+__all__ = ["BatchSlice", "DiscardedMessages", "NoDeadLetters", "Reason"]
 
 
 class Reason(StrEnum):
@@ -52,7 +52,7 @@ class BatchSlice(NamedTuple):
     stop: int
 
 
-class Discards(Protocol):
+class DiscardedMessages(Protocol):
     """Discarded messages of one queue. It settles them when it is done with them."""
 
     @property
@@ -77,8 +77,8 @@ class Discards(Protocol):
         ...
 
 
-class Settling:
-    """Discards messages by settling them, where nothing dead-letters them."""
+class NoDeadLetters:
+    """DiscardedMessages messages by settling them, where nothing dead-letters them."""
 
     waiting_count = 0
 

@@ -63,7 +63,7 @@ class ExpiryAndLimits(QueueExtension):
         """Refuse the records in `builder` that exceed the limits."""
         refused = self.overflow.refuse(builder)
         if refused is not None:
-            self._queue.discards.refused(refused)
+            self._queue.discarded.refused(refused)
         return None
 
     def has_room(self, records: BatchBuilder) -> bool:

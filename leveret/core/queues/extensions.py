@@ -138,7 +138,7 @@ class QueueExtension:
 
 
 class Demand(NamedTuple):
-    """What a queue may need an extension for, besides its settings."""
+    """Reasons for which a queue may need an extension, besides its settings."""
 
     features: RecordFlag = RecordFlag(0)  # flags of records that it is about to have
     consumer: QueueConsumer | None = None  # a consumer that it is about to have

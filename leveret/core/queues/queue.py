@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.consumer import QueueConsumer
-    from leveret.core.queues.discarding import Discards
+    from leveret.core.queues.discarding import DiscardedMessages
     from leveret.core.queues.offers import Deliver
     from leveret.core.queues.sending import Runs
     from leveret.core.queues.services import QueueServices
@@ -47,7 +47,7 @@ class Queue(OpenQueue):
     __slots__ = (
         "_backlog",
         "_delivering",
-        "_discards",
+        "_discarded",
         "_lease_next",
         "_noted",
         "_queue_expiry",
@@ -74,7 +74,7 @@ class Queue(OpenQueue):
         self.is_learning = False  # the backlog is being read: nothing is offered until then
         # Parts that few queues need are created on demand, since there may be many queues.
         self._backlog: Backlog | None = None
-        self._discards: Discards | None = None
+        self._discarded: DiscardedMessages | None = None
         self._queue_expiry: QueueExpiry | None = None
         self._retry_timer: Timer | None = None
         self._rests = False  # no deliveries: the backlog is being read, or it is paused
@@ -221,7 +221,7 @@ class Queue(OpenQueue):
     @property
     def dead_letters_waiting(self) -> int:
         """Number of dead letters waiting for a target to accept them; they are leased."""
-        return 0 if self._discards is None else self._discards.waiting_count
+        return 0 if self._discarded is None else self._discarded.waiting_count
 
     @property
     def held_bytes(self) -> int:
@@ -579,19 +579,19 @@ class Queue(OpenQueue):
         """Discard or retry records that are leased to no consumer."""
         if not ranges:
             return
-        self.discards.add(ranges, reason)
+        self.discarded.add(ranges, reason)
 
     @property
-    def discards(self) -> Discards:
+    def discarded(self) -> DiscardedMessages:
         """Discarded messages of the queue."""
-        if self._discards is None:
-            self._discards = self.services.discards(self)
-        return self._discards
+        if self._discarded is None:
+            self._discarded = self.services.discarded(self)
+        return self._discarded
 
     def retry_dead_letters(self) -> None:
         """Retry dead letters now: a target may accept them."""
-        if self._discards is not None:
-            self._discards.try_again()
+        if self._discarded is not None:
+            self._discarded.try_again()
 
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Discard records that consumers rejected."""
@@ -644,10 +644,10 @@ class Queue(OpenQueue):
         if self._retry_timer is not None:
             self._retry_timer.close()
         self._close_extensions()
-        if self._discards is not None:
-            self._discards.close()
+        if self._discarded is not None:
+            self._discarded.close()
         self.reader.close()
-        self._backlog = self._queue_expiry = self._retry_timer = self._discards = None
+        self._backlog = self._queue_expiry = self._retry_timer = self._discarded = None
         self._delivering, self._ready_filters = None, ()
 
 

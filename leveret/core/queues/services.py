@@ -6,13 +6,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from leveret.core.queues.discarding import Settling
+from leveret.core.queues.discarding import NoDeadLetters
 from leveret.core.telemetry.feature_counters import FeatureCounters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from leveret.core.queues.discarding import Discards
+    from leveret.core.queues.discarding import DiscardedMessages
     from leveret.core.queues.extensions import ExtensionKind
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn
@@ -75,7 +75,7 @@ class QueueServices:
     """Services shared by the queues of a broker.
 
     `spawn` runs reads that wait for a device; `report` gets storage errors; `unused` gets queues
-    whose expiry time (`x-expires`) has passed. `discards(queue)` is made with the first message
+    whose expiry time (`x-expires`) has passed. `discarded(queue)` is made with the first message
     that a queue discards. `stream_filter(arguments, is_over)` parses a consumer's filter.
     """
 
@@ -84,7 +84,7 @@ class QueueServices:
     report: Callable[[object, Exception], None]
     timers: Timers
     unused: Callable[[Any], None]
-    discards: Callable[[Any], Discards] = Settling
+    discarded: Callable[[Any], DiscardedMessages] = NoDeadLetters
     counts_every_return: bool = True  # against the delivery limit; else only failures
     extensions: tuple[ExtensionKind, ...] = ()  # in the order in which queues call them
     stream_filter: Callable[[Arguments, Callable[[], bool]], StreamFilter | None] = no_filter

@@ -84,7 +84,7 @@ class DeadLetterWorkers:
 
 
 class DeadLetterWorker:
-    """Dead-letter worker of one queue (see Discards). Its messages are leased to no consumer."""
+    """Dead letters of one queue (see DiscardedMessages), leased to no consumer."""
 
     def __init__(self, queue: Queue, shared: DeadLetterWorkers) -> None:
         timers = queue.services.timers

@@ -25,7 +25,7 @@ class Yard:
         self.stage = Stage()
         self.broker = self.stage.broker
         self.vhost = self.broker.vhosts["/"]
-        self.dead_letter = self.broker._opener.services.discards.dead_letter
+        self.dead_letter = self.broker._opener.services.discarded.dead_letter
 
     def declare(self, name, exchange=None, key=None):
         arguments = {}

@@ -44,7 +44,7 @@ class Window(Bench):
                 self.clock.wall_ms, self.clock.call_later, self.clock.seconds
             ),
             self.unused.append,
-            self.services.discards,
+            self.services.discarded,
             extensions=(*self.extensions, QueueWindows(self.dedup_services())),
         )
         self.queue = Queue(self.definition, self.settings, None, self.log, self.services)

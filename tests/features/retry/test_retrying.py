@@ -227,7 +227,7 @@ def test_a_message_stays_in_its_queue_while_the_topic_cannot_be_written(stage):
     publish(stage, queue)
     stage.run()
     offset, _ = queue.get()
-    log = stage.broker._opener.services.discards.retry_topics.of(queue).store.log
+    log = stage.broker._opener.services.discarded.retry_topics.of(queue).store.log
     log.append_error = DiskFullError("no space")
     queue.discard([(offset, offset + 1)])
     stage.run()
