@@ -269,7 +269,7 @@ class Queue(OpenQueue):
 
     def learn(self, batch: Batch, settled: RangeSet | None = None) -> None:
         """Index the properties of a batch's records, except `settled` ones."""
-        self.state.index(batch)
+        self.state.index(batch, settled)
         if batch.features & self._demanding:
             self._extend(Demand(RecordFlag(batch.features)))
         for extension in self._extensions:
