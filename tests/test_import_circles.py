@@ -35,13 +35,6 @@ KNOWN = (
         "leveret.mgmt_ui.operations.context",
         "leveret.mgmt_ui.operations.runtime",
     },
-    {
-        "leveret.storage.decisions",
-        "leveret.storage.flusher",
-        "leveret.storage.log",
-        "leveret.storage.reclaimer",
-        "leveret.storage.services",
-    },
 )
 
 
