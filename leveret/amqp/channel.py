@@ -23,13 +23,13 @@ from leveret.amqp.timeouts import DeliveryAges, Leases
 from leveret.amqp.unacked import Unacked
 from leveret.core.access.authentication import authorise, authorise_topic
 from leveret.core.chores import drain
+from leveret.core.clients import Origin
 from leveret.core.names import resource, stripped
 from leveret.core.publish_interceptors import InterceptedPublish
 from leveret.core.queues.discarding import Reason
 from leveret.core.queues.queue import Queue
 from leveret.core.routing.message import StoredMessage
 from leveret.core.routing.routes import RouteCache
-from leveret.core.telemetry.trace import Origin
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.features.retry.retrying import check_retry_headers
 from leveret.ports.authentication import UnansweredError

@@ -14,7 +14,7 @@ from leveret.amqp.methods import build, encode_content
 from leveret.amqp.received import ReceivedMessage
 from leveret.core.names import not_found
 from leveret.core.publish_interceptors import PublishContext
-from leveret.core.routing.graph import check_key_count
+from leveret.core.topology.graph import check_key_count
 from leveret.errors import ConnectionClosingError
 from leveret.ports.contents import open_header
 from leveret.ports.records import RecordFlag

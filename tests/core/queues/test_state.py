@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from leveret.core.ledgers.ledger import Ledger
 from leveret.core.queues.service_line import CHUNK_OFFSETS_MAX, DEAL_SINGLY_MAX, chunk_offsets
-from leveret.core.queues.settings import RetryDelay
 from leveret.core.queues.state import QueueState
+from leveret.core.settings.queue_settings import RetryDelay
 from leveret.ports.ranges import RangeSet
 
 CONSUMERS_MAX = 5
