@@ -8,7 +8,7 @@ import pytest
 
 from leveret.core.queues.extensions import QueueExtension
 from leveret.core.queues.queue import Queue
-from leveret.core.queues.settings import QueueSettings
+from leveret.core.settings.queue_settings import QueueSettings
 from leveret.ports.definitions import QueueDefinition
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag

@@ -13,8 +13,8 @@ from leveret.core.ledgers.groups import GroupLedger
 from leveret.core.ledgers.ledger import Ledger
 from leveret.core.ledgers.priorities import PriorityLedger
 from leveret.core.queues.service_line import CHUNK_OFFSETS_MAX, DEAL_SINGLY_MAX, chunk_offsets
-from leveret.core.queues.settings import RetryDelay
 from leveret.core.queues.state import QueueState
+from leveret.core.settings.queue_settings import RetryDelay
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import BatchBuilder, RecordFlag
 from tests.support.queue_bench import content_header

@@ -2,8 +2,8 @@
 
 import pytest
 
-from leveret.core.queues.arguments import EXPIRY_MS_MAX
-from leveret.core.queues.settings import (
+from leveret.core.settings.arguments import EXPIRY_MS_MAX
+from leveret.core.settings.queue_settings import (
     DeadLetterStrategy,
     Overflow,
     QueueSettings,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.core.queues.stream_offsets import (
+from leveret.core.settings.stream_offsets import (
     FromAge,
     FromOffset,
     FromTime,
