@@ -1,4 +1,4 @@
-"""What the user guide shows, works: each page on a fresh node, and all of them in turn on one.
+"""The user guide's examples work: each page on a fresh node, and all in turn on one.
 
 The blocks of a page run in order. A ```python block is a whole program that connects to port 5672,
 a ```text block right behind it is what it prints. A ```console block holds commands behind `$ `,

@@ -145,7 +145,7 @@ class Stage:
         self._scheduled.append(callback)
 
     def definitions(self) -> Definitions:
-        """What an Administration is to know of at the start."""
+        """Definitions that an Administration knows at the start."""
         return Definitions(
             vhosts=[vhost.definition for vhost in self.broker.vhosts.values()],
             users=self.access.users(),

@@ -53,7 +53,7 @@ def connect_until_refused(port: int, kept: ExitStack) -> list[Client]:
 
 
 def listed_connections(node: BrokerProcess) -> list[dict[str, object]]:
-    """What an operator's command is told."""
+    """Return the connections that an operator's command lists."""
     listed = subprocess.run(
         [sys.executable, "-m", "leveret", "connection", "list", "--json"],
         env={**os.environ, "LEVERET_DATA_DIR": str(node.data)},

@@ -26,7 +26,7 @@ STEPS = st.lists(
 
 
 class Model:
-    """What ought to happen: when each message is due, and which are called something."""
+    """Expected outcome: when each message is due, and which have a name."""
 
     def __init__(self) -> None:
         self.now = 0

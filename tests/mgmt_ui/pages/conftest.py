@@ -1,4 +1,4 @@
-"""What every test of the pages starts with."""
+"""Fixtures for all tests of the pages."""
 
 import pytest
 
