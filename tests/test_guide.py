@@ -96,7 +96,7 @@ def pattern_of_part(part: str) -> str:
 
 
 class Reader:
-    """Somebody with a node, who follows pages and compares what is printed with what they show."""
+    """Reader of the guide with a node, who compares what is printed with what pages show."""
 
     def __init__(self, addresses: dict[str, str], data: Path, working_directory: Path) -> None:
         self._ports = {name: each.rpartition(":")[2] for name, each in addresses.items()}

@@ -218,7 +218,7 @@ def test_promtool_finds_nothing_wrong(scraped: tuple[Prometheus, str], view: str
 
 
 def test_strangers_names_reach_prometheus(tmp_path: Path) -> None:
-    """Whatever a queue is called, the other metrics arrive, and its own under a name like it."""
+    """Metrics of queues with any name arrive, and never break the others."""
     require("prometheus")
     names = ['quote"', "back\\slash", "nul\0", "{brace}", "é 🐇", "# HELP x"]
     with node_addresses(tmp_path / "data") as addresses:

@@ -83,7 +83,7 @@ def test_more_queues_than_files_keep_what_they_confirmed(node):
 
 
 def test_clients_leave_files_to_queues_and_operators(node):
-    """Whoever connects without end is refused; those who are in, and operators, go on."""
+    """Peers that connect without end are refused; those who are in, and operators, go on."""
     with ExitStack() as kept:
         clients = connect_until_refused(node.port, kept)
         assert FILES_MAX // 4 < len(clients) < FILES_MAX

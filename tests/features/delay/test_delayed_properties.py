@@ -1,4 +1,4 @@
-"""Whatever is delayed, replaced, put off and cancelled: each message comes once, at its time."""
+"""Delayed, replaced, postponed and cancelled messages come once, at their time."""
 
 from __future__ import annotations
 

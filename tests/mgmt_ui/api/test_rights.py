@@ -1,4 +1,4 @@
-"""Nobody gets in: every route without credentials, with wrong ones, and with too low ones.
+"""Every route is refused without credentials, with wrong ones, and with too low ones.
 
 A new route fails here until it stands in the table.
 """
