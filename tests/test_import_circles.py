@@ -18,18 +18,6 @@ IN_COMPILED = re.compile(r"^\s*from (leveret[\w.]*) c?import ([\w, ]+)", re.MULT
 # Circles that are left. A module that no longer belongs to one goes from here.
 KNOWN = (
     {
-        "leveret.core.access.limits",
-        "leveret.core.clients",
-        "leveret.core.routing.binding_table",
-        "leveret.core.routing.predeclared",
-        "leveret.core.routing.publishing",
-        "leveret.core.telemetry.events",
-        "leveret.core.telemetry.log_exchange",
-        "leveret.core.telemetry.trace",
-        "leveret.core.topology",
-        "leveret.core.vhost",
-    },
-    {
         "leveret.mgmt_ui.managed",
         "leveret.mgmt_ui.operations.audit",
         "leveret.mgmt_ui.operations.context",

@@ -1,4 +1,4 @@
-"""Events of connections, channels and consumers in `amq.rabbitmq.event` (core.telemetry.events).
+"""Events of connections, channels and consumers in `amq.rabbitmq.event` (core.events).
 
 RabbitMQ identifies connections and channels by their Erlang processes; here the headers `pid`,
 `connection` and `channel` carry their names, which tell them apart as well.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.amqp import reports
-from leveret.core.telemetry.events import address_term
+from leveret.core.events import address_term
 
 if TYPE_CHECKING:
     from leveret.amqp.consumer import ChannelConsumer

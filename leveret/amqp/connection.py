@@ -24,7 +24,7 @@ from leveret.amqp.protocol import Cause, ConnectionBase
 from leveret.amqp.rate_hold import RateHold
 from leveret.amqp.sasl import offered
 from leveret.amqp.unfinished import NOTED_BYTES_MIN
-from leveret.core.telemetry.events import acting_as, actor
+from leveret.core.events import acting_as, actor
 from leveret.core.telemetry.usage import accounts_of_client
 from leveret.core.turn import MADE_TOGETHER_MAX
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError

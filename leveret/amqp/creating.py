@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.amqp.direct_reply import is_reply_address
+from leveret.core.events import acting_as
 from leveret.core.names import RESERVED_PREFIX, stripped
-from leveret.core.telemetry.events import acting_as
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from leveret.amqp.direct_reply import is_reply_address
 from leveret.amqp.methods import build, encode_content
 from leveret.amqp.received import ReceivedMessage
 from leveret.core.names import not_found
-from leveret.core.routing.graph import check_key_count
 from leveret.core.routing.message import StoredMessage
+from leveret.core.topology.graph import check_key_count
 from leveret.errors import ConnectionClosingError
 from leveret.ports.contents import open_header
 from leveret.ports.records import RecordFlag

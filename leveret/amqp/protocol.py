@@ -18,7 +18,7 @@ from leveret.amqp.handshake import HEADER, RUNNING, Tuned
 from leveret.amqp.methods import build, encode_method
 from leveret.core.access.authentication import authorise, authorise_topic
 from leveret.core.access.permissions import IMPERSONATOR
-from leveret.core.telemetry.trace import Origin
+from leveret.core.clients import Origin
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:

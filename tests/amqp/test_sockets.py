@@ -295,7 +295,7 @@ def be_refused(rim):
     "use", [wait_for_the_start, guess_a_password, leave_channels_open, be_refused]
 )
 def test_a_lost_connection_leaves_nothing_to_the_garbage_collector(use):
-    """It looks at everything there is, and thousands of strangers a second may come and go."""
+    """The collector looks at all objects, and thousands of strangers a second may come and go."""
     rim = Rim()
     gone = weakref.ref(rim.protocol)  # which alone refers to its connection
     gc.collect()

@@ -27,7 +27,7 @@ PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 
 
 class FakeLink:
-    """What a listener's protocol is to a Connection; the peer is a Client."""
+    """Stands for a listener's protocol; the peer is a Client."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage

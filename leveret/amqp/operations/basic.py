@@ -11,9 +11,9 @@ from leveret.amqp.added import AddedField
 from leveret.amqp.arguments import plain_table
 from leveret.amqp.consumer import ChannelConsumer, return_counts
 from leveret.core.names import resource, stripped
-from leveret.core.queues.arguments import check_consumer_arguments, type_of
 from leveret.core.queues.stream import Stream
-from leveret.core.queues.stream_offsets import STREAM_OFFSET
+from leveret.core.settings.arguments import check_consumer_arguments, type_of
+from leveret.core.settings.stream_offsets import STREAM_OFFSET
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.features.filters.filtered import check_filterable
 

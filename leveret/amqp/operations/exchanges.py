@@ -8,7 +8,7 @@ from pamqp import commands
 
 from leveret.amqp.arguments import plain_table
 from leveret.core.names import stripped
-from leveret.core.queues.arguments import ALTERNATE_EXCHANGE
+from leveret.core.settings.arguments import ALTERNATE_EXCHANGE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -11,8 +11,8 @@ from leveret.amqp.arguments import plain_table
 from leveret.amqp.methods import build
 from leveret.amqp.operations.operation import not_for_streams
 from leveret.core.names import not_found, resource, stripped
-from leveret.core.queues.arguments import DEAD_LETTER_EXCHANGE, type_of
 from leveret.core.queues.queue import Queue
+from leveret.core.settings.arguments import DEAD_LETTER_EXCHANGE, type_of
 from leveret.errors import ConnectionClosingError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leveret.core.logs.log_writer import Committing
     from leveret.core.queues.extensions import Demand
     from leveret.core.queues.queue import Queue
-    from leveret.core.queues.settings import QueueSettings
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch, BatchBuilder
 

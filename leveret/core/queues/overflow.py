@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.core.logs.publish_tags import PublishTags
-from leveret.core.queues.settings import Overflow
+from leveret.core.settings.queue_settings import Overflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.core.queues.settings import QueueSettings
     from leveret.core.queues.state import QueueState
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports import TopicLog
     from leveret.ports.records import Batch, BatchBuilder
 

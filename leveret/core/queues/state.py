@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Protocol
 from leveret.core.ledgers.groups import GroupLedger
 from leveret.core.ledgers.ledger import Ledger
 from leveret.core.ledgers.priorities import PriorityLedger
+from leveret.core.ledgers.sizes import BodySizes
 from leveret.core.ledgers.weighing import WeighedLedger
 from leveret.core.queues.delayed_requeue import DelayedRequeue
 from leveret.core.queues.offers import Deliver
 from leveret.core.queues.service_line import ServiceLine
-from leveret.core.queues.sizes import BodySizes
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
 from leveret.ports.returns import Returns
@@ -39,7 +39,7 @@ from leveret.ports.returns import Returns
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from leveret.core.queues.settings import QueueSettings, RetryDelay
+    from leveret.core.settings.queue_settings import QueueSettings, RetryDelay
     from leveret.ports import TopicLog
     from leveret.ports.records import Batch
 

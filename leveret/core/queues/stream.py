@@ -16,7 +16,8 @@ from leveret.core.logs.window import LogWindow
 from leveret.core.queues.consumer import QueueConsumer, say_farewell
 from leveret.core.queues.extensions import Demand
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue
-from leveret.core.queues.stream_offsets import (
+from leveret.core.queues.stream_state import StreamState
+from leveret.core.settings.stream_offsets import (
     STREAM_OFFSET,
     FromAge,
     FromOffset,
@@ -24,7 +25,6 @@ from leveret.core.queues.stream_offsets import (
     Place,
     parse_start,
 )
-from leveret.core.queues.stream_state import StreamState
 from leveret.errors import CorruptBatchError, StorageError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.extensions import ExtensionKind
     from leveret.core.queues.offers import Deliver
     from leveret.core.queues.services import QueueServices, StreamFilter
-    from leveret.core.queues.settings import QueueSettings
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.records import Batch

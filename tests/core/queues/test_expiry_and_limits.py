@@ -4,7 +4,7 @@ import pytest
 
 from leveret.core.logs.window import batch_of
 from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
-from leveret.core.queues.settings import Overflow, QueueSettings
+from leveret.core.settings.queue_settings import Overflow, QueueSettings
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from tests.support.queue_bench import Bench, Consumer, Waiter

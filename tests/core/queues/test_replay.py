@@ -6,7 +6,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from leveret.core.queues.settings import Overflow, QueueSettings, RetryDelay
+from leveret.core.settings.queue_settings import Overflow, QueueSettings, RetryDelay
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from tests.core.queues.test_stream import StreamMachine
