@@ -15,7 +15,7 @@ from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memmove
 
 from leveret.core.ledgers.ledger cimport Fresh, alike, noted
-from leveret.ports.properties cimport priority
+from leveret.ports.contents cimport priority
 from leveret.ports.ranges cimport Range, RangeSet, range_at
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_PRIORITY, RecordView
 
