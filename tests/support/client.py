@@ -30,8 +30,7 @@ class FakeLink:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.unfinished = stage.unfinished
-        self.connection = Connection(self, stage.broker, stage.configuration)
+        self.connection = Connection(self, stage.broker, stage.configuration, stage.unfinished)
         self.touched = False
         self.writable = True
         self.held = False

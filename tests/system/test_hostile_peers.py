@@ -10,7 +10,7 @@ import time
 import pytest
 from pamqp import commands
 
-from leveret.amqp.listener import REFUSALS_MAX
+from leveret.amqp.sockets import REFUSALS_MAX
 from tests.harness.broker import MIB, BrokerProcess
 from tests.harness.bystander import Bystander
 from tests.harness.wire import (

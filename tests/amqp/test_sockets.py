@@ -10,9 +10,9 @@ from pamqp import commands, frame
 
 from leveret.amqp.handshake import ConnectionState
 from leveret.amqp.handshakes import Handshakes
-from leveret.amqp.listener import CLOSE_SECONDS_MAX, AmqpProtocol, CommitBarrier
 from leveret.amqp.methods import HEARTBEAT
 from leveret.amqp.poller import BusyPoller
+from leveret.amqp.sockets import CLOSE_SECONDS_MAX, AmqpProtocol, CommitBarrier
 from leveret.errors import ConnectionClosingError
 from leveret.ports.records import BatchBuilder
 from tests.support.client import PROTOCOL_HEADER, message, wire
