@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leveret.features.dedup.interceptor import DedupInterceptor, IdempotentPublishLimits
-from leveret.features.transactions.prepared import PreparedServices
 from leveret.features.transactions.prepared_interceptor import (
     PREPARE_EXCHANGE,
     PreparedCommands,
@@ -40,22 +39,14 @@ class IdempotentPublish:
     """Adds its interceptors and commands to the broker's intake, in front of the existing ones."""
 
     def __init__(self, core: CoreServices, dedup: DedupServices, limits: IdempotencyLimits) -> None:
-        environment = core.environment
         self.interceptor = DedupInterceptor(
             core, dedup, IdempotentPublishLimits(limits.producers_max, limits.producer_idle_ms)
         )
-        services = PreparedServices(
-            core.atomic,
-            core.publisher,
-            environment.turn,
-            environment.timers,
-            environment.spawn,
-            environment.report,
-            self.interceptor.forget_key,
-            limits.prepared_checks_max,
-        )
         self.prepared = PreparedInterceptor(
-            core.internal_topics, services, limits.prepared_messages_max
+            core,
+            self.interceptor.forget_key,
+            pending_max=limits.prepared_messages_max,
+            checks_max=limits.prepared_checks_max,
         )
         core.publish_interceptors.interceptors[:0] = [self.interceptor, self.prepared]
         core.publish_interceptors.commands[PREPARE_EXCHANGE] = PreparedCommands(

@@ -14,7 +14,7 @@ from leveret.features.dedup.exchange_log import SEEN_TOPIC, ExchangeDedupLog, ke
 from leveret.features.dedup.keys import text_key
 from leveret.features.dedup.producers import PRODUCERS_TOPIC, Producer, Producers
 from leveret.features.dedup.sequences import read_sequence_headers
-from leveret.features.dedup.writer import DedupEntry, DedupWriter, DedupWriterServices
+from leveret.features.dedup.writer import DedupEntry, DedupWriter
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -49,22 +49,13 @@ class DedupInterceptor:
     ) -> None:
         self.writers: dict[str, DedupWriter] = {}
         self._topics = core.internal_topics
-        environment = core.environment
-        self._turn = environment.turn
-        self._timers = environment.timers
+        self._core = core
+        self._turn = core.turn
+        self._timers = core.timers
         self._dedup = dedup
-        self._report = environment.report
+        self._report = core.report
         self._limits = limits
-        self._services = DedupWriterServices(
-            core.atomic,
-            environment.turn,
-            core.tracer,
-            core.publish_interceptors,
-            [self],
-            dedup.timers.wall_ms,
-            dedup.feature_counters,
-        )
-        self._idle_timer = environment.timers.timer(self._forget_idle)
+        self._idle_timer = core.timers.timer(self._forget_idle)
 
     # -- the step
 
@@ -127,7 +118,7 @@ class DedupInterceptor:
         )
         log = self._topics.open(vhost.name, SEEN_TOPIC)
         seen = ExchangeDedupLog(vhost, log, self._turn, self._report, self._dedup)
-        writer = DedupWriter(producers, seen, self._services)
+        writer = DedupWriter(producers, seen, self._core, self)
         for topic in (producers, seen):
             topic.when_released(writer.resume)
         if producers.held:
