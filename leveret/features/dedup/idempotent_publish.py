@@ -5,10 +5,9 @@ The broker notifies it of virtual hosts; management shows its state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leveret.features.dedup.interceptor import DedupInterceptor, IdempotentPublishLimits
+from leveret.features.dedup.interceptor import DedupInterceptor
 from leveret.features.transactions.prepared_interceptor import (
     PREPARE_EXCHANGE,
     PreparedCommands,
@@ -20,28 +19,17 @@ if TYPE_CHECKING:
 
     from leveret.core.dependencies import CoreServices
     from leveret.core.vhost import Vhost
+    from leveret.features.dedup.interceptor import IdempotencyLimits
     from leveret.features.dedup.window import DedupServices
 
-__all__ = ["IdempotencyLimits", "IdempotentPublish"]
-
-
-@dataclass(frozen=True, slots=True)
-class IdempotencyLimits:
-    """Limits, each explained in the configuration."""
-
-    producers_max: int = 100_000
-    producer_idle_ms: int = 604_800_000
-    prepared_messages_max: int = 100_000
-    prepared_checks_max: int = 15
+__all__ = ["IdempotentPublish"]
 
 
 class IdempotentPublish:
     """Adds its interceptors and commands to the broker's intake, in front of the existing ones."""
 
     def __init__(self, core: CoreServices, dedup: DedupServices, limits: IdempotencyLimits) -> None:
-        self.interceptor = DedupInterceptor(
-            core, dedup, IdempotentPublishLimits(limits.producers_max, limits.producer_idle_ms)
-        )
+        self.interceptor = DedupInterceptor(core, dedup, limits)
         self.prepared = PreparedInterceptor(
             core,
             self.interceptor.forget_key,
