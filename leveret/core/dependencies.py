@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from leveret.core.command_replies import CommandReplies
     from leveret.core.exchanges import RandomBelow
+    from leveret.core.internal_publisher import InternalPublisher
     from leveret.core.logs.atomic import AtomicWrites
     from leveret.core.logs.internal_topics import InternalTopics
     from leveret.core.publish_interceptors import PublishInterceptors
-    from leveret.core.routing.publishing import InternalPublisher
-    from leveret.core.telemetry.events import Events
+    from leveret.core.telemetry.event_exchange import Events
     from leveret.core.telemetry.trace import Tracer
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from leveret.core.access.limits import Quota
 from leveret.core.chores import at_once
-from leveret.core.definitions.policies import Policies
+from leveret.core.events import actor, silent
 from leveret.core.exchanges import check_type
 from leveret.core.names import check_not_reserved, not_found, resource, server_named, stripped
-from leveret.core.queues import equivalence
-from leveret.core.queues.arguments import (
+from leveret.core.routing.bindings import Binding
+from leveret.core.settings import equivalence
+from leveret.core.settings.arguments import (
     ALTERNATE_EXCHANGE,
     DEAD_LETTER_EXCHANGE,
     DEDUP_WINDOW,
@@ -26,10 +27,9 @@ from leveret.core.queues.arguments import (
     dedup_window,
     with_default_type,
 )
-from leveret.core.routing.bindings import Binding
-from leveret.core.routing.predeclared import check_not_default
-from leveret.core.telemetry.events import actor, silent
-from leveret.core.topology import Topology
+from leveret.core.settings.policies import Policies
+from leveret.core.topology.predeclared import check_not_default
+from leveret.core.topology.topology import Topology
 from leveret.errors import ChannelError
 from leveret.ports.counters import Counters
 from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
@@ -37,12 +37,12 @@ from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, Que
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
+    from leveret.core.events import Emit
     from leveret.core.exchanges import RandomBelow
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
     from leveret.core.routing.routes import RouteCache
-    from leveret.core.telemetry.events import Emit
     from leveret.ports import DefinitionSink
     from leveret.ports.authentication import Kind
     from leveret.ports.definitions import Arguments, Definitions, VhostDefinition
@@ -61,7 +61,7 @@ class Vhost:
     `open_queue(definition, owner)` makes a queue with its log; `random_name()` returns a string
     that is unique for practical purposes, `random_below(n)` one of 0 … n - 1; `deposit(queues,
     message)` stores a message in queues; `emit(key, headers)` publishes an event (see
-    leveret.core.telemetry.events); `tolerates(queue, error)` accepts a mismatching redeclaration,
+    leveret.core.events); `tolerates(queue, error)` accepts a mismatching redeclaration,
     after reporting it; `begin(chore)` runs long work in slices; `wall_ms()` gives queues their
     creation time. `traced` says whether the firehose is on (see leveret.core.telemetry.trace);
     Broker.trace sets it.

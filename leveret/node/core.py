@@ -25,13 +25,12 @@ from leveret.core.access.limits import NodeLimits
 from leveret.core.access.passwords import verify_password
 from leveret.core.access.permissions import AccessControl
 from leveret.core.definitions.administration import Administration
-from leveret.core.definitions.policies import Policies
 from leveret.core.dependencies import Environment
+from leveret.core.settings.policies import Policies
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.features.dedup.idempotent_publish import IdempotencyLimits
-from leveret.features.rates.rates import ConnectionRates
-from leveret.features.rates.rules import rate_of
+from leveret.features.rates.rules import ConnectionRates, rate_of
 from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.node.process import node_name
 from leveret.node.watching import raise_alarm_on_full_disk

@@ -8,8 +8,7 @@ from pamqp import commands
 from leveret.core.access.limits import NodeLimits
 from leveret.core.alarms import Resource
 from leveret.errors import ConnectionClosingError
-from leveret.features.rates.rates import ConnectionRates
-from leveret.features.rates.rules import Rate
+from leveret.features.rates.rules import ConnectionRates, Rate
 from leveret.ports.definitions import PolicyDefinition
 from tests.support.client import Client, message, wire
 from tests.support.stage import Stage

@@ -26,12 +26,11 @@ PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 
 
 class FakeLink:
-    """What a listener's protocol is to a Connection; the peer is a Client."""
+    """Stands for a listener's protocol; the peer is a Client."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.unfinished = stage.unfinished
-        self.connection = Connection(self, stage.broker, stage.configuration)
+        self.connection = Connection(self, stage.broker, stage.configuration, stage.unfinished)
         self.touched = False
         self.writable = True
         self.held = False

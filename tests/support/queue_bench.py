@@ -8,7 +8,7 @@ from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
 from leveret.core.queues.queue import Queue
 from leveret.core.queues.sending import send_each
 from leveret.core.queues.services import QueueServices
-from leveret.core.queues.settings import QueueSettings
+from leveret.core.settings.queue_settings import QueueSettings
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.features.dead_letter.counters import DeadLetterCounters

@@ -14,8 +14,8 @@ from leveret.config import Configuration
 from leveret.core.access.authentication import InternalAuthenticator
 from leveret.core.access.limits import NodeLimits
 from leveret.core.access.permissions import AccessControl
-from leveret.core.definitions.policies import Policies
 from leveret.core.dependencies import Environment
+from leveret.core.settings.policies import Policies
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.ports import Durability
@@ -145,7 +145,7 @@ class Stage:
         self._scheduled.append(callback)
 
     def definitions(self) -> Definitions:
-        """What an Administration is to know of at the start."""
+        """Definitions that an Administration knows at the start."""
         return Definitions(
             vhosts=[vhost.definition for vhost in self.broker.vhosts.values()],
             users=self.access.users(),

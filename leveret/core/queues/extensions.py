@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from leveret.core.logs.log_writer import Committing, Waiter
     from leveret.core.queues.consumer import QueueConsumer
-    from leveret.core.queues.settings import QueueSettings
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch, BatchBuilder
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leveret.core.definitions.policies import NO_POLICY
 from leveret.core.logs.log_writer import LogWriter
 from leveret.core.queues.extensions import Demand, QueueExtension
+from leveret.core.settings.policies import NO_POLICY
 from leveret.ports.counters import (
     BYTES_OUT,
     DELIVER,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.discarding import Reason
     from leveret.core.queues.extensions import ExtensionKind
     from leveret.core.queues.services import QueueServices
-    from leveret.core.queues.settings import QueueSettings
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.records import Batch, BatchBuilder

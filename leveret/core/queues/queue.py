@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from leveret.core.logs.log_writer import AfterBoth
-from leveret.core.logs.reading import QueueReader
 from leveret.core.queues.backlog import Backlog
 from leveret.core.queues.consumer import say_farewell
 from leveret.core.queues.discarding import Reason
 from leveret.core.queues.extensions import Demand, QueueExtension
 from leveret.core.queues.open_queue import NOTHING_MORE, PUMP_RECORDS_MAX, OpenQueue
 from leveret.core.queues.queue_expiry import QueueExpiry
+from leveret.core.queues.reading import QueueReader
 from leveret.core.queues.sending import count, cut
 from leveret.core.queues.state import QueueState
 from leveret.ports.records import RecordFlag
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.offers import Deliver
     from leveret.core.queues.sending import Runs
     from leveret.core.queues.services import QueueServices
-    from leveret.core.queues.settings import QueueSettings
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.core.timers import Timer
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
@@ -264,7 +264,7 @@ class Queue(OpenQueue):
 
     def learn(self, batch: Batch, settled: RangeSet | None = None) -> None:
         """Index the properties of a batch's records, except `settled` ones."""
-        self.state.index(batch)
+        self.state.index(batch, settled)
         if batch.features & self._demanding:
             self._extend(Demand(RecordFlag(batch.features)))
         for extension in self._extensions:

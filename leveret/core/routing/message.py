@@ -6,7 +6,6 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from leveret.features.dead_letter.rules import BLIND_COPIES
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError, decode_fields, encode_fields, encode_table
 
@@ -15,9 +14,18 @@ if TYPE_CHECKING:
 
     from leveret.ports.definitions import Arguments
 
-__all__ = ["MadeMessage", "Message", "StoredMessage", "make_header", "read_properties"]
+__all__ = [
+    "BLIND_COPIES",
+    "OPEN_COPIES",
+    "MadeMessage",
+    "Message",
+    "StoredMessage",
+    "make_header",
+    "read_properties",
+]
 
 CLASS_BASIC = 60
+OPEN_COPIES, BLIND_COPIES = "CC", "BCC"  # headers with more routing keys
 # Bits of a content header's property flags.
 CONTENT_TYPE_BIT, HEADERS_BIT, DELIVERY_MODE_BIT = 1 << 15, 1 << 13, 1 << 12
 CORRELATION_ID_BIT, TIMESTAMP_BIT = 1 << 10, 1 << 6

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Churn"]
 
-# RabbitMQ's counters by the events that they count (core.telemetry.events).
+# RabbitMQ's counters by the events that they count (core.events).
 COUNTED = {
     "connection.created": "connection_created",
     "connection.closed": "connection_closed",

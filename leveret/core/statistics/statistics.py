@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from leveret.core.queues.arguments import TYPES, type_of
+from leveret.core.settings.arguments import TYPES, type_of
 from leveret.core.statistics.churn import Churn
 from leveret.ports.counters import MESSAGE_SIZE_BOUNDS, Counters, DeliveryStatistics, Histogram
 

@@ -10,32 +10,24 @@ Called by channels while `Vhost.traced` is set. Deliveries of the copies are not
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from leveret.core.routing.message import MadeMessage, read_properties
+from leveret.core.routing.message import OPEN_COPIES, MadeMessage, read_properties
+from leveret.core.topology.predeclared import TRACE_EXCHANGE
 from leveret.ports.fields import INT32_MAX, INT32_MIN
 from leveret.ports.tables import MalformedFieldError, RawValue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leveret.core.clients import Origin
+    from leveret.core.internal_publisher import InternalPublisher
     from leveret.core.routing.message import Message
-    from leveret.core.routing.publishing import InternalPublisher
     from leveret.core.vhost import Vhost
 
-__all__ = ["TRACE_EXCHANGE", "Origin", "Tracer"]
+__all__ = ["Tracer"]
 
-TRACE_EXCHANGE = "amq.rabbitmq.trace"
 KEY_BYTES_MAX = 255  # a prefix and a name can exceed a short string
-CARBON_COPY = "CC"
-
-
-class Origin(NamedTuple):
-    """Channel that a message came from or was delivered to."""
-
-    connection: str
-    channel: int
-    user: str
 
 
 class Tracer:
@@ -105,7 +97,7 @@ def _whereabouts(vhost: Vhost, origin: Origin) -> dict[str, object]:
 
 def _routing_keys(message: Message) -> list[object]:
     """Return the routing key, and those of the header CC."""
-    more = message.headers.get(CARBON_COPY)
+    more = message.headers.get(OPEN_COPIES)
     return [message.routing_key, *(more if isinstance(more, list) else [])]
 
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.routing.message import StoredMessage
-from leveret.core.routing.predeclared import DEFAULT_EXCHANGE
+from leveret.core.routing.message import BLIND_COPIES, OPEN_COPIES, StoredMessage
+from leveret.core.topology.predeclared import DEFAULT_EXCHANGE
 from leveret.features.dead_letter.packing import DeadLetterTemplate, DeadLetterWriter
 from leveret.features.dead_letter.rules import (
-    BLIND_COPIES,
-    OPEN_COPIES,
     Death,
     dead_headers,
     further_keys,

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 DEATHS = "x-death"
 FIRST, LAST = "x-first-death-", "x-last-death-"
-OPEN_COPIES, BLIND_COPIES = "CC", "BCC"
 REJECTED, EXPIRED, MAX_LENGTH, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "delivery_limit"
 REASONS = (REJECTED, EXPIRED, MAX_LENGTH, DELIVERY_LIMIT)
 # A queue with this suffix is, or may become, the dead-letter topic of the queue named before it.

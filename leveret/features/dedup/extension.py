@@ -12,7 +12,7 @@ from leveret.features.dedup.window import DedupWindow
 
 if TYPE_CHECKING:
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.core.queues.settings import QueueSettings
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.features.dedup.window import DedupServices
     from leveret.ports import TopicLog
     from leveret.ports.records import Batch, BatchBuilder

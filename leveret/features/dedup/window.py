@@ -23,7 +23,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from leveret.core.telemetry.feature_counters import FeatureCounters
+from leveret.core.feature_counters import FeatureCounters
 from leveret.errors import StorageError
 from leveret.features.dedup.keys import SeenKeys
 from leveret.ports.records import RecordFlag

@@ -24,6 +24,7 @@ from leveret.ports.records import BatchBuilder, RecordFlag
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from leveret.core.feature_counters import FeatureCounters
     from leveret.core.logs.atomic import AtomicWrite, AtomicWrites
     from leveret.core.logs.log_writer import Committing, Report, Waiter
     from leveret.core.publish_interceptors import (
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
         PublishInterceptors,
     )
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.core.telemetry.feature_counters import FeatureCounters
     from leveret.core.telemetry.trace import Tracer
     from leveret.core.turn import Turn
     from leveret.features.dedup.producers import Producers

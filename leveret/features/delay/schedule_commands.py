@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.core.command_replies import check_fields
 from leveret.core.definitions.validation import AdministrationError
 from leveret.core.erlang_terms import field_type
+from leveret.core.events import acting_as
 from leveret.core.routing.message import StoredMessage
-from leveret.core.telemetry.events import acting_as
 from leveret.errors import ChannelError
 from leveret.features.delay.rules import (
     DELAY,

@@ -15,7 +15,7 @@ from leveret.core.logs.log_scan import LogScan
 from leveret.core.names import NAME_BYTES_MAX
 from leveret.core.queues.discarding import BatchSlice, Reason
 from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
-from leveret.core.queues.settings import Overflow
+from leveret.core.settings.queue_settings import Overflow
 from leveret.errors import ChannelError, StorageError
 from leveret.features.retry.key_order import KeyOrder, key_of
 from leveret.features.retry.rules import (

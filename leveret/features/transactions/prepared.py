@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
-from leveret.core.routing.message import MadeMessage, StoredMessage
+from leveret.core.routing.message import BLIND_COPIES, OPEN_COPIES, MadeMessage, StoredMessage
 from leveret.errors import ChannelError, LeveretError, StorageError
-from leveret.features.dead_letter.rules import BLIND_COPIES, OPEN_COPIES, further_keys
+from leveret.features.dead_letter.rules import further_keys
 from leveret.features.dedup.exchange_log import key_in
 from leveret.features.transactions.rules import PREPARE_ID, PrepareRequest, read_prepare_request
 from leveret.ports.contents import headers_table
@@ -29,10 +29,10 @@ from leveret.ports.tables import MalformedFieldError, decode_raw_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from leveret.core.internal_publisher import InternalPublisher
     from leveret.core.logs.atomic import AtomicWrites
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.routing.message import Message
-    from leveret.core.routing.publishing import InternalPublisher
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost

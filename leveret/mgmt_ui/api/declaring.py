@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from leveret.core.queues.arguments import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
+from leveret.core.settings.arguments import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

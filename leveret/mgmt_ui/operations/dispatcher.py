@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.document import DefinitionsError
-from leveret.core.telemetry.events import acting_as
+from leveret.core.events import acting_as
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.mgmt_ui.operations.access import ACCESS
 from leveret.mgmt_ui.operations.alerts import ALERTS

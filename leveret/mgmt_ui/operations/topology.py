@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.validation import NAME_BYTES_MAX
 from leveret.core.json_fields import InvalidFieldError, table_of
-from leveret.core.queues.arguments import QUEUE_TYPE
 from leveret.core.queues.queue import Queue
+from leveret.core.settings.arguments import QUEUE_TYPE
 from leveret.errors import ConnectionClosingError
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.retry.retrying import RetryTopic

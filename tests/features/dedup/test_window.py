@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leveret.core.queues.queue import Queue
-from leveret.core.queues.settings import QueueSettings
 from leveret.core.queues.stream import Stream
+from leveret.core.settings.queue_settings import QueueSettings
 from leveret.errors import StorageError
 from leveret.features.dedup import window as dedup_module
 from leveret.features.dedup.extension import QueueWindows, window_of

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from pamqp import commands
 
 from leveret.amqp.methods import encode_properties
-from leveret.core.queues.settings import QueueSettings
+from leveret.core.settings.queue_settings import QueueSettings
 from leveret.core.turn import SEARCH_NS_MAX
 from leveret.errors import ChannelError, StorageError
 from leveret.features.filters.filtered import FilteredDelivery, check_filterable

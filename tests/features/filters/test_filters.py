@@ -1,4 +1,4 @@
-"""Which records a filter lets through, against the same question asked of Python's values."""
+"""Records that a filter lets through, against the same question asked of Python's values."""
 
 from contextlib import suppress
 from itertools import pairwise
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from leveret.amqp.methods import encode_properties
-from leveret.features.filters.arguments import record_filter
 from leveret.features.filters.filters import TagCondition
+from leveret.features.filters.rules import record_filter
 from leveret.features.filters.sql import ParsedSql, parse_sql
 from leveret.ports import picking
 from leveret.ports.ranges import RangeSet

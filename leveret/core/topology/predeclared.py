@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.core.telemetry.events import EVENT_EXCHANGE, EVENT_VHOST
-from leveret.core.telemetry.log_exchange import LOG_EXCHANGE
-from leveret.core.telemetry.trace import TRACE_EXCHANGE
 from leveret.errors import ChannelError
 from leveret.ports.definitions import ExchangeDefinition
 
-__all__ = ["DEFAULT_EXCHANGE", "check_not_default", "predeclared"]
+__all__ = [
+    "DEFAULT_EXCHANGE",
+    "EVENT_EXCHANGE",
+    "EVENT_VHOST",
+    "LOG_EXCHANGE",
+    "TRACE_EXCHANGE",
+    "check_not_default",
+    "predeclared",
+]
 
 DEFAULT_EXCHANGE: Final = ""
+EVENT_EXCHANGE: Final = "amq.rabbitmq.event"
+EVENT_VHOST: Final = "/"  # RabbitMQ's default for it, too
+LOG_EXCHANGE: Final = "amq.rabbitmq.log"
+TRACE_EXCHANGE: Final = "amq.rabbitmq.trace"
 EVERYWHERE: Final = {
     DEFAULT_EXCHANGE: "direct",
     "amq.direct": "direct",

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from leveret.core.definitions.policies import Policies
-from leveret.core.routing.graph import KEYS_MAX
-from leveret.core.routing.walk import VAIN_STEPS_MAX
+from leveret.core.settings.policies import Policies
+from leveret.core.topology.graph import KEYS_MAX
+from leveret.core.topology.walk import VAIN_STEPS_MAX
 from leveret.errors import ChannelError
-from leveret.features.filters.arguments import CHARACTERS_A_STEP, JUDGEMENT_STEPS_MIN
+from leveret.features.filters.rules import CHARACTERS_A_STEP, JUDGEMENT_STEPS_MIN
 from leveret.ports.definitions import PolicyDefinition
 from tests.core.vhost_fakes import (
     declare,
@@ -106,7 +106,7 @@ def test_every_message_finds_the_queues_a_plain_search_finds(kinds, edges):
 
 
 class RememberedRoutes(RuleBasedStateMachine):
-    """Whatever is declared, bound and deleted: a remembered route is the one routing gives now."""
+    """A cached route equals the one routing gives now, whatever is declared, bound and deleted."""
 
     def __init__(self):
         super().__init__()

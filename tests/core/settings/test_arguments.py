@@ -1,6 +1,6 @@
 import pytest
 
-from leveret.core.queues.arguments import (
+from leveret.core.settings.arguments import (
     check_consumer_arguments,
     check_exchange_name,
     check_queue_arguments,

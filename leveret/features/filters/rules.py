@@ -25,7 +25,7 @@ FILTER_TAGS, FILTER_SQL = "x-filter-tags", "x-filter-sql"
 FILTER_UNMATCHED = "x-filter-unmatched"
 KEEP, SKIP = "keep", "skip"
 
-# Cost of evaluating SQL, in steps of a walk through the routing graph (leveret.core.routing.walk):
+# Cost of evaluating SQL, in steps of a walk through the routing graph (leveret.core.topology.walk):
 # characters of its text per step, measured with conditions of one to sixty LIKEs.
 CHARACTERS_A_STEP = 16
 JUDGEMENT_STEPS_MIN = 10

@@ -1,9 +1,9 @@
-"""What a queue's arguments and its policy come to together."""
+"""Settings of a queue, from its arguments and its policy together."""
 
 import pytest
 
-from leveret.core.queues.arguments import EXPIRY_MS_MAX
-from leveret.core.queues.settings import (
+from leveret.core.settings.arguments import EXPIRY_MS_MAX
+from leveret.core.settings.queue_settings import (
     DeadLetterStrategy,
     Overflow,
     QueueSettings,

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.core.definitions.policies import NO_POLICY, InvalidPolicyError, Policies, check_policy
-from leveret.core.definitions.policy_settings import SETTINGS, merged
-from leveret.core.queues.arguments import EXPIRY_MS_MAX
-from leveret.core.queues.settings import resolve_settings
+from leveret.core.settings.arguments import EXPIRY_MS_MAX
+from leveret.core.settings.policies import NO_POLICY, InvalidPolicyError, Policies, check_policy
+from leveret.core.settings.policy_settings import SETTINGS, merged
+from leveret.core.settings.queue_settings import resolve_settings
 from leveret.ports.definitions import PolicyDefinition, QueueDefinition
 from tests.support.queue_bench import Bench
 
@@ -188,7 +188,7 @@ POLICIES = st.lists(
 
 
 def naive(held, vhost, name, *, queue):
-    """What RabbitMQ's documentation says, word by word."""
+    """Return the value by RabbitMQ's documentation, word by word."""
     together = {}
     for operator in (False, True):
         fitting = [

@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from leveret.core.events import binding_headers
 from leveret.core.routing.bindings import Binding
 from leveret.core.routing.exchange import Exchange
-from leveret.core.routing.predeclared import DEFAULT_EXCHANGE
-from leveret.core.telemetry.events import binding_headers
+from leveret.core.topology.predeclared import DEFAULT_EXCHANGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from leveret.core.events import Emit
     from leveret.core.routing.bindings import QueueLike
-    from leveret.core.routing.graph import RoutingGraph
     from leveret.core.routing.message import Message
-    from leveret.core.telemetry.events import Emit
+    from leveret.core.topology.graph import RoutingGraph
     from leveret.ports import DefinitionSink
 
 __all__ = ["BindingTable"]

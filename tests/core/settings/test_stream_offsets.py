@@ -1,8 +1,8 @@
-"""What x-stream-offset may be."""
+"""Values of x-stream-offset."""
 
 import pytest
 
-from leveret.core.queues.stream_offsets import (
+from leveret.core.settings.stream_offsets import (
     FromAge,
     FromOffset,
     FromTime,

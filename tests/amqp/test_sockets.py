@@ -10,9 +10,9 @@ from pamqp import commands, frame
 
 from leveret.amqp.handshake import ConnectionState
 from leveret.amqp.handshakes import Handshakes
-from leveret.amqp.listener import CLOSE_SECONDS_MAX, AmqpProtocol, CommitBarrier
 from leveret.amqp.methods import HEARTBEAT
 from leveret.amqp.poller import BusyPoller
+from leveret.amqp.sockets import CLOSE_SECONDS_MAX, AmqpProtocol, CommitBarrier
 from leveret.errors import ConnectionClosingError
 from leveret.ports.records import BatchBuilder
 from tests.support.client import PROTOCOL_HEADER, message, wire
@@ -296,7 +296,7 @@ def be_refused(rim):
     "use", [wait_for_the_start, guess_a_password, leave_channels_open, be_refused]
 )
 def test_a_lost_connection_leaves_nothing_to_the_garbage_collector(use):
-    """It looks at everything there is, and thousands of strangers a second may come and go."""
+    """The collector looks at all objects, and thousands of strangers a second may come and go."""
     rim = Rim()
     gone = weakref.ref(rim.protocol)  # which alone refers to its connection
     gc.collect()

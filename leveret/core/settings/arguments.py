@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 from leveret.core.erlang_terms import field_type, term
 from leveret.core.names import resource
-from leveret.core.queues.stream_offsets import STREAM_OFFSET, interval_ms, parse_start
+from leveret.core.settings.stream_offsets import STREAM_OFFSET, interval_ms, parse_start
 from leveret.errors import ChannelError
 from leveret.features.dedup.rules import is_window
-from leveret.features.filters.arguments import FILTER_CHECKS
+from leveret.features.filters.rules import FILTER_CHECKS
 from leveret.features.pull.rules import TERM_MS_MAX
 from leveret.features.rates.rules import RATE_MAX
 from leveret.features.retry import rules as retry

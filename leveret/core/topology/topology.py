@@ -10,24 +10,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from leveret.core.chores import at_once, drain
+from leveret.core.events import acting_as, actor, exchange_headers, queue_headers
 from leveret.core.exchanges import check_type
-from leveret.core.routing.binding_table import BindingTable
 from leveret.core.routing.bindings import Binding
 from leveret.core.routing.exchange import Exchange
-from leveret.core.routing.graph import RoutingGraph
-from leveret.core.routing.predeclared import DEFAULT_EXCHANGE, predeclared
-from leveret.core.telemetry.events import acting_as, actor, exchange_headers, queue_headers
+from leveret.core.topology.binding_table import BindingTable
+from leveret.core.topology.graph import RoutingGraph
+from leveret.core.topology.predeclared import DEFAULT_EXCHANGE, predeclared
 from leveret.ports.definitions import BindingDefinition, Definitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Iterable
 
     from leveret.core.access.limits import Quota
-    from leveret.core.definitions.policies import Policies
+    from leveret.core.events import Emit
     from leveret.core.exchanges import RandomBelow
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.routing.message import Message
-    from leveret.core.telemetry.events import Emit
+    from leveret.core.settings.policies import Policies
     from leveret.ports import DefinitionSink
     from leveret.ports.definitions import Definition, ExchangeDefinition
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.queues.arguments import EXPIRY_MS_MAX, QUEUE_TYPE
-from leveret.core.queues.stream_offsets import interval_ms
+from leveret.core.settings.arguments import EXPIRY_MS_MAX, QUEUE_TYPE
+from leveret.core.settings.stream_offsets import interval_ms
 from leveret.features.dead_letter import rules as deaths
 from leveret.features.dedup.rules import window_ms
 from leveret.features.rates.rules import Rate, rate_of

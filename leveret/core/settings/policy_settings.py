@@ -1,6 +1,6 @@
 """Settings of policies: a table of all settings, and merging with operator policies.
 
-The effect of a setting is up to `leveret.core.queues.settings`; settings that only other brokers
+The effect of a setting is up to `queue_settings`; settings that only other brokers
 support are accepted, since imported definitions have them, and have no effect.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from leveret.core.queues.arguments import EXPIRY_MS_MAX, STREAM_SEGMENT_BYTES_MAX
+from leveret.core.settings.arguments import EXPIRY_MS_MAX, STREAM_SEGMENT_BYTES_MAX
 from leveret.features.dedup.rules import is_window
 from leveret.features.pull.rules import TERM_MS_MAX
 from leveret.features.rates.rules import RATE_MAX

@@ -1,7 +1,8 @@
 import pytest
 
 from leveret.core.alarms import Resource
-from leveret.core.telemetry.events import EVENT_EXCHANGE, acting_as, address_term
+from leveret.core.events import acting_as, address_term
+from leveret.core.topology.predeclared import EVENT_EXCHANGE
 from leveret.ports.definitions import VhostDefinition
 from tests.core.vhost_fakes import exchange
 from tests.support.messages import heard, listen

@@ -9,22 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.core.access.sizes import LargeArguments
-from leveret.core.definitions.policies import NO_POLICY
 from leveret.core.erlang_terms import term
 from leveret.core.exchanges import EXCHANGE_TYPES
 from leveret.core.names import resource
 from leveret.core.routing.bindings import Binding, QueueLike, identity
 from leveret.core.routing.exchange import Exchange
 from leveret.core.routing.routes import Route
-from leveret.core.routing.walk import follow
+from leveret.core.settings.policies import NO_POLICY
+from leveret.core.topology.walk import follow
 from leveret.errors import ChannelError, ConnectionClosingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-    from leveret.core.definitions.policies import EffectivePolicy
     from leveret.core.exchanges import RandomBelow
     from leveret.core.routing.message import Message
+    from leveret.core.settings.policies import EffectivePolicy
     from leveret.ports.definitions import BindingDefinition, ExchangeDefinition
     from leveret.ports.records import BatchBuilder
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from leveret.core.definitions.policy_settings import SETTINGS, bounded, foreign_to, merged
 from leveret.core.erlang_terms import binary, json_term, term
 from leveret.core.patterns import NOWHERE, PATTERN_CHARACTERS_MAX, Pattern, PatternError
+from leveret.core.settings.policy_settings import SETTINGS, bounded, foreign_to, merged
 from leveret.errors import LeveretError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ thousands of patterns for one queue. The filter of a binding counts as many step
 wherever the binding leads.
 """
 
-from leveret.core.exchanges.router import RoutingLimitError
+from leveret.core.routing.router import RoutingLimitError
 from leveret.core.exchanges.topic import TopicRouter
 from leveret.core.routing.exchange import Exchange
 

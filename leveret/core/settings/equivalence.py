@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.core.erlang_terms import atom, field_type, frozen, plain
 from leveret.core.names import resource
-from leveret.core.queues.arguments import ALTERNATE_EXCHANGE, DEDUP_WINDOW, known_arguments
+from leveret.core.settings.arguments import ALTERNATE_EXCHANGE, DEDUP_WINDOW, known_arguments
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:

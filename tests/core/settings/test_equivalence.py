@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from leveret.core.queues.equivalence import check_exchange, check_queue
+from leveret.core.settings.equivalence import check_exchange, check_queue
 from leveret.errors import ChannelError
 from leveret.ports.definitions import ExchangeDefinition, QueueDefinition
 
