@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leveret.core.access.limits import NodeLimits
-from leveret.features.dedup.idempotent_publish import IdempotencyLimits
+from leveret.features.dedup.interceptor import IdempotencyLimits
 
 if TYPE_CHECKING:
     from leveret.ports import Durability

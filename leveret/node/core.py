@@ -29,7 +29,7 @@ from leveret.core.dependencies import Environment
 from leveret.core.settings.policies import Policies
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
-from leveret.features.dedup.idempotent_publish import IdempotencyLimits
+from leveret.features.dedup.interceptor import IdempotencyLimits
 from leveret.features.rates.rules import ConnectionRates, rate_of
 from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.node.process import node_name

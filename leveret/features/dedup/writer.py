@@ -24,23 +24,18 @@ from leveret.ports.callbacks import AfterAll
 from leveret.ports.records import BatchBuilder, RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from leveret.core.feature_counters import FeatureCounters
-    from leveret.core.logs.atomic import AtomicWrite, AtomicWrites
+    from leveret.core.dependencies import CoreServices
+    from leveret.core.logs.atomic import AtomicWrite
     from leveret.core.logs.log_writer import Committing, Report, Waiter
     from leveret.core.publish_interceptors import (
         PublishContext,
         PublishInterceptor,
-        PublishInterceptors,
     )
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.core.telemetry.trace import Tracer
-    from leveret.core.turn import Turn
     from leveret.features.dedup.producers import Producers
     from leveret.features.dedup.sequences import SequenceHeaders
 
-__all__ = ["DedupEntry", "DedupWriter", "DedupWriterServices"]
+__all__ = ["DedupEntry", "DedupWriter"]
 
 
 class PublishOutcome(Enum):
@@ -49,19 +44,6 @@ class PublishOutcome(Enum):
     TAKEN = 1  # by queues, or by another interceptor
     UNROUTED = 2  # no queue matches, so that it is not remembered
     REFUSED = 3  # a queue is full
-
-
-@dataclass(frozen=True, slots=True)
-class DedupWriterServices:
-    """Services shared by the writers of a broker. `own` are the interceptors in front of them."""
-
-    atomic: AtomicWrites
-    turn: Turn
-    tracer: Tracer
-    interceptors: PublishInterceptors
-    own: list[PublishInterceptor]
-    wall_ms: Callable[[], int]
-    feature_counters: FeatureCounters
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +85,19 @@ class BatchEffects:
 
 
 class DedupWriter(TouchedQueue):
-    """De-duplicating writer of one virtual host, flushed by the turn."""
+    """De-duplicating writer of one virtual host, flushed by the turn, behind `interceptor`."""
 
     def __init__(
-        self, producers: Producers, seen: ExchangeDedupLog, services: DedupWriterServices
+        self,
+        producers: Producers,
+        seen: ExchangeDedupLog,
+        services: CoreServices,
+        interceptor: PublishInterceptor,
     ) -> None:
         self.producers = producers
         self.seen = seen
         self._services = services
+        self._interceptor = interceptor
         self._next: DedupBatch | None = None
         self._writing: BatchEffects | None = None
 
@@ -153,7 +140,8 @@ class DedupWriter(TouchedQueue):
             return
         batch, self._next = self._next, None
         services = self._services
-        effects = self._writing = BatchEffects(batch, services.atomic.begin(), services.wall_ms())
+        now_ms = services.timers.wall_ms()
+        effects = self._writing = BatchEffects(batch, services.atomic.begin(), now_ms)
         for producer in batch.forgotten:
             # Its record has positions of others, too, which are written again.
             effects.moved.update(self.producers.beside(producer))
@@ -232,8 +220,9 @@ class DedupWriter(TouchedQueue):
         """Store a message, or return it if it is unroutable. Raises ChannelError."""
         message = context.message
         services, vhost = self._services, context.vhost
-        for step in services.interceptors.for_publish(vhost, message.exchange, context.requests):
-            if step not in services.own and (taken := step.intercept(context)) is not None:
+        interceptors = services.publish_interceptors
+        for step in interceptors.for_publish(vhost, message.exchange, context.requests):
+            if step is not self._interceptor and (taken := step.intercept(context)) is not None:
                 effects.elsewhere += taken
                 return PublishOutcome.TAKEN
         queues = self._route(context)

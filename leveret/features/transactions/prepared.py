@@ -12,8 +12,9 @@ import struct
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
+from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
 from leveret.core.routing.message import BLIND_COPIES, OPEN_COPIES, MadeMessage, StoredMessage
 from leveret.errors import ChannelError, LeveretError, StorageError
@@ -27,43 +28,23 @@ from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError, decode_raw_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
-    from leveret.core.internal_publisher import InternalPublisher
-    from leveret.core.logs.atomic import AtomicWrites
+    from leveret.core.dependencies import CoreServices
     from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.routing.message import Message
-    from leveret.core.timers import Timers
-    from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost
     from leveret.ports import TopicLog
     from leveret.ports.records import Batch
     from leveret.ports.tables import RawValue
 
 
-__all__ = ["PREPARED_TOPIC", "Pending", "PreparedMessages", "PreparedServices"]
+__all__ = ["PREPARED_TOPIC", "Pending", "PreparedMessages"]
 
 PREPARED_TOPIC = "leveret.prepared"
-READ_BYTES = 1 << 20
 CHECKS = struct.Struct("<I")
 CHECKS_AT_ONCE_MAX = 500  # publishers asked in one turn
-
-
-class PreparedServices(NamedTuple):
-    """Services shared by the prepared messages of all virtual hosts.
-
-    `checks_max` is a setting; `forget_key(vhost, key)` removes a key from an exchange's window.
-    """
-
-    atomic: AtomicWrites
-    publisher: InternalPublisher
-    turn: Turn
-    timers: Timers
-    spawn: Callable[[Coroutine[object, object, None]], object]
-    report: Callable[[object, Exception], None]
-    forget_key: Callable[[str, bytes | None], None]
-    checks_max: int
 
 
 @dataclass(slots=True)
@@ -95,12 +76,25 @@ class Pending:
 
 
 class PreparedMessages(LogWriter):
-    """Prepared messages of one virtual host. `held` until those of an earlier run are restored."""
+    """Prepared messages of one virtual host. `held` until those of an earlier run are restored.
 
-    def __init__(self, vhost: Vhost, log: TopicLog, services: PreparedServices) -> None:
+    A publisher is asked at most `checks_max` times; `forget_key(vhost, key)` removes a key from an
+    exchange's window.
+    """
+
+    def __init__(
+        self,
+        vhost: Vhost,
+        log: TopicLog,
+        services: CoreServices,
+        forget_key: Callable[[str, bytes | None], None],
+        checks_max: int,
+    ) -> None:
         super().__init__(log, services.turn, services.report)
         self.vhost = vhost
         self._services = services
+        self._forget_key = forget_key
+        self._checks_max = checks_max
         self._pending: dict[str, Pending] = {}  # in the order in which they were published
         self._timer = services.timers.timer(self._check)
         self.held = log.first < log.end
@@ -190,14 +184,11 @@ class PreparedMessages(LogWriter):
 
     async def _restore(self) -> None:
         notes: dict[str, tuple[int, int]] = {}
+        scan = LogScan(self.log, partial(self._report, self))
         try:
-            for first, stop in self.log.settled.gaps(0, self.log.end):
-                offset = first
-                while offset < stop:
-                    batches = await self.log.fetch(offset, READ_BYTES)
-                    for batch in batches:
-                        self._learn(batch, offset, stop, notes)
-                    offset = batches[-1].stop_offset
+            while batches := await scan.read():
+                for batch in batches:
+                    self._learn(batch, notes)
         except StorageError as error:
             self._report(self, error)
         now_ms = self._services.timers.wall_ms()
@@ -212,11 +203,9 @@ class PreparedMessages(LogWriter):
         self._release()
         self._turn.touch(self)
 
-    def _learn(
-        self, batch: Batch, first: int, stop: int, notes: dict[str, tuple[int, int]]
-    ) -> None:
+    def _learn(self, batch: Batch, notes: dict[str, tuple[int, int]]) -> None:
         for offset, flags, time_ms, exchange, key, header, body in batch.records():
-            if not first <= offset < stop:
+            if offset in self.log.settled:
                 continue
             if not header:
                 id_ = key.decode(errors="surrogateescape")
@@ -288,7 +277,7 @@ class PreparedMessages(LogWriter):
         else:
             self._pending.pop(pending.request.id, None)
             if not is_taken:  # rolled back or unroutable: forget its key
-                self._services.forget_key(self.vhost.name, pending.key)
+                self._forget_key(self.vhost.name, pending.key)
         decided.done(failed=failed)
 
     def _route(self, message: StoredMessage) -> list[OpenQueue]:
@@ -305,7 +294,7 @@ class PreparedMessages(LogWriter):
     # -- questions
 
     def _plan_check(self, pending: Pending, after_ms: int) -> None:
-        if pending.request.check_queue is None or pending.checks >= self._services.checks_max:
+        if pending.request.check_queue is None or pending.checks >= self._checks_max:
             pending.due_ms = None
             return
         pending.due_ms = after_ms + pending.request.check_after_ms
@@ -345,7 +334,7 @@ class PreparedMessages(LogWriter):
             CHECKS.pack(pending.checks),
         )
         self._turn.touch(self)
-        if pending.checks == self._services.checks_max:
+        if pending.checks == self._checks_max:
             told = (
                 f"message '{pending.request.id}' was checked {pending.checks} times"
                 " without a decision"

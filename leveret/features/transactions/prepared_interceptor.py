@@ -31,14 +31,13 @@ from leveret.features.transactions.rules import (
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from leveret.core.command_replies import CommandReplies
-    from leveret.core.logs.internal_topics import InternalTopics
+    from leveret.core.dependencies import CoreServices
     from leveret.core.logs.log_writer import Committing, Report
     from leveret.core.publish_interceptors import PublishContext
     from leveret.core.vhost import Vhost
-    from leveret.features.transactions.prepared import PreparedServices
 
 __all__ = ["PREPARE_EXCHANGE", "PreparedCommands", "PreparedInterceptor"]
 
@@ -47,15 +46,25 @@ OUTCOMES: Final = {b"commit": "committed", b"rollback": "rolled back"}
 
 
 class PreparedInterceptor:
-    """Prepared messages of a node, by virtual host. At most `pending_max` in each."""
+    """Prepared messages of a node, by virtual host. At most `pending_max` in each.
+
+    `checks_max` and `forget_key` are those of PreparedMessages.
+    """
 
     def __init__(
-        self, topics: InternalTopics, services: PreparedServices, pending_max: int
+        self,
+        core: CoreServices,
+        forget_key: Callable[[str, bytes | None], None],
+        *,
+        pending_max: int,
+        checks_max: int,
     ) -> None:
         self.kept: dict[str, PreparedMessages] = {}
-        self._topics = topics
-        self._services = services
+        self._core = core
+        self._topics = core.internal_topics
+        self._forget_key = forget_key
         self._pending_max = pending_max
+        self._checks_max = checks_max
 
     def intercepts(self, _vhost: Vhost, _exchange: bytes, requests: int) -> bool:
         """Whether the message has `x-prepare`."""
@@ -102,7 +111,9 @@ class PreparedInterceptor:
 
     def _open(self, vhost: Vhost) -> PreparedMessages:
         log = self._topics.open(vhost.name, PREPARED_TOPIC)
-        messages = self.kept[vhost.name] = PreparedMessages(vhost, log, self._services)
+        messages = self.kept[vhost.name] = PreparedMessages(
+            vhost, log, self._core, self._forget_key, self._checks_max
+        )
         return messages
 
     def restore(self, vhosts: Iterable[Vhost]) -> None:
@@ -116,7 +127,7 @@ class PreparedInterceptor:
         messages = self.kept.pop(name, None)
         if messages is not None:
             messages.close()
-            self._services.spawn(messages.log.delete())
+            self._core.spawn(messages.log.delete())
 
 
 class PreparedCommands:
