@@ -1,4 +1,4 @@
-"""Who is delivered how much, and what happens to what was delivered."""
+"""Consumers: how much each is delivered, and what becomes of deliveries."""
 
 import pytest
 from pamqp import commands

@@ -1,4 +1,4 @@
-"""What the compiled writer sends, as pamqp reads it."""
+"""Frames of the compiled writer, as pamqp reads them."""
 
 import subprocess
 import sys

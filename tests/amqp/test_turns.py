@@ -507,7 +507,7 @@ COUNT = 2000  # publishes, or settlements, of one transaction
 
 
 def between_turns(client, look):
-    """What `look` sees whenever others are let in."""
+    """Return what `look` sees whenever others are let in."""
     seen, others = [], client.transport.others
 
     def looking():

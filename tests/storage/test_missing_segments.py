@@ -55,7 +55,7 @@ class Kept:
         return [int(path.name[:20]) for path in self.segments]
 
     async def found(self):
-        """What is there, and what is told as lost."""
+        """Return what is there, and what is told as lost."""
         async with store_at(self.data, state=self.state, **LIMITS) as store:
             log = open_log(store, Durability.FSYNC)
             there = [

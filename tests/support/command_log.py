@@ -200,7 +200,7 @@ class RecordedStreamState(_Recorded, StreamState):
 
 
 class LogAsItWas:
-    """What a state reads of its log when it is created."""
+    """The facts that a state reads of its log when it is created."""
 
     def __init__(self, log: Any) -> None:
         self.first, self.committed = log.first, log.committed

@@ -40,20 +40,6 @@ if TYPE_CHECKING:
 PASSES_MAX = 1000  # a stage that has not come to rest by then never will
 
 
-class CommitGate(Gate):
-    """A waiter of one or several queues."""
-
-    def __init__(self, pending: int) -> None:
-        super().__init__(is_open=not pending)
-        self.pending = pending
-        self.failed = False
-
-    def done(self, *, failed: bool) -> None:
-        self.failed |= failed
-        self.pending -= 1
-        self.is_open = not self.pending
-
-
 class Stage:
     """One broker, whose loop is `run`: turns and coroutines go on until nothing moves any more."""
 
@@ -145,7 +131,7 @@ class Stage:
         self._scheduled.append(callback)
 
     def definitions(self) -> Definitions:
-        """What an Administration is to know of at the start."""
+        """Definitions that an Administration knows at the start."""
         return Definitions(
             vhosts=[vhost.definition for vhost in self.broker.vhosts.values()],
             users=self.access.users(),

@@ -1,4 +1,4 @@
-"""Whatever bytes a peer sends, it gets the documented answer, and nobody else notices."""
+"""Any bytes of a peer get the documented answer, and no other client notices."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class IdempotentPublish:
         )
         core.publish_interceptors.interceptors[:0] = [self.interceptor, self.prepared]
         core.publish_interceptors.commands[PREPARE_EXCHANGE] = PreparedCommands(
-            self.prepared, core.command_replies
+            self.prepared, core.command_replies, core.report
         )
 
     def restore(self, vhosts: Iterable[Vhost]) -> None:

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from leveret.core.logs.log_writer import tell_each
+from leveret.core.logs.log_writer import PendingCommit
 from leveret.core.turn import TouchedQueue
 from leveret.errors import ChannelError
 from leveret.features.dedup.exchange_log import SEEN_FLAGS, ExchangeDedupLog
 from leveret.features.dedup.producers import Producer
 from leveret.features.dedup.sequences import Position, Verdict, expected, judge
+from leveret.ports.callbacks import AfterAll
 from leveret.ports.records import BatchBuilder, RecordFlag
 
 if TYPE_CHECKING:
@@ -58,27 +60,13 @@ class DedupEntry:
         return Producer("" if self.stated is None else self.stated.producer, self.context.user)
 
 
-@dataclass(eq=False, slots=True)
-class DedupBatch:
-    """Messages decided together. Their confirms wait for it, as it is a Committing."""
+class DedupBatch(PendingCommit):
+    """Messages decided together. Their confirms wait for it."""
 
-    entries: list[DedupEntry] = field(default_factory=list)
-    forgotten: list[Producer] = field(default_factory=list)  # publishers whose position is removed
-    waiters: list[Waiter] = field(default_factory=list)
-    outcome: bool | None = None  # whether it has failed; None: in progress
-
-    def await_commit(self, waiter: Waiter) -> None:
-        """Call `waiter.done` when the batch is decided and safe, possibly at once."""
-        if self.outcome is None:
-            self.waiters.append(waiter)
-        else:
-            waiter.done(failed=self.outcome)
-
-    def finish(self, report: Report, *, failed: bool) -> None:
-        """Notify the waiters: all of the batch is safe, or none was stored."""
-        self.outcome = failed
-        waiters, self.waiters = self.waiters, []
-        tell_each(waiters, report, failed=failed)
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self.entries: list[DedupEntry] = []
+        self.forgotten: list[Producer] = []  # publishers whose position is removed
 
 
 @dataclass(slots=True)
@@ -112,7 +100,6 @@ class DedupWriter(TouchedQueue):
         self._interceptor = interceptor
         self._next: DedupBatch | None = None
         self._writing: BatchEffects | None = None
-        self._awaited = 0  # outstanding commits of `elsewhere`
 
     def __repr__(self) -> str:
         return f"DedupWriter({self.seen!r})"
@@ -120,7 +107,7 @@ class DedupWriter(TouchedQueue):
     def add(self, entry: DedupEntry) -> Committing:
         """Add a message. The returned Committing is done when it is decided and safe."""
         if self._next is None:
-            self._next = DedupBatch()
+            self._next = DedupBatch(self._services.atomic.report)
         self._next.entries.append(entry)
         self.resume()
         return self._next
@@ -134,9 +121,9 @@ class DedupWriter(TouchedQueue):
         if not named:
             return False
         if self._next is None:
-            self._next = DedupBatch()
+            self._next = DedupBatch(self._services.atomic.report)
         self._next.forgotten += named
-        self._next.waiters.append(waiter)
+        self._next.await_commit(waiter)
         self.resume()
         return True
 
@@ -169,9 +156,9 @@ class DedupWriter(TouchedQueue):
         if effects.elsewhere:
             # Other features must be safe first: a crash in between then stores a message twice; in
             # the other order it would be lost.
-            self._awaited = len(effects.elsewhere)
+            safe = AfterAll(len(effects.elsewhere), partial(self._kept_elsewhere, effects))
             for committing in effects.elsewhere:
-                committing.await_commit(Elsewhere(self, effects))
+                committing.await_commit(safe)
         else:
             self._commit(effects)
 
@@ -315,19 +302,17 @@ class DedupWriter(TouchedQueue):
                 self.producers.learn(effects.record)
             for producer in effects.batch.forgotten:
                 self.producers.forget(producer)
-        effects.batch.finish(self._services.atomic.report, failed=failed)
+        effects.batch.finish(failed=failed)
         self.resume()
 
-    def kept_elsewhere(self, effects: BatchEffects, *, failed: bool) -> None:
-        """Note a commit of another feature, or its failure."""
+    def _kept_elsewhere(self, effects: BatchEffects, *, failed: bool) -> None:
+        """Handle the commits of other features, or that one of them has failed."""
         if effects is not self._writing:
             return
         if failed:
             # Nothing else is written either: publishers send all of it again.
             self.done(failed=True)
-            return
-        self._awaited -= 1
-        if not self._awaited:
+        else:
             self._commit(effects)
 
     def close(self) -> None:
@@ -337,16 +322,4 @@ class DedupWriter(TouchedQueue):
         self._next = self._writing = None
         for batch in batches:
             if batch is not None:
-                batch.finish(self._services.atomic.report, failed=False)
-
-
-class Elsewhere:
-    """Waiter for the commit of another feature."""
-
-    def __init__(self, writer: DedupWriter, effects: BatchEffects) -> None:
-        self._writer = writer
-        self._effects = effects
-
-    def done(self, *, failed: bool) -> None:
-        """Pass on the commit."""
-        self._writer.kept_elsewhere(self._effects, failed=failed)
+                batch.finish(failed=False)

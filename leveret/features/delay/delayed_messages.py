@@ -13,6 +13,7 @@ due.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -32,11 +33,12 @@ from leveret.features.delay.scheduled import (
     own_key,
     raw_headers,
 )
+from leveret.ports.callbacks import AfterAll
 from leveret.ports.log_text import quoted
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Sequence
 
     from leveret.core.dependencies import CoreServices
     from leveret.core.publish_interceptors import Publisher
@@ -146,9 +148,10 @@ class DelayedMessages:
         self.ids.begin(key, offset)
         if older is not None:
             self._replaced[older] = None
-        self.store.await_commit(_Succession(self, key, older, offset))
+        succeeded = partial(self._succeeded, key, older, offset)
+        self.store.await_commit(AfterAll(1, succeeded))
 
-    def succeeded(self, key: ScheduleKey, older: int | None, offset: int, *, failed: bool) -> None:
+    def _succeeded(self, key: ScheduleKey, older: int | None, offset: int, *, failed: bool) -> None:
         """Handle the commit of a message with an id, or its failure."""
         if failed:
             self.ids.lose(key, offset)
@@ -338,9 +341,9 @@ class DelayedMessages:
 
     async def committed(self) -> None:
         """Wait until everything stored so far is committed, or has failed."""
-        gate = _Gate()
-        self.store.await_commit(gate)
-        await gate
+        commit = AfterAll(1)
+        self.store.await_commit(commit)
+        await commit
 
     # -- opening and closing
 
@@ -390,32 +393,3 @@ class DelayedMessages:
         self.closed = True
         self._retry.set(None)
         self.ids.clear()
-
-
-class _Succession:
-    """Waiter for the commit of a message with an id."""
-
-    def __init__(
-        self, messages: DelayedMessages, key: ScheduleKey, older: int | None, offset: int
-    ) -> None:
-        self._messages = messages
-        self._told = (key, older, offset)
-
-    def done(self, *, failed: bool) -> None:
-        """Pass on the commit."""
-        self._messages.succeeded(*self._told, failed=failed)
-
-
-class _Gate:
-    """Awaitable waiter: resumes in the pass of the event loop after `done`."""
-
-    def __init__(self) -> None:
-        self._open = False
-
-    def done(self, *, failed: bool) -> None:  # noqa: ARG002
-        """Open the gate."""
-        self._open = True
-
-    def __await__(self) -> Generator[None, None, None]:
-        while not self._open:
-            yield

@@ -20,6 +20,7 @@ from leveret.errors import ChannelError, LeveretError, StorageError
 from leveret.features.dead_letter.rules import further_keys
 from leveret.features.dedup.exchange_log import key_in
 from leveret.features.transactions.rules import PREPARE_ID, PrepareRequest, read_prepare_request
+from leveret.ports.callbacks import AfterAll
 from leveret.ports.contents import headers_table
 from leveret.ports.log_text import quoted
 from leveret.ports.records import RecordFlag
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.core.dependencies import CoreServices
+    from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.routing.message import Message
     from leveret.core.vhost import Vhost
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from leveret.ports.records import Batch
     from leveret.ports.tables import RawValue
 
-    Decided = Callable[[bool], None]  # with whether it has failed
 
 __all__ = ["PREPARED_TOPIC", "Pending", "PreparedMessages"]
 
@@ -230,15 +231,15 @@ class PreparedMessages(LogWriter):
 
     # -- deciding
 
-    def decide(self, pending: Pending, *, commit: bool, decided: Decided) -> None:
-        """Commit or roll back a prepared message; `decided` is called when that is safe."""
+    def decide(self, pending: Pending, *, commit: bool, decided: Waiter) -> None:
+        """Commit or roll back a prepared message; `decided` is notified when that is safe."""
         pending.is_being_decided = True
-        self.await_commit(_Then(partial(self._written, pending, commit, decided)))
+        self.await_commit(AfterAll(1, partial(self._written, pending, commit, decided)))
 
-    def _written(self, pending: Pending, commit: bool, decided: Decided, failed: bool) -> None:
+    def _written(self, pending: Pending, commit: bool, decided: Waiter, *, failed: bool) -> None:
         """Proceed once the prepared message itself is safe, or fail if it was lost."""
         if failed:
-            decided(True)
+            decided.done(failed=True)
         elif not commit:
             self._settle(pending, None, decided)
         else:
@@ -251,17 +252,17 @@ class PreparedMessages(LogWriter):
             else:
                 self._settle(pending, batches[0], decided)
 
-    async def _fetch(self, pending: Pending, decided: Decided) -> None:
+    async def _fetch(self, pending: Pending, decided: Waiter) -> None:
         try:
             batches = await self.log.fetch(pending.offset, 1)
         except StorageError as error:
             self._report(self, error)
             pending.is_being_decided = False
-            decided(True)
+            decided.done(failed=True)
         else:
             self._settle(pending, batches[0], decided)
 
-    def _settle(self, pending: Pending, batch: Batch | None, decided: Decided) -> None:
+    def _settle(self, pending: Pending, batch: Batch | None, decided: Waiter) -> None:
         write = self._services.atomic.begin()
         ranges = [(pending.offset, pending.offset + 1)]
         if pending.note is not None:
@@ -273,16 +274,16 @@ class PreparedMessages(LogWriter):
             for queue in self._route(StoredMessage(exchange, key, header, body, flags)):
                 write.publish(queue, flags & RecordFlag.STORED, exchange, key, header, body)
                 is_taken = True
-        write.commit(_Then(partial(self._settled, pending, is_taken, decided)))
+        write.commit(AfterAll(1, partial(self._settled, pending, is_taken, decided)))
 
-    def _settled(self, pending: Pending, is_taken: bool, decided: Decided, failed: bool) -> None:
+    def _settled(self, pending: Pending, is_taken: bool, decided: Waiter, *, failed: bool) -> None:
         if failed:
             pending.is_being_decided = False
         else:
             self._pending.pop(pending.request.id, None)
             if not is_taken:  # rolled back or unroutable: forget its key
                 self._forget_key(self.vhost.name, pending.key)
-        decided(failed)
+        decided.done(failed=failed)
 
     def _route(self, message: StoredMessage) -> list[OpenQueue]:
         exchange = self.vhost.exchanges.get(message.exchange.decode())
@@ -379,17 +380,6 @@ class PreparedMessages(LogWriter):
         self._timer.set(None)
         self._let_publishers_go()
         self._pending.clear()
-
-
-class _Then:
-    """Waiter that calls a function."""
-
-    def __init__(self, then: Callable[[bool], None]) -> None:
-        self._then = then
-
-    def done(self, *, failed: bool) -> None:
-        """Call the function."""
-        self._then(failed)
 
 
 def _raw_headers(message: StoredMessage) -> dict[str, RawValue]:

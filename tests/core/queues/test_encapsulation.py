@@ -1,4 +1,4 @@
-"""Nobody reaches through the state of a queue into what it is made of."""
+"""The state of a queue keeps its ledger and lines to itself."""
 
 import re
 from pathlib import Path

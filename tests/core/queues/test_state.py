@@ -411,7 +411,7 @@ class InGroups(InOffsets):
         return self.properties_of[offset].get("group")
 
     def free(self, ready, leased):
-        """What may be delivered now."""
+        """Return what may be delivered now."""
         groups, taken = {}, {self.group(offset) for offset in leased} - {None}
         for offset in sorted(ready, reverse=True):
             groups[self.group(offset)] = offset
@@ -616,7 +616,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         return max(c.priority for c in self.consumers) > self.active.priority
 
     def hand_over(self):
-        """Who has a higher priority becomes active when the active one holds nothing."""
+        """Make one of higher priority active when the active one holds nothing."""
         if self.outranked() and not self.active.held:
             self.active = longest_waiting(self.consumers)
 
@@ -733,7 +733,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
 
     @rule(first=st.integers(0, 250), length=st.integers(1, 30))
     def withdraw(self, first, length):
-        """What expires or is too much goes wherever it stands; what is leased stays."""
+        """Withdraw what expires or is too much, wherever it stands; what is leased stays."""
         gone = self.ready & set(range(first, first + length))
         taken = self.state.withdraw([(first, first + length)])
         assert list(RangeSet(taken)) == ranges_of(gone)

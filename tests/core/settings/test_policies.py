@@ -188,7 +188,7 @@ POLICIES = st.lists(
 
 
 def naive(held, vhost, name, *, queue):
-    """What RabbitMQ's documentation says, word by word."""
+    """Return the value by RabbitMQ's documentation, word by word."""
     together = {}
     for operator in (False, True):
         fitting = [

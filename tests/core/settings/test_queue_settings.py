@@ -1,4 +1,4 @@
-"""What a queue's arguments and its policy come to together."""
+"""Settings of a queue, from its arguments and its policy together."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What x-stream-offset may be."""
+"""Values of x-stream-offset."""
 
 import pytest
 

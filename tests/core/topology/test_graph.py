@@ -106,7 +106,7 @@ def test_every_message_finds_the_queues_a_plain_search_finds(kinds, edges):
 
 
 class RememberedRoutes(RuleBasedStateMachine):
-    """Whatever is declared, bound and deleted: a remembered route is the one routing gives now."""
+    """A cached route equals the one routing gives now, whatever is declared, bound and deleted."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Which records a filter lets through, against the same question asked of Python's values."""
+"""Records that a filter lets through, against the same question asked of Python's values."""
 
 from contextlib import suppress
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Which records a filter lets through, against the same question asked of pamqp's tables."""
+"""Records that a filter lets through, against the same question asked of pamqp's tables."""
 
 import pytest
 from hypothesis import given
