@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from leveret.core.queues.discarding import Reason
 from leveret.core.queues.sending import send_each
 from leveret.core.routing.message import StoredMessage
+from leveret.core.settings.discard_reasons import Reason
 from leveret.core.telemetry.usage import accounts_of_client
 from leveret.errors import ChannelError
 from leveret.features.filters.filtered import check_filterable
