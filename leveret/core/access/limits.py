@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from leveret.core.erlang_terms import binary, json_term
 from leveret.core.names import resource
 from leveret.errors import ChannelError, LeveretError
-from leveret.features.rates.rules import NO_RATES, ConnectionRates
 from leveret.ports.fields import INT64_MAX
 
 if TYPE_CHECKING:
@@ -63,7 +62,6 @@ class NodeLimits:
     arguments_bytes_max: int = NO_LIMIT  # of one definition, or one consumer
     arguments_values_max: int = NO_LIMIT
     large_arguments_bytes_max: int = NO_LIMIT  # of all large arguments of a virtual host together
-    connection_rates: ConnectionRates = NO_RATES
 
 
 def checked_limits(limits: Mapping[str, Json], known: Collection[str], name: str) -> Limits:

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.settings.arguments import EXPIRY_MS_MAX, QUEUE_TYPE
+from leveret.core.settings.arguments import EXPIRY_MS_MAX, QUEUE_TYPE, window_ms
 from leveret.core.settings.discard_reasons import DEATHS, Reason
 from leveret.core.settings.stream_offsets import interval_ms
-from leveret.features.dedup.rules import window_ms
 from leveret.features.rates.rules import Rate, rate_of
 from leveret.features.retry.rules import ARGUMENTS as RETRY_KEYS
 from leveret.features.retry.rules import RetryPolicy, retry_policy_of
