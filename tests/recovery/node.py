@@ -52,14 +52,14 @@ class Observed(NamedTuple):
     queues: dict[str, list[int]]
 
     def difference(self, other: Observed) -> list[object]:
-        """What only one of them has; empty if they are equal."""
+        """Return all that only one of them has; empty if they are equal."""
         found: list[object] = sorted(map(str, self.facts ^ other.facts))
         names = self.queues.keys() | other.queues.keys()
         pairs = ((name, self.queues.get(name), other.queues.get(name)) for name in names)
         return found + [each for each in pairs if each[1] != each[2]]
 
     def without(self, lost: set[tuple[str, int]]) -> Observed:
-        """What is left where records, given by topic and offset, cannot be read any more."""
+        """Return the rest where records, given by topic and offset, cannot be read any more."""
         return Observed(
             {fact for fact in self.facts if (fact.topic, fact.offset) not in lost},
             {

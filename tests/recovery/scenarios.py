@@ -1,4 +1,4 @@
-"""What is done with each feature. A scenario stops at each `yield`, where the node may end."""
+"""Steps with each feature. A scenario stops at each `yield`, where the node may end."""
 
 from __future__ import annotations
 
