@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from leveret.storage.files import FileSystem
     from leveret.storage.segment import Segment
 
-__all__ = ["DECISIONS_TOPIC", "Decisions", "read_decisions"]
+__all__ = ["DECISIONS_INCARNATION", "DECISIONS_TOPIC", "Decisions", "read_decisions"]
 
 DECISIONS_TOPIC = "leveret.transactions"
+DECISIONS_INCARNATION = "node"
 BODY = struct.Struct("<Q")
 
 
