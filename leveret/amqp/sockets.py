@@ -22,6 +22,7 @@ from leveret.amqp.unfinished import Unfinished
 from leveret.core.access.permissions import is_loopback
 from leveret.core.clients import Endpoints
 from leveret.ports.authentication import attempt_source
+from leveret.ports.callbacks import has_failed
 from leveret.ports.log_text import one_line
 
 if TYPE_CHECKING:
@@ -54,30 +55,9 @@ HANDSHAKE_STATES = (
 )
 
 
-class CommitBarrier:
-    """Future of several queues' commits: True when all have committed, False if one failed."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, pending: int) -> None:
-        self.future: asyncio.Future[bool] = loop.create_future()
-        self._pending = pending
-        self._failed = False
-
-    def done(self, *, failed: bool) -> None:
-        """Note one queue's commit or failure (see leveret.core.queues.queue.Waiter)."""
-        self._failed |= failed
-        self._pending -= 1
-        if self._pending == 0 and not self.future.done():
-            self.future.set_result(not self._failed)
-
-
 async def committed(queues: Collection[Committing]) -> bool:
     """Wait until all publishes to `queues` so far are committed; False if some were lost."""
-    if not queues:
-        return True
-    barrier = CommitBarrier(asyncio.get_running_loop(), len(queues))
-    for queue in queues:
-        queue.await_commit(barrier)
-    return await barrier.future
+    return not queues or not await has_failed(*(queue.await_commit for queue in queues))
 
 
 class AmqpProtocol(asyncio.BufferedProtocol):

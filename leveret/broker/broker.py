@@ -129,9 +129,7 @@ class Broker:
         self.alarms = Alarms(self.connections, environment.report, self._tell_alarm)
         self.admission = Admission(self.node_name, settings.limits, self.connections, access.user)
         self._quota = Quota(settings.limits)
-        self.rates = Rates(
-            self.timers, access.user, settings.limits.connection_rates, self._follow_rates
-        )
+        self.rates = Rates(self.timers, access.user, settings.connection_rates, self._follow_rates)
 
         # Features of messages.
         self.publish_interceptors = PublishInterceptors()
@@ -150,8 +148,14 @@ class Broker:
             self.internal_topics, state, turn, self.timers, spawn, report
         )
         core = CoreServices(
-            environment,
+            turn,
+            self.timers,
+            spawn,
+            report,
+            environment.random_name,
+            environment.random_below,
             self.vhosts,
+            state,
             self.atomic,
             self.internal_topics,
             self.publisher,
@@ -159,6 +163,7 @@ class Broker:
             self.command_replies,
             self.events,
             self.tracer,
+            self.feature_counters,
         )
         self.redrives = Redrives(self.vhosts, self.atomic, self.timers, spawn, self.events.emit)
         dedup = DedupServices(
@@ -171,12 +176,7 @@ class Broker:
             self.feature_counters,
         )
         self.idempotency = IdempotentPublish(core, dedup, settings.once_limits)
-        delayed = DelayedSending(
-            core,
-            self.delayed_stores,
-            state,
-            self.idempotency.interceptor.forget_key,
-        )
+        delayed = DelayedSending(core, self.delayed_stores, self.idempotency.interceptor.forget_key)
         self.delayed, self.schedules = delayed.delivery, delayed.schedules
         self.dedup_operations = DedupOperations(self.idempotency, self._queues)
 

@@ -29,7 +29,7 @@ from leveret.core.dependencies import Environment
 from leveret.core.settings.policies import Policies
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
-from leveret.features.dedup.idempotent_publish import IdempotencyLimits
+from leveret.features.dedup.interceptor import IdempotencyLimits
 from leveret.features.rates.rules import ConnectionRates, rate_of
 from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.node.process import node_name
@@ -172,6 +172,7 @@ def _broker_settings(configuration: Configuration) -> BrokerSettings:
         counts_every_return=configuration.delivery_limit_counts == "returns",
         dedup_keys_max=configuration.dedup_keys_max,
         limits=node_limits(configuration),
+        connection_rates=_connection_rates(configuration),
         once_limits=IdempotencyLimits(
             configuration.producers_max,
             configuration.producer_idle_ms,
@@ -216,7 +217,6 @@ def node_limits(configuration: Configuration) -> NodeLimits:
         arguments_bytes_max=configuration.arguments_bytes_max,
         arguments_values_max=configuration.arguments_values_max,
         large_arguments_bytes_max=configuration.large_arguments_bytes_max,
-        connection_rates=_connection_rates(configuration),
     )
 
 

@@ -1,6 +1,5 @@
 """The rim around one connection, on a loop and a transport that only a test moves."""
 
-import asyncio
 import gc
 import weakref
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ from leveret.amqp.handshake import ConnectionState
 from leveret.amqp.handshakes import Handshakes
 from leveret.amqp.methods import HEARTBEAT
 from leveret.amqp.poller import BusyPoller
-from leveret.amqp.sockets import CLOSE_SECONDS_MAX, AmqpProtocol, CommitBarrier
+from leveret.amqp.sockets import CLOSE_SECONDS_MAX, AmqpProtocol
 from leveret.errors import ConnectionClosingError
 from leveret.ports.records import BatchBuilder
 from tests.support.client import PROTOCOL_HEADER, message, wire
@@ -344,18 +343,6 @@ def test_an_operation_that_waits_outlasts_the_pace_of_a_flood():
     rim.protocol.buffer_updated(len(beats))
     rim.stage.run()
     assert not rim.transport.reading
-
-
-# -- barriers
-
-
-@pytest.mark.parametrize("fates", [(False,), (False, False), (True, False), (False, True)])
-async def test_a_barrier_waits_for_all_and_tells_of_losses(fates):
-    barrier = CommitBarrier(asyncio.get_running_loop(), len(fates))
-    for failed in fates:
-        assert not barrier.future.done()
-        barrier.done(failed=failed)
-    assert await barrier.future is not any(fates)
 
 
 def test_records_get_the_time_of_the_nodes_clock():

@@ -14,8 +14,9 @@ from pamqp import base, body, commands, frame, header
 
 from leveret.amqp.connection import Connection
 from leveret.core.clients import Endpoints
+from leveret.ports.callbacks import AfterAll
 from tests.support.gate import Gate
-from tests.support.stage import CommitGate, Stage
+from tests.support.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
@@ -101,11 +102,10 @@ class FakeLink:
 
     async def committed(self, queues: Iterable[Queue]) -> bool:
         queues = list(queues)
-        gate = CommitGate(len(queues))
+        gate = AfterAll(len(queues))
         for queue in queues:
             queue.await_commit(gate)
-        await gate
-        return not gate.failed
+        return not await gate
 
     async def pause(self, seconds: float) -> None:
         await self.stage.pause(seconds)

@@ -10,16 +10,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from leveret.core.logs.log_writer import AfterBoth
 from leveret.core.queues.backlog import Backlog
 from leveret.core.queues.consumer import say_farewell
-from leveret.core.queues.discarding import Reason
 from leveret.core.queues.extensions import Demand, QueueExtension
 from leveret.core.queues.open_queue import NOTHING_MORE, PUMP_RECORDS_MAX, OpenQueue
 from leveret.core.queues.queue_expiry import QueueExpiry
 from leveret.core.queues.reading import QueueReader
 from leveret.core.queues.sending import count, cut
 from leveret.core.queues.state import QueueState
+from leveret.core.settings.discard_reasons import Reason
+from leveret.ports.callbacks import AfterAll
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -306,7 +306,7 @@ class Queue(OpenQueue):
             return
         for extension in self._extensions:
             if not extension.is_caught_up:
-                both = AfterBoth([waiter], self._report)
+                both = AfterAll(2, waiter.done)
                 extension.await_commit(both)
                 waiter = both
         self._await_log(waiter)

@@ -22,7 +22,7 @@ offsets become ready only with `release`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from leveret.core.ledgers.groups import GroupLedger
 from leveret.core.ledgers.ledger import Ledger
@@ -39,21 +39,13 @@ from leveret.ports.returns import Returns
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from leveret.core.queues.consumer import Consumer
     from leveret.core.settings.queue_settings import QueueSettings, RetryDelay
     from leveret.ports import TopicLog
     from leveret.ports.records import Batch
 
 # Records considered first when their bytes are limited; more only if they are too small.
 RECORDS_FOR_BYTES = 256
-
-
-class Consumer(Protocol):
-    """Consumer as the state sees it. Compared by identity; `priority` does not change."""
-
-    @property
-    def priority(self) -> int:
-        """Priority of the consumer; higher ones are served first."""
-        ...
 
 
 class QueueState:

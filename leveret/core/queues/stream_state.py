@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from leveret.core.queues.offers import Deliver
 
 if TYPE_CHECKING:
-    from leveret.core.queues.state import Consumer
+    from leveret.core.queues.consumer import Consumer
     from leveret.ports.ranges import RangeSet
 
 

@@ -19,7 +19,7 @@ from leveret.features.browse.moving import Destination, MoveCounts, Mover, delet
 from leveret.mgmt_ui.operations.selection import changes_of, message_filter_of
 from leveret.mgmt_ui.operations.shown import integer, payload, properties
 from leveret.mgmt_ui.operations.topology import broker_of, check_short, queue_of, vhost_of
-from leveret.mgmt_ui.operations.waiting import has_failed
+from leveret.ports.callbacks import has_failed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -16,7 +16,7 @@ from leveret.features.delay.rules import DELAY_MS_MAX
 from leveret.features.delay.schedules import row_of
 from leveret.features.delay.store.search import DelayedMessageFilter
 from leveret.mgmt_ui.operations.shown import payload, properties
-from leveret.mgmt_ui.operations.waiting import has_failed
+from leveret.ports.callbacks import has_failed
 
 if TYPE_CHECKING:
     from leveret.features.delay.schedules import Schedules

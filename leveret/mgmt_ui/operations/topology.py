@@ -17,8 +17,8 @@ from leveret.errors import ConnectionClosingError
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.retry.retrying import RetryTopic
 from leveret.mgmt_ui.operations.context import not_running
-from leveret.mgmt_ui.operations.waiting import has_failed
 from leveret.mgmt_ui.yielding import in_yielding_chunks
+from leveret.ports.callbacks import has_failed
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
