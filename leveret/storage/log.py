@@ -321,7 +321,7 @@ class PartitionLog(FlushedLog):
                 raise StorageError(f"the log in {self.directory} is closed")
             segment = self._segments.find(offset)
             if segment is None:
-                return Damage(RangeSet([(offset, offset + 1)]), [])
+                return self._missing(offset)
             if segment is self._segments.active:
                 # Recovery cuts a last segment at its first damage: nothing more shall be behind it.
                 self._segments.roll(self.end)
@@ -351,21 +351,32 @@ class PartitionLog(FlushedLog):
             self._reader.forget()
             segment.index = found.index
             self._services.open_files.use(segment)
-        lost, files = self._lost(found), [str(segment.directory / name) for name in kept]
+        unreadable = self._unreadable(found)
+        lost = self._unsettled(unreadable)
+        files = [str(segment.directory / name) for name in kept]
         if lost:
             self._services.lost(self.directory, lost, files)
-        return Damage(lost, files)
+        return Damage(lost, files, unreadable)
 
-    def _lost(self, found: Survey) -> RangeSet:
-        """Return damaged offsets that are neither settled, in memory nor waiting for a flush."""
-        lost = RangeSet()
+    def _missing(self, offset: int) -> Damage:
+        """Return that no file holds `offset`, nor those up to the next file."""
+        following = [item.base for item in self._segments.items if item.base > offset]
+        unreadable = RangeSet([(offset, min([*following, max(self.committed, offset + 1)]))])
+        return Damage(self._unsettled(unreadable), [], unreadable)
+
+    def _unreadable(self, found: Survey) -> RangeSet:
+        """Return damaged offsets that are neither in memory nor waiting for a flush."""
+        unreadable = RangeSet()
         for stretch in found.damaged:
-            for first, stop in self.settled.gaps(stretch.first, min(stretch.stop, self.committed)):
-                lost.add(first, stop)
+            if stretch.first < min(stretch.stop, self.committed):
+                unreadable.add(stretch.first, min(stretch.stop, self.committed))
         for batch in self._tail.batches:
             if batch is not None:
-                lost.remove(batch.base_offset, batch.stop_offset)
-        return lost
+                unreadable.remove(batch.base_offset, batch.stop_offset)
+        return unreadable
+
+    def _unsettled(self, ranges: RangeSet) -> RangeSet:
+        return RangeSet(part for first, stop in ranges for part in self.settled.gaps(first, stop))
 
     # NoDeadLetters
 

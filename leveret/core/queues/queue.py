@@ -91,8 +91,9 @@ class Queue(OpenQueue):
         log, extensions = self.log, self._extensions
         has_backlog = bool(log.settled.gaps(0, log.committed))
         learns = bool(self.state.indexed_features) or any(e.needs_backlog for e in extensions)
-        self.is_learning = (has_backlog and learns) or any(e.recovers for e in extensions)
-        if has_backlog or self.is_learning:
+        recovers = any(extension.recovers for extension in extensions)
+        self.is_learning = learns and (has_backlog or recovers)
+        if has_backlog or recovers:
             self._read_backlog()
         else:
             self.state.commit(log.committed)
@@ -136,12 +137,6 @@ class Queue(OpenQueue):
         self._noted = self.state.indexed_features | self._demanding
         for extension in self._extensions:
             self._noted |= extension.indexed_features
-
-    async def recover_extensions(self) -> None:
-        """Let extensions read what they need besides the queue's log."""
-        for extension in self._extensions:
-            if extension.recovers:
-                await extension.recover()
 
     @property
     def _indexes_all(self) -> bool:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.logs.data_loss import loss_error
 from leveret.core.logs.error_throttle import ErrorThrottle
+from leveret.core.logs.log_scan import quarantine
 from leveret.core.logs.window import LogWindow, ScatteredWindow, batch_of
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.callbacks import do_nothing
@@ -137,18 +137,21 @@ class QueueReader:
 
         Records leased by others stay theirs: they were delivered.
         """
-        damage = await self._log.set_aside(offset)
+        unreadable = await quarantine(
+            self._log, offset, self.errors.report, lambda ranges: self._lose(ranges, offset, leased)
+        )
+        return self._state is None or offset in unreadable or offset in self._log.settled
+
+    def _lose(self, ranges: RangeSet, offset: int, leased: bool) -> RangeSet:
+        """Drop ready records, and `offset` if it is `leased` by the caller. Returns all of them."""
         state = self._state
         if state is None:
-            return True
-        lost = RangeSet(state.lose(damage.lost))
-        if leased and offset in damage.lost:
+            return RangeSet()
+        lost = RangeSet(state.lose(ranges))
+        if leased and offset in ranges:
             state.settle([(offset, offset + 1)])
             lost.add(offset, offset + 1)
-        self._log.settle(list(lost))
-        if lost or damage.kept:
-            self.errors.report(loss_error(lost, damage.kept))
-        return offset in damage.lost or offset in self._log.settled
+        return lost
 
     def clear(self) -> None:
         """Drop all batches from memory."""

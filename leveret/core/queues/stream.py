@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from leveret.core.logs.data_loss import loss_error
 from leveret.core.logs.error_throttle import ErrorThrottle
+from leveret.core.logs.log_scan import LogScan, quarantine
 from leveret.core.logs.window import LogWindow
 from leveret.core.queues.consumer import QueueConsumer, say_farewell
 from leveret.core.queues.extensions import Demand
@@ -74,6 +74,21 @@ class Stream(OpenQueue):
         self._shared: deque[LogWindow] = deque(maxlen=SHARED_WINDOWS_MAX)
         self._errors = ErrorThrottle(self, services.report)
         self._extend(Demand(opening=True))
+        if any(extension.recovers for extension in self._extensions):
+            self._spawn(self._recover())
+
+    async def _recover(self) -> None:
+        """Let extensions restore what an earlier run has left."""
+        try:
+            first = await self.recover_extensions()
+            if first is not None:
+                scan = LogScan(self.log, self._errors.report, first=first, all_from=first)
+                while not self.deleted and (batches := await scan.read()):
+                    for batch in batches:
+                        self.scanned(batch)
+        except StorageError as error:
+            self._errors.report(error)
+        self.log_scanned()
 
     def _extension_kinds(self) -> Sequence[ExtensionKind]:
         return [kind for kind in self.services.extensions if kind.for_streams]
@@ -273,21 +288,12 @@ class Stream(OpenQueue):
         except CorruptBatchError:
             if offset in settled:
                 return
-            await self._set_aside(offset)
+            await quarantine(self.log, offset, self._errors.report)
             if self.deleted or offset in settled:
                 return
             await window.fill(offset)
         self._share(reader, window)
         self._errors.end()
-
-    async def _set_aside(self, offset: int) -> None:
-        """Quarantine unreadable records, and report the loss."""
-        damage = await self.log.set_aside(offset)
-        if self.deleted:
-            return
-        self.log.settle(list(damage.lost))
-        if damage.lost or damage.kept:
-            self._errors.report(loss_error(damage.lost, damage.kept))
 
     # -- settling: only gives credit to the consumer; records stay
 

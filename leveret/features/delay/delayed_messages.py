@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from leveret.core.definitions.validation import AdministrationError
+from leveret.core.logs.log_scan import LogScan
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import LeveretError, StorageError
 from leveret.features.dead_letter.publish import NOWHERE
@@ -55,7 +56,6 @@ __all__ = ["DELAYED_TOPIC", "DelayedMessages"]
 DELAYED_TOPIC = "leveret.delayed"
 # A full queue has room again when messages are consumed; a full disk takes longer.
 RETRY_MS = 1000
-LEARN_BYTES = 1 << 20  # read from the log at a time when restoring ids
 COVER_RECORDS = 10_000  # records that may have to be read again after a crash
 
 
@@ -349,27 +349,20 @@ class DelayedMessages:
 
     async def _learn_ids(self, stop: int) -> None:
         """Restore ids that were written but not indexed, and settle replaced messages."""
-        offset = max(self.ids.covered, self.store.log.first)
+        report = partial(self._services.report, self)
+        first = self.ids.covered
+        scan = LogScan(self.store.log, report, self.store.lose, first=first, stop=stop)
         try:
-            while offset < stop and not self.closed:
-                batches = await self._read(offset)
-                if not batches:
-                    break
+            while not self.closed and (batches := await scan.read()):
                 for batch in batches:
-                    self._learn_from(batch, offset)
-                offset = batches[-1].stop_offset
+                    self._learn_from(batch, first)
         except StorageError as error:
-            self._services.report(self, error)
+            report(error)
         else:
             self.ids.cover(stop)
         self._learning = False
         early, self._early = self._early, []
         self._deliver(early)
-
-    async def _read(self, offset: int) -> list[Batch]:
-        log = self.store.log
-        batches = log.read(offset, LEARN_BYTES)
-        return await log.fetch(offset, LEARN_BYTES) if batches is None else batches
 
     def _learn_from(self, batch: Batch, first: int) -> None:
         for offset, flags, _, _, _, header, _ in batch.records():

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
+from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
 from leveret.core.routing.message import BLIND_COPIES, OPEN_COPIES, MadeMessage, StoredMessage
 from leveret.errors import ChannelError, LeveretError, StorageError
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["PREPARED_TOPIC", "Pending", "PreparedMessages"]
 
 PREPARED_TOPIC = "leveret.prepared"
-READ_BYTES = 1 << 20
 CHECKS = struct.Struct("<I")
 CHECKS_AT_ONCE_MAX = 500  # publishers asked in one turn
 
@@ -184,14 +184,11 @@ class PreparedMessages(LogWriter):
 
     async def _restore(self) -> None:
         notes: dict[str, tuple[int, int]] = {}
+        scan = LogScan(self.log, partial(self._report, self))
         try:
-            for first, stop in self.log.settled.gaps(0, self.log.end):
-                offset = first
-                while offset < stop:
-                    batches = await self.log.fetch(offset, READ_BYTES)
-                    for batch in batches:
-                        self._learn(batch, offset, stop, notes)
-                    offset = batches[-1].stop_offset
+            while batches := await scan.read():
+                for batch in batches:
+                    self._learn(batch, notes)
         except StorageError as error:
             self._report(self, error)
         now_ms = self._services.timers.wall_ms()
@@ -206,11 +203,9 @@ class PreparedMessages(LogWriter):
         self._release()
         self._turn.touch(self)
 
-    def _learn(
-        self, batch: Batch, first: int, stop: int, notes: dict[str, tuple[int, int]]
-    ) -> None:
+    def _learn(self, batch: Batch, notes: dict[str, tuple[int, int]]) -> None:
         for offset, flags, time_ms, exchange, key, header, body in batch.records():
-            if not first <= offset < stop:
+            if offset in self.log.settled:
                 continue
             if not header:
                 id_ = key.decode(errors="surrogateescape")
