@@ -314,7 +314,7 @@ cdef bint _holds(RangeSet ranges, uint64_t offset):
 
 
 def record_of(Batch batch not None, uint64_t offset):
-    """Return (offset, due time, flags, exchange, routing key, content header, body) of a record.
+    """Return (due time, offset, flags, exchange, routing key, content header, body) of a record.
 
     Raises CorruptBatchError, IndexError.
     """
@@ -327,7 +327,7 @@ def record_of(Batch batch not None, uint64_t offset):
     p += 1 + p[0]
     routing_key = (<const char*>p + 1)[: p[0]]
     return (
-        offset, record.tag_mask, record.flags, exchange, routing_key,
+        record.tag_mask, offset, record.flags, exchange, routing_key,
         (<const char*>record.header)[: record.header_size],
         (<const char*>record.body)[: record.body_size],
     )

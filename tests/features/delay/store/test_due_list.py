@@ -98,5 +98,5 @@ def test_due_times_are_learned_from_batches(times, settled):
     waiting = [(due_ms, 10 + at) for at, due_ms in enumerate(times) if 10 + at not in gone]
     assert list(dues) == waiting
     for due_ms, offset in waiting:
-        wanted = (offset, due_ms, 8, b"x", b"key", b"head", b"%d" % due_ms)
+        wanted = (due_ms, offset, 8, b"x", b"key", b"head", b"%d" % due_ms)
         assert record_of(batch, offset) == wanted
