@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 MEMBERS_MAX = 3
 SUFFIXES = {".py", ".pyi", ".pyx", ".pxd"}
-IN_COMPILED = re.compile(r"^\s*from (leveret[\w.]*) c?import ([\w, ]+)", re.MULTILINE)
+IN_COMPILED = re.compile(r"^\s*from (leveret[\w.]*) c?import (\([^)]*\)|.*)", re.MULTILINE)
 
 # Circles that are left. A module that no longer belongs to one goes from here.
 KNOWN = (

@@ -21,8 +21,8 @@ from leveret.amqp.sender_selected import select_keys
 from leveret.amqp.settling import ChannelDeliveries
 from leveret.core.chores import drain
 from leveret.core.publish_interceptors import InterceptedPublish, PublishContext
-from leveret.core.queues.discarding import Reason
 from leveret.core.routing.routes import RouteCache
+from leveret.core.settings.discard_reasons import Reason
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.features.retry.retrying import check_retry_headers
 from leveret.ports.authentication import UnansweredError

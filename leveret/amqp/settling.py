@@ -9,8 +9,8 @@ from leveret.amqp import frames
 from leveret.amqp.protocol import ChannelBase, ConnectionBase
 from leveret.amqp.timeouts import DeliveryAges, Leases, consumer_timeout_ms
 from leveret.amqp.unacked import Unacked
-from leveret.core.queues.discarding import Reason
 from leveret.core.routing.message import StoredMessage
+from leveret.core.settings.discard_reasons import Reason
 from leveret.errors import ChannelError
 from leveret.ports.contents import open_header
 from leveret.ports.counters import GET, GET_NO_ACK

@@ -17,7 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from leveret.amqp import frames
-from leveret.core.queues.discarding import Reason
+from leveret.core.settings.discard_reasons import Reason
 from leveret.features.pull.rules import Extensions, Terms, rounded_end
 
 if TYPE_CHECKING:

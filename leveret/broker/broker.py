@@ -129,9 +129,7 @@ class Broker:
         self.alarms = Alarms(self.connections, environment.report, self._tell_alarm)
         self.admission = Admission(self.node_name, settings.limits, self.connections, access.user)
         self._quota = Quota(settings.limits)
-        self.rates = Rates(
-            self.timers, access.user, settings.limits.connection_rates, self._follow_rates
-        )
+        self.rates = Rates(self.timers, access.user, settings.connection_rates, self._follow_rates)
 
         # Features of messages.
         self.publish_interceptors = PublishInterceptors()

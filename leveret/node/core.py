@@ -172,6 +172,7 @@ def _broker_settings(configuration: Configuration) -> BrokerSettings:
         counts_every_return=configuration.delivery_limit_counts == "returns",
         dedup_keys_max=configuration.dedup_keys_max,
         limits=node_limits(configuration),
+        connection_rates=_connection_rates(configuration),
         once_limits=IdempotencyLimits(
             configuration.producers_max,
             configuration.producer_idle_ms,
@@ -216,7 +217,6 @@ def node_limits(configuration: Configuration) -> NodeLimits:
         arguments_bytes_max=configuration.arguments_bytes_max,
         arguments_values_max=configuration.arguments_values_max,
         large_arguments_bytes_max=configuration.large_arguments_bytes_max,
-        connection_rates=_connection_rates(configuration),
     )
 
 

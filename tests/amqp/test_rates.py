@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from pamqp import commands
 
-from leveret.core.access.limits import NodeLimits
 from leveret.core.alarms import Resource
 from leveret.errors import ConnectionClosingError
 from leveret.features.rates.rules import ConnectionRates, Rate
@@ -34,7 +33,7 @@ def user_limits(stage, user, **limits):
 
 
 def node(**rates):
-    return Stage(limits=NodeLimits(connection_rates=ConnectionRates(**rates)))
+    return Stage(connection_rates=ConnectionRates(**rates))
 
 
 def opened(stage, user="guest"):

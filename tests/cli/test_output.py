@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from leveret.cli.output import show_rows
+from leveret.cli.session import Invocation, begin
 
 ROWS: list[dict[str, object]] = [
     {"name": "[red]orders", "state": "paused", "messages": 7},
@@ -38,7 +39,8 @@ def shown(monkeypatch):
         stream = Stream(is_terminal=is_terminal)
         with monkeypatch.context() as patched:
             patched.setattr(sys, "stdout", stream)
-            show_rows(rows, COLUMNS, as_json=as_json)
+            begin(Invocation(as_json=as_json))
+            show_rows(rows, COLUMNS)
         return stream.getvalue()
 
     return show

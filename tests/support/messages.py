@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leveret.amqp.methods import decode_properties
+from tests.support.contents import decode_properties
 
 if TYPE_CHECKING:
     from pamqp import commands

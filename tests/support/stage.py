@@ -18,6 +18,7 @@ from leveret.core.dependencies import Environment
 from leveret.core.settings.policies import Policies
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
+from leveret.features.rates.rules import NO_RATES, ConnectionRates
 from leveret.ports import Durability
 from leveret.ports.definitions import (
     Definitions,
@@ -47,6 +48,7 @@ class Stage:
         self,
         durability: Durability = Durability.OS,
         limits: NodeLimits | None = None,
+        connection_rates: ConnectionRates = NO_RATES,
         authenticators: Sequence[Authenticator] = (),
         topics: MemoryTopicStore | None = None,
         state: MemoryStateStore | None = None,
@@ -80,6 +82,7 @@ class Stage:
                 log_exchange=self.configuration.log_exchange,
                 counts_every_return=self.configuration.delivery_limit_counts == "returns",
                 limits=limits or NodeLimits(),
+                connection_rates=connection_rates,
             ),
             access=self.access,
             policies=Policies(),

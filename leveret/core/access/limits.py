@@ -1,4 +1,4 @@
-"""Limits of virtual hosts, users and the node, and the checks that enforce them.
+"""Limits of virtual hosts, users and the node, the checks that enforce them, sizes of arguments.
 
 An absent or negative limit means none; 0 admits nothing. Checked when a connection or a channel
 opens and when a queue, an exchange or a consumer is created, never per message.
@@ -7,19 +7,16 @@ opens and when a queue, an exchange or a consumer is created, never per message.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from leveret.core.access.sizes import LARGE_BYTES, measure
 from leveret.core.erlang_terms import binary, json_term
 from leveret.core.names import resource
 from leveret.errors import ChannelError, LeveretError
-from leveret.features.rates.rules import NO_RATES, ConnectionRates
 from leveret.ports.fields import INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from leveret.core.access.sizes import LargeArguments
     from leveret.ports.definitions import (
         Arguments,
         Json,
@@ -32,11 +29,17 @@ __all__ = [
     "USER_LIMITS",
     "VHOST_LIMITS",
     "InvalidLimitError",
+    "LargeArguments",
     "NodeLimits",
     "Quota",
     "checked_limits",
+    "measure",
 ]
 
+LARGE_BYTES: Final = 1024  # more than arguments written by people
+VALUE_BYTES: Final = (
+    9  # a number with its type letter; strings and containers have their length in it
+)
 NO_LIMIT: Final = -1
 RATE_LIMITS: Final = ("publish-rate", "publish-burst", "consume-rate", "consume-burst")
 VHOST_LIMITS: Final = ("max-connections", "max-queues", *RATE_LIMITS)
@@ -59,7 +62,6 @@ class NodeLimits:
     arguments_bytes_max: int = NO_LIMIT  # of one definition, or one consumer
     arguments_values_max: int = NO_LIMIT
     large_arguments_bytes_max: int = NO_LIMIT  # of all large arguments of a virtual host together
-    connection_rates: ConnectionRates = NO_RATES
 
 
 def checked_limits(limits: Mapping[str, Json], known: Collection[str], name: str) -> Limits:
@@ -139,3 +141,50 @@ class Quota:
                 f"cannot declare {resource('exchange', name, vhost.name)}: "
                 f"exchange limit of {limit} is reached",
             )
+
+
+class Size(NamedTuple):
+    """Approximate octets on the wire, and number of values, nested ones included."""
+
+    octets: int
+    values: int
+
+
+class LargeArguments:
+    """Total size of the large arguments of a virtual host's definitions."""
+
+    def __init__(self) -> None:
+        self.octets = 0
+        self._of: dict[object, int] = {}
+
+    def enter(self, holder: object, arguments: Arguments) -> None:
+        """Add the arguments of a queue, an exchange or a binding, if they are large."""
+        octets = measure(arguments).octets if arguments else 0
+        if octets > LARGE_BYTES:
+            self._of[holder] = octets
+            self.octets += octets
+
+    def leave(self, holder: object) -> None:
+        """Subtract the arguments of a deleted holder."""
+        self.octets -= self._of.pop(holder, 0)
+
+
+def measure(table: Arguments) -> Size:
+    """Return a table's size; the table itself counts as no value."""
+    octets, values = 0, 0
+    waiting: list[Any] = [table]
+    while waiting:
+        container = waiting.pop()
+        if isinstance(container, dict):
+            octets += sum(1 + len(name.encode(errors="surrogateescape")) for name in container)
+            container = container.values()
+        for value in container:
+            values += 1
+            octets += VALUE_BYTES
+            if isinstance(value, str):
+                octets += len(value.encode(errors="surrogateescape"))
+            elif isinstance(value, bytes | bytearray):
+                octets += len(value)
+            elif isinstance(value, dict | list | tuple):
+                waiting.append(value)
+    return Size(octets, values)

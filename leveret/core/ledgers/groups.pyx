@@ -27,7 +27,7 @@ from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
 from leveret.errors import ChannelError
-from leveret.ports.headers cimport HeadersPlace, be32, field_end, field_is, find_headers
+from leveret.ports.contents cimport HeadersPlace, be32, field_end, field_is, find_headers
 from leveret.ports.ranges cimport RangeSet, range_at
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_GROUP, RecordView
 

@@ -16,7 +16,7 @@ from libcpp.algorithm cimport sort
 from libcpp.vector cimport vector
 
 from leveret.core.ledgers.ledger cimport Fresh, alike, noted
-from leveret.ports.properties cimport priority
+from leveret.ports.contents cimport priority
 from leveret.ports.ranges cimport Range, RangeSet, range_at
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_PRIORITY, RecordView
 

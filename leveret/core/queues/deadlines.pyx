@@ -6,11 +6,11 @@ first. A message with its own `expiration` may expire before older ones: those a
 `Deadlines`, neighbours with the same deadline as one entry.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libcpp.algorithm cimport make_heap, pop_heap, push_heap
 from libcpp.vector cimport vector
 
-from leveret.ports.properties cimport expiration_ms
+from leveret.ports.contents cimport TIMESTAMP_BIT, expiration_ms, find_property
 from leveret.ports.ranges cimport RangeSet
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_EXPIRATION, RecordView
 
@@ -189,3 +189,13 @@ cdef bint _judge(
         expired[0] = fate
         offset[0] += 1
     return True
+
+
+def timestamp_of(Batch batch not None, uint64_t offset):
+    """Return a record's `timestamp` property, in seconds since 1970; None if it has none."""
+    cdef RecordView record
+    cdef uint32_t size
+    cdef const uint8_t* value
+    batch.view(batch.locate(offset), &record)
+    value = find_property(&record, TIMESTAMP_BIT, &size)
+    return None if value == NULL else int.from_bytes((<const char*>value)[:size])

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.queues.discarding import Reason
 from leveret.core.queues.expiry import Expiry
 from leveret.core.queues.extensions import QueueExtension
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX
 from leveret.core.queues.overflow import OverflowPolicy
+from leveret.core.settings.discard_reasons import Reason
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:

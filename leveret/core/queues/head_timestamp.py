@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.core.queues.deadlines import timestamp_of
 from leveret.core.queues.queue import Queue
 from leveret.errors import CorruptBatchError, StorageError
-from leveret.ports.properties import timestamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.core.queues.consumer import QueueConsumer
-    from leveret.core.queues.discarding import Reason
     from leveret.core.queues.extensions import ExtensionKind
     from leveret.core.queues.services import QueueServices
+    from leveret.core.settings.discard_reasons import Reason
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from leveret.core.queues.backlog import Backlog
 from leveret.core.queues.consumer import say_farewell
-from leveret.core.queues.discarding import Reason
 from leveret.core.queues.extensions import Demand, QueueExtension
 from leveret.core.queues.open_queue import NOTHING_MORE, PUMP_RECORDS_MAX, OpenQueue
 from leveret.core.queues.queue_expiry import QueueExpiry
 from leveret.core.queues.reading import QueueReader
 from leveret.core.queues.sending import count, cut
 from leveret.core.queues.state import QueueState
+from leveret.core.settings.discard_reasons import Reason
 from leveret.ports.callbacks import AfterAll
 from leveret.ports.records import RecordFlag
 

@@ -30,10 +30,10 @@ from leveret.errors import CorruptBatchError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from leveret.core.queues.discarding import Reason
     from leveret.core.queues.extensions import ExtensionKind
     from leveret.core.queues.offers import Deliver
     from leveret.core.queues.services import QueueServices, StreamFilter
+    from leveret.core.settings.discard_reasons import Reason
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.core.routing.routes import Route, RouteCache
-from leveret.core.settings.arguments import ALTERNATE_EXCHANGE, DEDUP_WINDOW
+from leveret.core.settings.arguments import ALTERNATE_EXCHANGE, DEDUP_WINDOW, window_ms
 from leveret.core.settings.policies import NO_POLICY
-from leveret.features.dedup.rules import window_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

@@ -13,10 +13,7 @@ from leveret.core.erlang_terms import field_type, term
 from leveret.core.names import resource
 from leveret.core.settings.stream_offsets import STREAM_OFFSET, interval_ms, parse_start
 from leveret.errors import ChannelError
-from leveret.features.dedup.rules import is_window
 from leveret.features.filters.rules import FILTER_CHECKS
-from leveret.features.pull.rules import TERM_MS_MAX
-from leveret.features.rates.rules import RATE_MAX
 from leveret.features.retry import rules as retry
 from leveret.ports.definitions import Arguments, QueueDefinition
 from leveret.ports.fields import INT64_MAX
@@ -32,6 +29,12 @@ CONSUMER_GROUP = "x-consumer-group"
 # Ten years: a longer time is a mistake in the unit.
 EXPIRY_MS_MAX = 315_360_000_000
 PRIORITY_MAX = 255
+TERM_MS_MAX = 12 * 3_600_000  # as in SQS: consumers that need longer must extend the lease
+RATE_MAX = 1_000_000_000  # messages per second: beyond any node's capacity, and safe from overflow
+# As in the FIFO queues of a large cloud provider, whose users expect it.
+WINDOW_MS = 5 * 60_000
+# A day: later repetitions do not come from a program that is waiting for a confirm.
+WINDOW_MS_MAX = 24 * 60 * 60_000
 
 # Returns what is wrong with a value, given all arguments, in the notation of reply texts, or None.
 Check: TypeAlias = Callable[[Any, Arguments], str | None]
@@ -151,6 +154,20 @@ def max_age(value: Any, _arguments: Arguments) -> str | None:
     if not isinstance(value, str):
         return unacceptable(value)
     return "invalid_max_age" if interval_ms(value) is None else None
+
+
+def is_window(value: object) -> bool:
+    """Whether a value is a valid de-duplication window: true, or a number of milliseconds."""
+    if isinstance(value, bool):
+        return value
+    return isinstance(value, int) and 1 <= value <= WINDOW_MS_MAX
+
+
+def window_ms(value: object) -> int | None:
+    """Return the de-duplication window of a valid value in ms; None if the value is None."""
+    if value is None:
+        return None
+    return WINDOW_MS if value is True else int(value)  # type: ignore[call-overload]
 
 
 def dedup_window(value: Any, _arguments: Arguments) -> str | None:

@@ -11,10 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from leveret.core.settings.arguments import EXPIRY_MS_MAX, STREAM_SEGMENT_BYTES_MAX
-from leveret.features.dedup.rules import is_window
-from leveret.features.pull.rules import TERM_MS_MAX
-from leveret.features.rates.rules import RATE_MAX
+from leveret.core.settings.arguments import (
+    EXPIRY_MS_MAX,
+    RATE_MAX,
+    STREAM_SEGMENT_BYTES_MAX,
+    TERM_MS_MAX,
+    is_window,
+)
 from leveret.features.retry import rules as retry
 from leveret.ports.fields import INT64_MAX, INT64_MIN
 

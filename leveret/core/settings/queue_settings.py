@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.settings.arguments import EXPIRY_MS_MAX, QUEUE_TYPE
+from leveret.core.settings.arguments import EXPIRY_MS_MAX, QUEUE_TYPE, window_ms
+from leveret.core.settings.discard_reasons import DEATHS, Reason
 from leveret.core.settings.stream_offsets import interval_ms
-from leveret.features.dead_letter import rules as deaths
-from leveret.features.dedup.rules import window_ms
 from leveret.features.rates.rules import Rate, rate_of
 from leveret.features.retry.rules import ARGUMENTS as RETRY_KEYS
 from leveret.features.retry.rules import RetryPolicy, retry_policy_of
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
     from leveret.ports.definitions import Arguments, QueueDefinition
 
+# A queue with this suffix is, or may become, the dead-letter topic of the queue named before it.
+TOPIC_SUFFIX = ".dlq"
 NO_POLICY: Mapping[str, Any] = {}
 
 # Default delivery limit of quorum queues: such a message makes its consumers fail.
@@ -57,9 +58,9 @@ class DeadLetterStrategy(StrEnum):
 
 
 # Reasons for the dead-letter topic; shared by all queues, as a set takes 216 bytes.
-ALL_DEATHS = frozenset(deaths.REASONS)
-UNHELPED_DEATHS = frozenset({deaths.REJECTED, deaths.DELIVERY_LIMIT})
-LIMITED_DEATHS = frozenset({deaths.DELIVERY_LIMIT})
+ALL_DEATHS = frozenset(DEATHS)
+UNHELPED_DEATHS = frozenset({Reason.REJECTED, Reason.DELIVERY_LIMIT})
+LIMITED_DEATHS = frozenset({Reason.DELIVERY_LIMIT})
 NO_DEATHS: frozenset[str] = frozenset()
 
 
@@ -148,7 +149,7 @@ def resolve_settings(
 
     The queue's own arguments override its policy; for times and lengths the smaller one counts.
     """
-    if definition.name.endswith(deaths.TOPIC_SUFFIX):
+    if definition.name.endswith(TOPIC_SUFFIX):
         # A policy for all queues must not dead-letter dead letters again, to topics of topics.
         policy = {key: value for key, value in policy.items() if key not in GIVES_UP}
     settings = _resolve(definition, policy)
@@ -201,7 +202,7 @@ def _resolve(definition: QueueDefinition, policy: Mapping[str, Any]) -> QueueSet
     if kind == "stream":
         return _of_stream(stated)
     if kind == "quorum":
-        is_topic = definition.name.endswith(deaths.TOPIC_SUFFIX)
+        is_topic = definition.name.endswith(TOPIC_SUFFIX)
         return _of_quorum_queue(stated, None if is_topic else DELIVERY_LIMIT)
     return _of_classic_queue(stated)
 

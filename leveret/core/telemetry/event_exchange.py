@@ -21,7 +21,7 @@ from leveret.ports.tables import encode_table
 if TYPE_CHECKING:
     from leveret.core.events import EventHeaders
     from leveret.core.internal_publisher import InternalPublisher
-    from leveret.core.statistics.churn import Churn
+    from leveret.core.statistics.statistics import Churn
     from leveret.core.vhost import Vhost
 
 __all__ = ["Events"]

@@ -12,8 +12,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.routing.message import OPEN_COPIES, MadeMessage, read_properties
+from leveret.core.routing.message import OPEN_COPIES, MadeMessage
 from leveret.core.topology.predeclared import TRACE_EXCHANGE
+from leveret.ports.contents import decode_properties
 from leveret.ports.fields import INT32_MAX, INT32_MIN
 from leveret.ports.tables import MalformedFieldError, RawValue
 
@@ -72,7 +73,7 @@ class Tracer:
 
     def _trace(self, vhost: Vhost, key: bytes, message: Message, more: dict[str, object]) -> None:
         try:
-            properties = read_properties(message.header, raw_headers=True)
+            properties = decode_properties(message.header, raw_headers=True)
         except MalformedFieldError:
             properties = {}  # malformed: clients' tables are not checked before
         headers = {

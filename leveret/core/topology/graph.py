@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.access.sizes import LargeArguments
+from leveret.core.access.limits import LargeArguments
 from leveret.core.erlang_terms import term
 from leveret.core.exchanges import EXCHANGE_TYPES
 from leveret.core.names import resource

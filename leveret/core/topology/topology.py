@@ -198,7 +198,7 @@ class Topology:
     def remove_queue(self, queue: QueueLike) -> None:
         """Remove a queue, its bindings, and auto-delete exchanges left without bindings.
 
-        Removing it again does nothing.
+        Removing it again does nothing. The caller cancels the consumers and deletes the log.
         """
         name = queue.definition.name
         if self.queues.get(name) is not queue:

@@ -14,8 +14,8 @@ from leveret.core.settings.queue_settings import DeadLetterStrategy
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.core.queues.discarding import Reason
     from leveret.core.queues.queue import Queue
+    from leveret.core.settings.discard_reasons import Reason
 
 __all__ = ["DISABLED", "DeadLetterCounters", "DeathLabels"]
 

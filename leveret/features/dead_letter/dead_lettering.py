@@ -31,10 +31,11 @@ from leveret.ports.tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from leveret.core.queues.discarding import BatchSlice, Reason
+    from leveret.core.queues.discarding import BatchSlice
     from leveret.core.queues.queue import Queue
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
+    from leveret.core.settings.discard_reasons import Reason
     from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost
     from leveret.features.dead_letter.publish import DeadLetterPublish

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
+from leveret.core.settings.arguments import WINDOW_MS_MAX
 from leveret.errors import StorageError
 from leveret.features.dedup.keys import message_key, text_key
-from leveret.features.dedup.rules import WINDOW_MS_MAX
 from leveret.features.dedup.window import DedupWindow
 from leveret.ports.log_text import quoted
 from leveret.ports.records import RecordFlag

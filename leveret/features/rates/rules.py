@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from leveret.core.settings.arguments import RATE_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
     "NO_RATES",
-    "RATE_MAX",
     "ConnectionRates",
     "Rate",
     "TokenBucket",
@@ -22,7 +23,6 @@ __all__ = [
     "retry_after_seconds",
 ]
 
-RATE_MAX = 1_000_000_000  # messages per second: beyond any node's capacity, and safe from overflow
 BURST_PARTS_MAX = 20  # the smallest burst is this fraction of the messages of a second
 MILLI = 1000  # tokens are counted in thousandths: at 1 per second one comes each millisecond
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.core.logs.log_scan import LogScan
 from leveret.core.names import NAME_BYTES_MAX
-from leveret.core.queues.discarding import BatchSlice, Reason
+from leveret.core.queues.discarding import BatchSlice
 from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
+from leveret.core.settings.discard_reasons import Reason
 from leveret.core.settings.queue_settings import Overflow
 from leveret.errors import ChannelError, StorageError
 from leveret.features.retry.key_order import KeyOrder, key_of

@@ -8,8 +8,7 @@ from typing import Any
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
-from leveret.core.routing.message import read_properties
-from leveret.ports.contents import open_header
+from leveret.ports.contents import decode_properties, open_header
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError
 
@@ -35,7 +34,7 @@ def headers_of(header: bytes, flags: int) -> dict[str, Any]:
 
 def _read(header: bytes, flags: int) -> dict[str, Any]:
     hidden = flags & RecordFlag.BLIND_COPIED  # BCC is hidden
-    return read_properties(open_header(header) if hidden else header)
+    return decode_properties(open_header(header) if hidden else header)
 
 
 def payload(

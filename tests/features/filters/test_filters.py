@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands
 
-from leveret.amqp.methods import encode_properties
 from leveret.features.filters.filters import TagCondition
 from leveret.features.filters.rules import record_filter
 from leveret.features.filters.sql import ParsedSql, parse_sql
@@ -18,6 +17,7 @@ from leveret.ports.records import Batch, BatchBuilder, RecordFlag
 from leveret.ports.tags import tag_bit_of
 from tests.features.filters.test_sql import HEADERS, conditions
 from tests.features.filters.test_tags import TAGS, expressions
+from tests.support.contents import encode_properties
 
 MESSAGES = st.lists(
     st.tuples(st.none() | st.lists(st.sampled_from(TAGS), max_size=3), HEADERS), max_size=12
