@@ -16,8 +16,7 @@ from leveret.features.delay.rules import DELAY_MS_MAX
 from leveret.features.delay.schedules import row_of
 from leveret.features.delay.store.search import DelayedMessageFilter
 from leveret.mgmt_ui.operations.commands import command, query
-from leveret.mgmt_ui.operations.shown import integer, payload, properties
-from leveret.mgmt_ui.operations.waiting import has_failed
+from leveret.mgmt_ui.operations.shown import has_failed, integer, payload, properties
 
 if TYPE_CHECKING:
     from leveret.features.delay.schedules import Schedules

@@ -1,10 +1,11 @@
-"""Messages in the form shown to people, and numbers of their requests."""
+"""Common parts of commands: messages as people see them, numbers, and waiting for the disk."""
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 from base64 import b64encode
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
@@ -13,7 +14,12 @@ from leveret.ports.contents import open_header
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError
 
-__all__ = ["headers_of", "integer", "payload", "properties"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.core.logs.log_writer import Waiter
+
+__all__ = ["has_failed", "headers_of", "integer", "payload", "properties"]
 
 
 def properties(header: bytes, flags: int) -> dict[str, object]:
@@ -61,3 +67,22 @@ def integer(name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
         raise AdministrationError("invalid", f"bad parameter '{name}'")
     return value
+
+
+class _Heard:
+    """Waiter with an awaitable result, which may have been abandoned."""
+
+    def __init__(self) -> None:
+        self.failed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def done(self, *, failed: bool) -> None:
+        """Set the result (see Waiter)."""
+        if not self.failed.done():
+            self.failed.set_result(failed)
+
+
+async def has_failed(begin: Callable[[Waiter], None]) -> bool:
+    """Start something that takes a waiter, and wait; return whether it failed."""
+    heard = _Heard()
+    begin(heard)
+    return await heard.failed

@@ -19,7 +19,7 @@ from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.retry.retrying import RetryTopic
 from leveret.mgmt_ui.operations.commands import command
 from leveret.mgmt_ui.operations.context import not_running
-from leveret.mgmt_ui.operations.waiting import has_failed
+from leveret.mgmt_ui.operations.shown import has_failed
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 from leveret.ports.definitions import Paused
 
