@@ -1,7 +1,8 @@
 """Requests that are refused before they are routed: of other hosts and sites, or too large.
 
-Host names are checked against DNS rebinding: a page of evil.example may let its name resolve to 127.0.0.1: the browser then takes the node for
-that site and lets the page read its answers. But it sends that name in `Host`.
+Host names are checked against DNS rebinding: a page of evil.example may let its name resolve to
+127.0.0.1. The browser then takes the node for that site and lets the page read its answers, but it
+sends that name in `Host`.
 """
 
 from __future__ import annotations
