@@ -192,11 +192,11 @@ def _names(kind: type[IntFlag], bits: int) -> list[str]:
 def _properties(header: bytes) -> dict[str, Any] | None:
     """Return a message's properties; None if they cannot be decoded."""
     from leveret.core.json_fields import plain
-    from leveret.core.routing.message import read_properties
+    from leveret.ports.contents import decode_properties
     from leveret.ports.tables import MalformedFieldError
 
     try:
-        return {name: plain(value) for name, value in read_properties(header).items()}
+        return {name: plain(value) for name, value in decode_properties(header).items()}
     except MalformedFieldError:
         return None
 

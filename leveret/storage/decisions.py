@@ -19,12 +19,12 @@ from leveret.storage.files import storage_error
 from leveret.storage.scan import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from leveret.ports import TopicLog
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch
     from leveret.storage.files import FileSystem
-    from leveret.storage.log import PartitionLog
     from leveret.storage.segment import Segment
 
 __all__ = ["DECISIONS_TOPIC", "Decisions", "read_decisions"]
@@ -46,7 +46,7 @@ class Decisions:
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
-        self._log: PartitionLog | None = None
+        self._log: TopicLog | None = None
         self._offsets: dict[int, int] = {}
         self._unheard: dict[int, int] = {}  # of how many logs it is not known that they remember
         self._earlier: list[int] = []  # of an earlier run, while not all logs are open
@@ -58,7 +58,7 @@ class Decisions:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def open(self, log: PartitionLog, found: Mapping[int, int]) -> None:
+    def open(self, log: TopicLog, found: Mapping[int, int]) -> None:
         """Set the log, and the decisions of an earlier run with their offsets."""
         self._log = log
         self._offsets.update(found)
@@ -137,7 +137,8 @@ class Decisions:
 
 def read_decisions(
     files: FileSystem,
-    log: PartitionLog,
+    segments: Sequence[Segment],
+    settled: RangeSet,
     unseal: Callable[[Batch], Batch],
     warn: Callable[[str], None],
 ) -> dict[int, int]:
@@ -147,11 +148,9 @@ def read_decisions(
     device. Raises StorageError.
     """
     found: dict[int, int] = {}
-    for segment in log.segments:
-        if log.settled.contains(segment.base, min(segment.stop, log.end)):
-            continue
+    for segment in segments:
         try:
-            found.update(_read_segment(files, segment, log.settled, unseal))
+            found.update(_read_segment(files, segment, settled, unseal))
         except OSError as error:
             raise storage_error("read decisions about transactions in", segment.path, error) from (
                 error

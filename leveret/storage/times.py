@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
 from leveret.ports.records import HEADER_BYTES, first_time_of
+from leveret.storage.damage import find_sound
 from leveret.storage.encryption import MissingKeyError
 from leveret.storage.files import read_exactly
 from leveret.storage.scan import scan
@@ -62,17 +63,23 @@ class TimeSearch:
 
     def run(self) -> int:
         """Return the offset, `end` if all records are older. Raises OSError."""
-        if not self.segments:
+        segments = [
+            segment for segment in self.segments if segment.size
+        ]  # a crash leaves empty ones
+        if not segments:
             return self.end
-        found = self._in_segment(self.segments[self._last_begun_before()])
+        found = self._in_segment(segments[self._last_begun_before(segments)])
         return self.end if found is None else found
 
-    def _last_begun_before(self) -> int:
-        """Return the index of the segment to search: records of earlier ones are all too old."""
-        low, high = 0, len(self.segments)
+    def _last_begun_before(self, segments: Sequence[Segment]) -> int:
+        """Return the index of the segment to search: records of earlier ones are all too old.
+
+        One whose beginning cannot be read may be too young.
+        """
+        low, high = 0, len(segments)
         while high - low > 1:
             middle = (low + high) // 2
-            if began_ms(self.files, self.segments[middle]) < self.time_ms:
+            if 0 < began_ms(self.files, segments[middle]) < self.time_ms:
                 low = middle
             else:
                 high = middle
@@ -86,12 +93,16 @@ class TimeSearch:
         size, stop = segment.size, segment.stop
         handle = self.files.open(segment.path)
         try:
-            position = self._position(segment, handle)
-            for _, batch in scan(self.files, handle, position, size):
-                if not batch.is_control and batch.last_time >= self.time_ms:
-                    return self._in_batch(batch)
-        except CorruptBatchError:
-            pass
+            position: int | None = self._position(segment, handle)
+            while position is not None:
+                try:
+                    for at, batch in scan(self.files, handle, position, size):
+                        if not batch.is_control and batch.last_time >= self.time_ms:
+                            return self._in_batch(batch)
+                        position = at + batch.size
+                    break
+                except CorruptBatchError:
+                    position = find_sound(self.files, handle, position, size)
         finally:
             self.files.close(handle)
         return stop if stop <= self.end else None

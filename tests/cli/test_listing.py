@@ -19,7 +19,7 @@ ROWS = [
 
 @pytest.fixture
 def shown(capsys, monkeypatch):
-    """What is written of a list: (output, errors)."""
+    """Return what is written of a list: (output, errors)."""
 
     def show(source, *, as_json=False, terminal=False, aliases=None, **options):
         monkeypatch.setattr(listing, "is_for_people", lambda: terminal)

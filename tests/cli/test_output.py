@@ -29,7 +29,7 @@ class Stream(io.StringIO):
 
 @pytest.fixture
 def shown(monkeypatch):
-    """What is written, to a terminal of 60 columns unless it shall be none."""
+    """Return what is written, to a terminal of 60 columns unless it shall be none."""
     for name, value in (("TERM", "xterm-256color"), ("COLUMNS", "60"), ("LINES", "20")):
         monkeypatch.setenv(name, value)
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):

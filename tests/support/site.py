@@ -16,7 +16,7 @@ LISTENERS = (Listener("amqp", "127.0.0.1", 5672), Listener("http", "127.0.0.1", 
 
 
 def behind(application, name):
-    """What an application holds as `name`, in itself or in what it wraps."""
+    """Return what an application holds as `name`, in itself or in what it wraps."""
     while not hasattr(application, name):
         application = application._app
     return getattr(application, name)

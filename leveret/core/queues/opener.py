@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.queues.arguments import type_of
 from leveret.core.queues.queue import Queue
-from leveret.core.queues.settings import QueueSettings, resolve_settings
 from leveret.core.queues.stream import Stream
+from leveret.core.settings.arguments import type_of
+from leveret.core.settings.queue_settings import QueueSettings, resolve_settings
 from leveret.ports import Durability
 
 if TYPE_CHECKING:
-    from leveret.core.definitions.policies import EffectivePolicy, Policies
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.services import QueueServices
+    from leveret.core.settings.policies import EffectivePolicy, Policies
     from leveret.ports import TopicStore
     from leveret.ports.definitions import QueueDefinition
 

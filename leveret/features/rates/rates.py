@@ -16,14 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.core.queues.settings import QueueSettings
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.core.timers import Timers
+    from leveret.features.rates.rules import ConnectionRates
     from leveret.ports.definitions import UserDefinition, VhostDefinition
     from leveret.ports.records import BatchBuilder
 
 __all__ = [
-    "NO_RATES",
-    "ConnectionRates",
     "ConsumeMeter",
     "Limit",
     "PublishMeter",
@@ -49,16 +48,6 @@ class Limit(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.bucket.rate.per_second}/s)"
-
-
-class ConnectionRates(NamedTuple):
-    """Rate limits of every single connection of the node. None: unlimited."""
-
-    publish: Rate | None = None
-    consume: Rate | None = None
-
-
-NO_RATES = ConnectionRates()
 
 
 class QueueRates:

@@ -7,14 +7,22 @@ buckets.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from leveret.core.settings.arguments import RATE_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RATE_MAX", "Rate", "TokenBucket", "rate_of", "retry_after_seconds"]
+__all__ = [
+    "NO_RATES",
+    "ConnectionRates",
+    "Rate",
+    "TokenBucket",
+    "rate_of",
+    "retry_after_seconds",
+]
 
-RATE_MAX = 1_000_000_000  # messages per second: beyond any node's capacity, and safe from overflow
 BURST_PARTS_MAX = 20  # the smallest burst is this fraction of the messages of a second
 MILLI = 1000  # tokens are counted in thousandths: at 1 per second one comes each millisecond
 
@@ -25,6 +33,16 @@ class Rate:
 
     per_second: int
     burst: int
+
+
+class ConnectionRates(NamedTuple):
+    """Rate limits of every single connection of the node. None: unlimited."""
+
+    publish: Rate | None = None
+    consume: Rate | None = None
+
+
+NO_RATES = ConnectionRates()
 
 
 def rate_of(values: Mapping[str, int], what: str) -> Rate | None:

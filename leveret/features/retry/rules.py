@@ -21,7 +21,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from leveret.features.dead_letter.rules import REJECTED
+from leveret.core.settings.discard_reasons import Reason
 from leveret.ports.tables import MalformedFieldError, Timestamp, decode_value
 
 if TYPE_CHECKING:
@@ -31,12 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ARGUMENTS",
-    "DISCONNECTED",
     "FAILURES",
     "HEADERS",
     "MESSAGE_HEADERS",
-    "REQUEUED",
-    "TIMED_OUT",
     "Attempts",
     "RetryPolicy",
     "attempts_of",
@@ -46,13 +43,12 @@ __all__ = [
     "without_attempts",
 ]
 
-REQUEUED, DISCONNECTED, TIMED_OUT = "requeued", "disconnected", "timeout"
 # Ways in which a consumer fails a message, by the words of x-retry-on.
 FAILURES: Final = {
-    "reject": REJECTED,  # nack or reject without requeue
-    "requeue": REQUEUED,
-    "disconnect": DISCONNECTED,  # its channel or connection ended
-    "timeout": TIMED_OUT,  # it did not acknowledge in time
+    "reject": Reason.REJECTED,  # nack or reject without requeue
+    "requeue": Reason.REQUEUED,
+    "disconnect": Reason.DISCONNECTED,  # its channel or connection ended
+    "timeout": Reason.TIMED_OUT,  # it did not acknowledge in time
 }
 
 # A year, as for delayed messages: a longer delay is a mistake in the unit.
@@ -88,7 +84,7 @@ class RetryPolicy:
     multiplier: float = MULTIPLIER
     delay_ms_max: int = DELAY_MS_MAX
     jitter: float = 0.0  # random part of a delay, up or down, as a fraction
-    on: frozenset[str] = frozenset({REJECTED})
+    on: frozenset[str] = frozenset({Reason.REJECTED})
     keeps_order: bool = False  # messages with the same key wait for a failed one
 
     def wait_ms(self, attempt: int, chance: float) -> int:

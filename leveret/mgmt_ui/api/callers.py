@@ -23,7 +23,7 @@ from leveret.core.access.authentication import (
     authorise_topic,
     explain_refusal,
 )
-from leveret.core.queues.arguments import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
+from leveret.core.settings.arguments import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
 from leveret.errors import ChannelError
 from leveret.mgmt_ui.api.problems import (
     ApiError,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.logs.internal_topics import INCARNATION
-from leveret.core.queues.arguments import QUEUE_TYPE
+from leveret.core.settings.arguments import QUEUE_TYPE
 from leveret.mgmt_ui.operations.commands import command, query
 from leveret.mgmt_ui.operations.context import not_running
 from leveret.mgmt_ui.operations.topology import check_short, table_arguments, vhost_of

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.core.vhost import Vhost
-    from leveret.features.dedup.operations import Committed, DedupOperations
+    from leveret.features.dedup.operations import DedupOperations
     from leveret.mgmt_ui.operations.context import AdminContext
+    from leveret.ports.callbacks import AfterAll
 
 POLL_SECONDS = 0.01
 SAFE_SECONDS_MAX = 30  # until what was asked for is on the disk
@@ -131,12 +132,12 @@ def _window(
     raise AdministrationError("not_found", f"no {kind} '{name}' with a window")
 
 
-async def _safe(told: Committed | None, unknown: str) -> None:
+async def _safe(told: AfterAll | None, unknown: str) -> None:
     """Wait until a change is durable."""
     if told is None:
         raise AdministrationError("not_found", unknown)
-    await _until(lambda: told.is_done)
-    if told.has_failed:
+    await _until(lambda: not told.pending)
+    if told.failed:
         raise AdministrationError("invalid", "it could not be stored: see the node's log")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.document import OPERATOR_POLICY, DefinitionsError
-from leveret.core.telemetry.events import acting_as
+from leveret.core.events import acting_as
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.mgmt_ui.operations import (
     access,

@@ -18,8 +18,9 @@ from leveret.features.browse.editing import edited
 from leveret.features.browse.moving import Destination, MoveCounts, Mover, delete, portions
 from leveret.mgmt_ui.operations.commands import command, query
 from leveret.mgmt_ui.operations.selection import changes_of, message_filter_of
-from leveret.mgmt_ui.operations.shown import has_failed, integer, payload, properties
+from leveret.mgmt_ui.operations.shown import integer, payload, properties
 from leveret.mgmt_ui.operations.topology import broker_of, check_short, queue_of, vhost_of
+from leveret.ports.callbacks import has_failed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

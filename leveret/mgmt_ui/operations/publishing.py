@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.access.operator_rights import OperatorRights
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.telemetry.events import COMMAND_LINE_USER
+from leveret.core.events import COMMAND_LINE_USER
 from leveret.mgmt_ui.contents import content_of, got_row
 from leveret.mgmt_ui.operations.commands import command
 from leveret.mgmt_ui.operations.context import not_running

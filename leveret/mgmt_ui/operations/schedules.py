@@ -16,7 +16,8 @@ from leveret.features.delay.rules import DELAY_MS_MAX
 from leveret.features.delay.schedules import row_of
 from leveret.features.delay.store.search import DelayedMessageFilter
 from leveret.mgmt_ui.operations.commands import command, query
-from leveret.mgmt_ui.operations.shown import has_failed, integer, payload, properties
+from leveret.mgmt_ui.operations.shown import integer, payload, properties
+from leveret.ports.callbacks import has_failed
 
 if TYPE_CHECKING:
     from leveret.features.delay.schedules import Schedules

@@ -1,25 +1,21 @@
-"""Common parts of commands: messages as people see them, numbers, and waiting for the disk."""
+"""Common parts of commands: messages as people see them, and numbers of requests."""
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
-from leveret.core.routing.message import read_properties
-from leveret.ports.contents import open_header
+from leveret.ports.contents import decode_properties, open_header
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
-    from leveret.core.logs.log_writer import Waiter
-
-__all__ = ["has_failed", "headers_of", "integer", "payload", "properties"]
+__all__ = ["headers_of", "integer", "payload", "properties"]
 
 
 def properties(header: bytes, flags: int) -> dict[str, object]:
@@ -41,7 +37,7 @@ def headers_of(header: bytes, flags: int) -> dict[str, Any]:
 
 def _read(header: bytes, flags: int) -> dict[str, Any]:
     hidden = flags & RecordFlag.BLIND_COPIED  # BCC is hidden
-    return read_properties(open_header(header) if hidden else header)
+    return decode_properties(open_header(header) if hidden else header)
 
 
 def payload(
@@ -67,22 +63,3 @@ def integer(name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
         raise AdministrationError("invalid", f"bad parameter '{name}'")
     return value
-
-
-class _Heard:
-    """Waiter with an awaitable result, which may have been abandoned."""
-
-    def __init__(self) -> None:
-        self.failed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-    def done(self, *, failed: bool) -> None:
-        """Set the result (see Waiter)."""
-        if not self.failed.done():
-            self.failed.set_result(failed)
-
-
-async def has_failed(begin: Callable[[Waiter], None]) -> bool:
-    """Start something that takes a waiter, and wait; return whether it failed."""
-    heard = _Heard()
-    begin(heard)
-    return await heard.failed

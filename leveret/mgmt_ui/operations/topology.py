@@ -12,15 +12,15 @@ from leveret.broker import alter_queue
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.validation import NAME_BYTES_MAX
 from leveret.core.json_fields import InvalidFieldError, table_of
-from leveret.core.queues.arguments import QUEUE_TYPE
 from leveret.core.queues.queue import Queue
+from leveret.core.settings.arguments import QUEUE_TYPE
 from leveret.errors import ConnectionClosingError
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.retry.retrying import RetryTopic
 from leveret.mgmt_ui.operations.commands import command
 from leveret.mgmt_ui.operations.context import not_running
-from leveret.mgmt_ui.operations.shown import has_failed
 from leveret.mgmt_ui.yielding import in_yielding_chunks
+from leveret.ports.callbacks import has_failed
 from leveret.ports.definitions import Paused
 
 if TYPE_CHECKING:

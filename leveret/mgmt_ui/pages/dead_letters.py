@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.queue import Queue
-from leveret.features.dead_letter.rules import TOPIC_SUFFIX
+from leveret.core.settings.queue_settings import TOPIC_SUFFIX
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.dead_letters import require_to_redrive
 from leveret.mgmt_ui.api.problems import ApiError

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.definitions.policies import APPLY_TO
+from leveret.core.settings.policies import APPLY_TO
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.pages.formats import as_json
 from leveret.mgmt_ui.pages.forms import Form, FormHere, act, arguments_of, open_names, seeing

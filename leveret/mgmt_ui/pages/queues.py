@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.queues.arguments import TYPES
 from leveret.core.queues.queue import Queue
+from leveret.core.settings.arguments import TYPES
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.retry.retrying import retries_waiting
 from leveret.mgmt_ui.api import views

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.queues.arguments import TYPES
+from leveret.core.settings.arguments import TYPES
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import Segment, message_counts
 from leveret.mgmt_ui.api.listing import ObjectKind

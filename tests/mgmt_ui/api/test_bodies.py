@@ -1,4 +1,4 @@
-"""What requests bring along: as much as can be taken apart, and no more."""
+"""Bodies of requests: as much as can be taken apart, and no more."""
 
 import json
 

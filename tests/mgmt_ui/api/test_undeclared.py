@@ -1,4 +1,4 @@
-"""What nobody declared is refused: a slip of the pen must not make a criterion mean everything."""
+"""Undeclared fields are refused: a typo must not make a criterion mean everything."""
 
 import re
 from typing import Any

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from leveret.core.logs.data_loss import loss_error
 from leveret.core.logs.error_throttle import ErrorThrottle
+from leveret.core.logs.log_scan import quarantine
 from leveret.core.logs.window import batch_of
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.features.delay.store.due_list import record_of
@@ -49,16 +49,16 @@ def by_due_time(raw: Raw) -> tuple[int, int]:
 
 
 class DelayedMessageReader:
-    """Reads records of one delayed-message store. `lost(ranges)` gets those that cannot be read."""
+    """Reads records of one delayed-message store. `lose` is that of `quarantine`."""
 
     def __init__(
         self,
         store: LogWriter,
         report: Callable[[object, Exception], None],
-        lost: Callable[[RangeSet], None],
+        lose: Callable[[RangeSet], RangeSet],
     ) -> None:
         self._log: TopicLog = store.log
-        self._lost = lost
+        self._lose = lose
         self._errors = ErrorThrottle(store, report)
 
     def at_hand(self, offsets: Sequence[int], reads_max: int) -> tuple[list[Raw], int]:
@@ -101,28 +101,16 @@ class DelayedMessageReader:
         self._errors.end()
         return found
 
-    async def stretch(self, offset: int, bytes_max: int) -> list[Batch]:
-        """Return batches from the one with `offset` on; empty if it is lost.
-
-        Raises StorageError.
-        """
-        return await self._fetch(offset, bytes_max) or []
-
-    async def _fetch(self, offset: int, bytes_max: int = READ_BYTES_MAX) -> list[Batch] | None:
+    async def _fetch(self, offset: int) -> list[Batch] | None:
         """Return batches from the one with `offset` on; None if it is lost."""
-        for _ in range(2):
-            try:
-                return _checked(await self._log.fetch(offset, bytes_max), offset)
-            except CorruptBatchError:
-                if offset in self._log.settled:
-                    return None  # its file may have been deleted
-                damage = await self._log.set_aside(offset)
-                self._lost(damage.lost)
-                if damage.lost or damage.kept:
-                    self._errors.report(loss_error(damage.lost, damage.kept))
-                if offset in self._log.settled or offset in damage.lost:
-                    return None
-        return _checked(await self._log.fetch(offset, READ_BYTES_MAX), offset)
+        try:
+            return _checked(await self._log.fetch(offset, READ_BYTES_MAX), offset)
+        except CorruptBatchError:
+            if offset in self._log.settled:
+                return None  # its file may have been deleted
+            if offset in await quarantine(self._log, offset, self.report, self._lose):
+                return None
+            return _checked(await self._log.fetch(offset, READ_BYTES_MAX), offset)
 
     def report(self, error: StorageError) -> None:
         """Report a read error to the operator, once."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
 from leveret.errors import StorageError
 from leveret.features.delay.store.due_list import DUE_MS_MAX, DueList, DuePage, put_record
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DelayedMessageStore", "PendingMessage", "StoreServices"]
 
-# Size of a read of the log after a start; and maximum records of it waiting for the index.
-SCAN_BYTES_MAX = 1 << 20
+# Maximum records that a scan of the log after a start leaves waiting for the index.
 SCANNED_COUNT_MAX = 250_000
 SETTLE_DELAY_MS = 20  # delay of settlements, so that many are passed to the log at once
 RETRY_MS = 1000  # after a failed read
@@ -86,7 +86,7 @@ class DelayedMessageStore(LogWriter):
         # settled there.
         self._leased = RangeSet()
         self._done = RangeSet()
-        self._reader = DelayedMessageReader(self, services.report, self._lost)
+        self._reader = DelayedMessageReader(self, services.report, self.lose)
         self._prefetch = PrefetchBuffer(
             self._reader,
             waits=self._waits,
@@ -98,8 +98,8 @@ class DelayedMessageStore(LogWriter):
         self._settle_timer = services.timers.timer(self._settle_done)
         self._keep_timer = services.timers.timer(self._keep_index)
         self._keeping = False
-        self._scanned = self._index.open()  # offset up to which the log was read
-        self._scan_stop = log.committed
+        # Reads what the index does not cover.
+        self._scan = LogScan(log, self._reader.report, self.lose, first=self._index.open())
         self._keep_index()
 
     def __repr__(self) -> str:
@@ -163,15 +163,15 @@ class DelayedMessageStore(LogWriter):
         try:
             while not self.deleted:
                 try:
-                    if self._is_scanning:
-                        await self._scan()
+                    if not self._scan.is_over:
+                        await self._read_log()
                     self._settle_done()
                     await self._index.round(timers.wall_ms(), self._complete)
                 except StorageError as error:
                     self._reader.report(error)
                     wakes_ms = timers.wall_ms() + RETRY_MS
                     break
-                if not self._is_scanning and not self._index.hurried:
+                if self._scan.is_over and not self._index.hurried:
                     wakes_ms = self._index.wakes_ms(timers.wall_ms())
                     break
         finally:
@@ -180,30 +180,16 @@ class DelayedMessageStore(LogWriter):
                 self._keep_timer.set(wakes_ms)
 
     @property
-    def _is_scanning(self) -> bool:
-        return self._scanned < self._scan_stop
-
-    @property
     def _complete(self) -> int:
         """Offset below which all waiting records are in the index."""
-        return self._scanned if self._is_scanning else self.log.committed
+        return self.log.committed if self._scan.is_over else self._scan.offset
 
-    async def _scan(self) -> None:
+    async def _read_log(self) -> None:
         """Read records from the log that the index did not cover at the start."""
-        log, stop, dues = self.log, self._scan_stop, DueList()
-        for first, behind in log.settled.gaps(self._scanned, stop):
-            offset = first
-            while offset < behind and len(dues) < SCANNED_COUNT_MAX:
-                batches = await self._reader.stretch(offset, SCAN_BYTES_MAX)
-                for batch in batches:
-                    dues.learn(batch, log.settled)
-                offset = batches[-1].stop_offset if batches else offset + 1
-            self._scanned = min(offset, stop)
-            if len(dues) >= SCANNED_COUNT_MAX:
-                break
-        else:
-            self._scanned = stop
-        dues.cut(stop)
+        dues = DueList()
+        while len(dues) < SCANNED_COUNT_MAX and (batches := await self._scan.read()):
+            for batch in batches:
+                dues.learn(batch, self.log.settled)
         self._learn(dues)
 
     # -- what is due
@@ -260,9 +246,12 @@ class DelayedMessageStore(LogWriter):
                 self._leased.add(raw[0], raw[0] + 1)
             self._on_due([PendingMessage(*raw) for raw in ready])
 
-    def _lost(self, lost: RangeSet) -> None:
-        """Settle records that can no longer be read."""
-        self.settle(list(lost))
+    def lose(self, lost: RangeSet) -> RangeSet:
+        """Drop records that can no longer be read, and return them."""
+        for first, stop in lost:
+            self._leased.remove(first, stop)
+            self._done.remove(first, stop)
+        return lost
 
     # -- settling
 

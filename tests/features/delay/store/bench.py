@@ -112,6 +112,6 @@ class Bench:
         self.run()
 
     def jump(self, milliseconds: int) -> None:
-        """Somebody sets the wall clock."""
+        """Set the wall clock, as an operator may."""
         self.clock.now += milliseconds
         self.advance(60_000)  # a jump is noticed within a minute

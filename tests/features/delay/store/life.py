@@ -65,7 +65,7 @@ class MortalState(MemoryStateStore):
 
 
 class Disk:
-    """What outlives a node."""
+    """Disk that outlives a node."""
 
     def __init__(self) -> None:
         self.files = MortalFiles()
