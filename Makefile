@@ -96,7 +96,7 @@ oldest:
 clean:
 	rm -rf $(VENV) $(VENV)-* build dist *.egg-info interop_tests/node_modules
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find leveret \( -name '*.so' -o -name '*.c' -o -name '*.html' \) -delete
+	find leveret \( -name '*.so' -o -name '*.c' -o -name '*.cpp' -o -name '*.html' \) -delete
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # What runs and what compiles, and nothing else: a broker needs no tools of ours.

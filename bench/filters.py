@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from pamqp import body, commands, frame, header
 
 from bench.leveret import Leveret
-from leveret.features.filters.arguments import record_filter
+from leveret.features.filters.rules import record_filter
 from leveret.perf.plan import Address
 from leveret.perf.session import LoadSession
 from leveret.ports.ranges import RangeSet

@@ -56,7 +56,7 @@ class Leveret:
 
     @property
     def data_dir(self) -> Path:
-        """Where its data are."""
+        """Return the data directory."""
         return self._directory / "data"
 
     @property

@@ -1,4 +1,4 @@
-"""What many durable queues cost of which few are used: start, stop, memory, the longest wait.
+"""Cost of many durable queues of which few are used: start, stop, memory, the longest wait.
 
     python -m bench.many_queues [queues] [--used 100] [--bound] [--rounds 2]
 

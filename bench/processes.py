@@ -52,7 +52,7 @@ class Broker(Protocol):
 
     @property
     def uri(self) -> str:
-        """Where it listens."""
+        """Return the URI where it listens."""
 
     def start(self) -> None:
         """Start on the data directory as it is; `start_seconds` says how long that took."""

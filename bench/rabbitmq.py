@@ -42,7 +42,7 @@ class RabbitMq:
 
     @property
     def uri(self) -> str:
-        """Where it listens."""
+        """Return the URI where it listens."""
         return f"amqp://guest:guest@127.0.0.1:{self._port}/"
 
     @property

@@ -47,7 +47,7 @@ class BrokerDiedError(RuntimeError):
 
 @dataclass(frozen=True)
 class Address:
-    """Where a broker listens for AMQP 0-9-1."""
+    """Address where a broker listens for AMQP 0-9-1."""
 
     host: str
     port: int
@@ -58,7 +58,7 @@ class Address:
 
 
 class Broker(Protocol):
-    """What a test may do with a broker process; the port stays the same over restarts."""
+    """A broker process as tests use it; the port stays the same over restarts."""
 
     name: str
     address: Address
@@ -187,7 +187,7 @@ class LeveretBroker:
         self.control("trace", "on" if on else "off")
 
     def control(self, *arguments: str) -> str:
-        """What a command of `leveret` prints, on this broker's data."""
+        """Return what a command of `leveret` prints, on this broker's data."""
         command = [*LEVERET_COMMAND, *arguments, "--data-dir", str(self.data_dir)]
         done = subprocess.run(
             command, check=True, cwd=REPOSITORY, timeout=60, stdout=subprocess.PIPE, text=True

@@ -26,7 +26,7 @@ class SourcesMissingError(RuntimeError):
 
 
 def cache_directory() -> Path:
-    """Where fetched clients live between runs; INTEROP_CACHE moves it."""
+    """Return the directory that keeps fetched clients between runs; INTEROP_CACHE moves it."""
     default = Path.home() / ".cache" / "leveret-interop"
     return Path(os.environ.get("INTEROP_CACHE", default))
 

@@ -47,7 +47,7 @@ def connected(address: Address, **options: Any) -> Iterator[BlockingChannel]:
 
 
 def listen(address: Address, exchange: str, last: str, act: Callable[[], None]) -> list[Message]:
-    """What comes to `exchange` while `act` runs, up to the first message with the key `last`."""
+    """Return what comes to `exchange` while `act` runs, up to the first message with key `last`."""
     found: list[Message] = []
     with connected(address) as channel:
         queue = channel.queue_declare("", exclusive=True).method.queue

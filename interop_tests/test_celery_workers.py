@@ -106,7 +106,7 @@ def test_priorities(settings: dict[str, Any], tmp_path: Path) -> None:
 
 @pytest.fixture
 def quorum(settings: dict[str, Any]) -> dict[str, Any]:
-    """What Celery's documentation asks for with quorum queues."""
+    """Return the settings that Celery's documentation asks for with quorum queues."""
     settings |= {"task_default_queue_type": "quorum", "task_default_exchange_type": "topic"}
     settings |= {"task_default_exchange": "celery.quorum", "task_default_routing_key": "tasks"}
     return settings

@@ -1,4 +1,4 @@
-"""What RabbitMQ exports loads into Leveret unchanged, and what Leveret exports into RabbitMQ."""
+"""Definitions of RabbitMQ load into Leveret unchanged, and those of Leveret into RabbitMQ."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Importing(LeveretBroker):
 
 @pytest.fixture(scope="module")
 def from_rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What RabbitMQ exports, in a file."""
+    """Return a file with the definitions that RabbitMQ exports."""
     directory = tmp_path_factory.mktemp("exporting")
     broker = RabbitBroker(directory)
     broker.start()

@@ -47,7 +47,7 @@ def test_a_recent_rabbitmq_declares_streams(broker: Broker) -> None:
 
 @pytest.mark.covers("B-500")
 def test_kombu_changes_a_prefetch_while_it_runs(broker: Broker) -> None:
-    """It does so for a prefetch that is global, on a RabbitMQ that has one."""
+    """A prefetch that is global, on a RabbitMQ that has one."""
     with Connection(broker.address.url()) as connection:
         assert not connection.qos_semantics_matches_spec
 

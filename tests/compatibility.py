@@ -1,4 +1,4 @@
-"""Which tests show which demand of compatibility, gathered from their marks without running them.
+"""Tests by the demand of compatibility that they show, gathered from marks without running.
 
 `python -m tests.compatibility` (make docs) writes docs/compatibility.md. The test files are parsed,
 not imported, for the clients that interop_tests/ needs are not installed everywhere.
@@ -50,7 +50,7 @@ class Compatibility:
         return [name for section in self.demands.values() for name in section]
 
     def problems(self, shown: dict[str, list[str]]) -> list[str]:
-        """What is wrong with the marks or the file, in words; empty when all is well."""
+        """Return the mistakes in the marks or the file, in words; empty when all is well."""
         known = set(self.ids)
         named = [*shown, *self.notes, *self.absent]
         return [

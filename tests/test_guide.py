@@ -1,4 +1,4 @@
-"""What the user guide shows, works: each page on a fresh node, and all of them in turn on one.
+"""The user guide's examples work: each page on a fresh node, and all in turn on one.
 
 The blocks of a page run in order. A ```python block is a whole program that connects to port 5672,
 a ```text block right behind it is what it prints. A ```console block holds commands behind `$ `,
@@ -96,7 +96,7 @@ def pattern_of_part(part: str) -> str:
 
 
 class Reader:
-    """Somebody with a node, who follows pages and compares what is printed with what they show."""
+    """Reader of the guide with a node, who compares what is printed with what pages show."""
 
     def __init__(self, addresses: dict[str, str], data: Path, working_directory: Path) -> None:
         self._ports = {name: each.rpartition(":")[2] for name, each in addresses.items()}

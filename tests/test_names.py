@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "leveret").rglob("*.py"))
+TESTS = [
+    path for root in ("tests", "interop_tests", "bench") for path in (ROOT / root).rglob("*.py")
+]
 COMPILED = sorted((ROOT / "leveret").rglob("*.pyx"))
 COMPILED_CLASS = re.compile(r"^[ \t]*(?:cdef |cpdef )?class (\w+)", re.MULTILINE)
 COMPILED_FUNCTION = re.compile(
@@ -166,7 +169,7 @@ def test_a_class_says_what_it_is_of(banned):
 def test_a_docstring_begins_with_a_verb_or_with_its_subject():
     wrong = [
         f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
-        for path in [*SOURCES, *COMPILED, *(ROOT / "leveret").rglob("*.pyi")]
+        for path in [*SOURCES, *COMPILED, *(ROOT / "leveret").rglob("*.pyi"), *TESTS]
         for text in docstrings(path)
         if re.match(rf"({'|'.join(NAMELESS)})\b", text.lstrip())
     ]

@@ -1,4 +1,4 @@
-"""What the README shows, works: programs and commands in their order, on one fresh node.
+"""The README's examples work: programs and commands in their order, on one fresh node.
 
 And of all documents: links lead somewhere, commands in sentences exist.
 """

@@ -50,5 +50,5 @@ def test_modules_may_import_each_other(monkeypatch):
 
 
 def test_the_mark_is_given(request):
-    """This module imports subprocess."""
+    """The module of this test imports subprocess."""
     assert request.node.get_closest_marker("processes")

@@ -1,4 +1,4 @@
-"""Where Leveret is meant to differ from RabbitMQ 3.10, and why.
+"""Differences from RabbitMQ 3.10 that are meant, and why.
 
 Each entry replaces lines of RabbitMQ's transcript by the lines that Leveret must say instead. An
 entry whose lines RabbitMQ does not say (any more) fails its test: the list cannot go stale.

@@ -1,4 +1,4 @@
-"""What one conversation is given: connections to a broker, names of its own, and the transcript."""
+"""Connections to a broker for one conversation, names of its own, and the transcript."""
 
 from __future__ import annotations
 

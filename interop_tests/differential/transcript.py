@@ -1,4 +1,4 @@
-"""What was said on the wire, as lines of text that two brokers can be compared by.
+"""Transcripts of a connection, as lines of text that two brokers can be compared by.
 
 `A1 < Queue.DeclareOk queue='q' message_count=0 consumer_count=0` reads: on connection A, channel 1,
 the broker answered this. `>` marks what the test sent. Names the broker made up, the prefix that

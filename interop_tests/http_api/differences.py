@@ -1,4 +1,4 @@
-"""Where Leveret's HTTP API is meant to answer other than RabbitMQ 3.10's, and why.
+"""Answers of Leveret's HTTP API that are meant to differ from RabbitMQ 3.10's, and why.
 
 An entry that no step needs fails the test: the lists cannot go stale.
 """

@@ -1,4 +1,4 @@
-"""What both brokers are asked, in this order: each step stands on those before it."""
+"""Requests to both brokers, in this order: each step builds on those before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the API's description allows to be asked is answered, and never by a mistake of ours."""
+"""Requests that the API's description allows are answered, and never with a 500."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What RabbitMQ's public Overview dashboard (Grafana's number 10991) asks Prometheus, as facts.
+"""Queries of RabbitMQ's public Overview dashboard (Grafana's number 10991) to Prometheus.
 
 Two generations of it are in use: the older one reads counters of channels, the newer one the global
 counters. Only the expressions are here; how they are drawn is the dashboard's business.

@@ -132,7 +132,7 @@ def _asked(expression: str) -> str:
 
 
 def _answer(prometheus: Prometheus, expression: str) -> list[dict[str, Any]]:
-    """What an expression yields, as soon as enough was scraped for it."""
+    """Return the result of an expression, as soon as enough was scraped for it."""
     until = time.monotonic() + SETTLE_SECONDS_MAX
     while not (found := prometheus.query(expression)):
         assert time.monotonic() < until, f"no data for {expression}"
@@ -150,7 +150,7 @@ def test_dashboard_is_answered(scraped: tuple[Prometheus, str], expression: str)
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
 def test_our_dashboards_make_sense(scraped: tuple[Prometheus, str], path: Path) -> None:
-    """What is scraped queue by queue is not there; all else is."""
+    """Metrics that are scraped queue by queue are not there; all others are."""
     prometheus, _ = scraped
     for panel in json.loads(path.read_text())["panels"]:
         for target in panel.get("targets", ()):
@@ -218,7 +218,7 @@ def test_promtool_finds_nothing_wrong(scraped: tuple[Prometheus, str], view: str
 
 
 def test_strangers_names_reach_prometheus(tmp_path: Path) -> None:
-    """Whatever a queue is called, the other metrics arrive, and its own under a name like it."""
+    """Metrics of queues with any name arrive, and never break the others."""
     require("prometheus")
     names = ['quote"', "back\\slash", "nul\0", "{brace}", "é 🐇", "# HELP x"]
     with node_addresses(tmp_path / "data") as addresses:

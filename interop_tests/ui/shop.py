@@ -150,7 +150,7 @@ class Shop:
         self._done(self.client.put("/leveret/queues/%2F/images.resize/pause"))
 
     def _plan(self) -> None:
-        """What is to come: reminders at all times of the next day, some again and again."""
+        """Schedule messages: reminders at all times of the next day, some again and again."""
         with self._connected("webshop", "planner") as channel:
             for number in range(180):
                 hours = self._random.choice((2, 5, 9, 9, 20)) + self._random.gauss(0, 0.8)

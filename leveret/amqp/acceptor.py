@@ -22,7 +22,7 @@ from leveret.ports.log_text import one_line
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from leveret.amqp.listener import AmqpListener, AmqpProtocol
+    from leveret.amqp.sockets import AmqpProtocol, ClientSockets
     from leveret.amqp.tls import TlsContexts
 
 logger = logging.getLogger("leveret.connection")
@@ -41,38 +41,38 @@ def _tell(level: int, peer: Endpoints, text: str) -> None:
 class Acceptor:
     """Server of one address: takes each socket through the PROXY header and the TLS handshake."""
 
-    def __init__(self, listener: AmqpListener, tls: TlsContexts | None) -> None:
-        self._listener = listener
+    def __init__(self, sockets: ClientSockets, tls: TlsContexts | None) -> None:
+        self._sockets = sockets
         self._tls = tls
-        self._time_limit = listener.configuration.handshake_timeout_seconds
+        self._time_limit = sockets.configuration.handshake_timeout_seconds
         self._tasks: set[asyncio.Task[object]] = set()
-        self._sockets: list[socket.socket] = []
+        self._listening: list[socket.socket] = []
         self._one_a_turn = asyncio.Lock()
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
         """Listen on every address of `host`. Returns the first (host, port). Raises OSError."""
-        infos = await self._listener.loop.getaddrinfo(
+        infos = await self._sockets.loop.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         try:
             for family, _, _, _, address in infos:
-                self._sockets.append(
+                self._listening.append(
                     socket.create_server(address[:2], family=family, backlog=BACKLOG)
                 )
         except OSError:
             self.close()
             raise
-        for listening in self._sockets:
+        for listening in self._listening:
             listening.setblocking(False)
-            self._listener.spawn(self._accept(listening))
-        name = self._sockets[0].getsockname()
+            self._sockets.spawn(self._accept(listening))
+        name = self._listening[0].getsockname()
         return name[0], name[1]
 
     def close(self) -> None:
         """Stop accepting, and abandon the sockets whose AMQP protocol has not begun."""
         for task in list(self._tasks):
             task.cancel()
-        for listening in self._sockets:
+        for listening in self._listening:
             listening.close()
 
     @contextlib.asynccontextmanager
@@ -90,30 +90,30 @@ class Acceptor:
         async with self._closable():
             while True:
                 try:
-                    accepted, address = await self._listener.loop.sock_accept(listening)
+                    accepted, address = await self._sockets.loop.sock_accept(listening)
                 except OSError as error:
                     logger.error("cannot accept a connection: %s", error.strerror)  # noqa: TRY400
                     await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                     continue
-                if self._listener.has_room():
-                    self._listener.spawn(self._bring_in(accepted, Endpoints(*address[:2])))
+                if self._sockets.has_room():
+                    self._sockets.spawn(self._bring_in(accepted, Endpoints(*address[:2])))
                 else:
                     accepted.close()
 
     async def _bring_in(self, accepted: socket.socket, peer: Endpoints) -> None:
         """Read the PROXY header, await admission, do the TLS handshake, start the AMQP protocol."""
-        listener = self._listener
-        listener.arriving += 1
+        sockets = self._sockets
+        sockets.arriving += 1
         protocol: AmqpProtocol | None = None
         arrived = False
         try:
             async with self._closable():
                 told = await self._endpoints(accepted)
-                protocol = listener.protocol(told, self._tls)
+                protocol = sockets.protocol(told, self._tls)
                 await protocol.admission((told or peer).peer_host)
                 if self._tls is not None:
                     await self._spoken(accepted)
-                await listener.loop.connect_accepted_socket(
+                await sockets.loop.connect_accepted_socket(
                     partial(_same, protocol),
                     accepted,
                     ssl=self._tls.current() if self._tls else None,
@@ -128,11 +128,11 @@ class Acceptor:
             level = logging.WARNING if isinstance(error, ssl.SSLError) else logging.INFO
             _tell(level, peer, f"ended before AMQP, while it brought a header or TLS: {reason}")
         finally:
-            listener.arriving -= 1
+            sockets.arriving -= 1
             if not arrived:
                 accepted.close()
                 if protocol is not None:
-                    listener.handshakes.end(protocol)
+                    sockets.handshakes.end(protocol)
 
     async def _spoken(self, accepted: socket.socket) -> None:
         """Wait until the client has begun its TLS handshake, and start at most one per turn.
@@ -140,7 +140,7 @@ class Acceptor:
         A handshake costs a signature, about a millisecond of the event loop; a silent client costs
         none.
         """
-        loop = self._listener.loop
+        loop = self._sockets.loop
         readable = loop.create_future()
         loop.add_reader(accepted, _resolve, readable)
         try:
@@ -153,12 +153,12 @@ class Acceptor:
 
     async def _endpoints(self, accepted: socket.socket) -> Endpoints | None:
         """Read the PROXY header; return its endpoints, or None for the socket's own addresses."""
-        if not self._listener.configuration.proxy_protocol:
+        if not self._sockets.configuration.proxy_protocol:
             return None
         header = ProxyHeader()
         async with asyncio.timeout(self._time_limit):
             while wanted := header.wanted:
-                data = await self._listener.loop.sock_recv(accepted, wanted)
+                data = await self._sockets.loop.sock_recv(accepted, wanted)
                 if not data:
                     raise MalformedProxyHeaderError("no more than the beginning of a PROXY header")
                 header.receive(data)

@@ -1,6 +1,6 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from leveret.ports.headers cimport HeadersPlace
+from leveret.ports.contents cimport HeadersPlace
 
 
 cdef class AddedField:

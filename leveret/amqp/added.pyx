@@ -9,7 +9,7 @@ as it lies.
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from leveret.ports.headers cimport HEADERS_BIT, HeadersPlace, field_end, field_is, find_headers
+from leveret.ports.contents cimport HEADERS_BIT, HeadersPlace, field_end, field_is, find_headers
 
 cdef enum:
     LENGTH_BYTES = 4        # of a table
@@ -63,7 +63,7 @@ cdef class AddedField:
             o = self.write_fields(offset, fields)
             if o != fields:
                 memcpy(out, header, place.start - header)
-                out[12] |= HEADERS_BIT >> 8
+                out[12] |= 1 << HEADERS_BIT - 8
                 o = self.copy_others(&place, o)
                 store_be(fields - LENGTH_BYTES, o - fields, LENGTH_BYTES)
                 memcpy(o, place.stop, header + size - place.stop)

@@ -1,4 +1,4 @@
-"""Events of connections, channels and consumers in `amq.rabbitmq.event` (core.telemetry.events).
+"""Events of connections, channels and consumers in `amq.rabbitmq.event` (core.events).
 
 RabbitMQ identifies connections and channels by their Erlang processes; here the headers `pid`,
 `connection` and `channel` carry their names, which tell them apart as well.
@@ -9,29 +9,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.amqp import reports
-from leveret.core.telemetry.events import address_term
+from leveret.core.events import address_term
 
 if TYPE_CHECKING:
-    from leveret.amqp.channel import Channel
-    from leveret.amqp.connection import Connection
     from leveret.amqp.consumer import ChannelConsumer
+    from leveret.amqp.protocol import ChannelBase, ConnectionBase
 
 PROTOCOL = "{0,9,1}"
 
 
-def login_accepted(connection: Connection) -> None:
+def login_accepted(connection: ConnectionBase) -> None:
     """Publish `user.authentication.success` for the connection's user."""
     _login(connection, "user.authentication.success", connection.user)
 
 
-def login_refused(connection: Connection, user: str, reason: str) -> None:
+def login_refused(connection: ConnectionBase, user: str, reason: str) -> None:
     """Log a failed login and publish `user.authentication.failure`."""
     reports.login_refused(connection, user, reason)
     error = f"user '{user}' - invalid credentials"
     _login(connection, "user.authentication.failure", user, error=error)
 
 
-def _login(connection: Connection, key: str, user: str, **more: object) -> None:
+def _login(connection: ConnectionBase, key: str, user: str, **more: object) -> None:
     events = connection.broker.events
     if events.wanted:
         ends = connection.transport.endpoints
@@ -49,7 +48,7 @@ def _login(connection: Connection, key: str, user: str, **more: object) -> None:
         events.emit(key, {**headers, **more})
 
 
-def connection_opened(connection: Connection) -> None:
+def connection_opened(connection: ConnectionBase) -> None:
     """Log that a connection has opened its virtual host and publish `connection.created`."""
     reports.connection_opened(connection)
     events = connection.broker.events
@@ -79,12 +78,12 @@ def connection_opened(connection: Connection) -> None:
         )
 
 
-def connection_closed(connection: Connection) -> None:
+def connection_closed(connection: ConnectionBase) -> None:
     """Publish `connection.closed`, whatever the reason."""
     connection.broker.events.emit("connection.closed", _identity(connection))
 
 
-def _identity(connection: Connection) -> dict[str, object]:
+def _identity(connection: ConnectionBase) -> dict[str, object]:
     headers: dict[str, object] = {
         "pid": connection.name,
         "name": connection.name,
@@ -95,7 +94,7 @@ def _identity(connection: Connection) -> dict[str, object]:
     return {**headers, "user_provided_name": provided} if isinstance(provided, str) else headers
 
 
-def channel_opened(channel: Channel) -> None:
+def channel_opened(channel: ChannelBase) -> None:
     """Publish `channel.created`."""
     connection = channel.connection
     channel.broker.events.emit(
@@ -112,7 +111,7 @@ def channel_opened(channel: Channel) -> None:
     )
 
 
-def channel_closed(channel: Channel) -> None:
+def channel_closed(channel: ChannelBase) -> None:
     """Publish `channel.closed`, whether it was closed by itself or with its connection."""
     channel.broker.events.emit("channel.closed", {"pid": channel.name, **_actor(channel)})
 
@@ -146,6 +145,6 @@ def _consumer(consumer: ChannelConsumer) -> dict[str, object]:
     }
 
 
-def _actor(channel: Channel) -> dict[str, object]:
+def _actor(channel: ChannelBase) -> dict[str, object]:
     """Return the header that names the channel's user, also where a timer closes the channel."""
     return {"user_who_performed_action": channel.connection.user}

@@ -12,111 +12,61 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
-from leveret.amqp import announcements, direct_reply, frames
+from leveret.amqp import announcements, frames
 from leveret.amqp.confirms import Confirms
-from leveret.amqp.consumer import Getter, return_counts
 from leveret.amqp.creating import KeptDefinitions, missing_queue
-from leveret.amqp.destinations import find_destinations, send_back, submit
-from leveret.amqp.methods import encode_method
+from leveret.amqp.destinations import deposit, route, send_back, stored_form
+from leveret.amqp.received import ReceivedMessage
 from leveret.amqp.sender_selected import select_keys
-from leveret.amqp.timeouts import DeliveryAges, Leases
-from leveret.amqp.unacked import Unacked
-from leveret.core.access.authentication import authorise, authorise_topic
+from leveret.amqp.settling import ChannelDeliveries
 from leveret.core.chores import drain
-from leveret.core.names import resource, stripped
-from leveret.core.publish_interceptors import InterceptedPublish
-from leveret.core.queues.discarding import Reason
-from leveret.core.queues.queue import Queue
-from leveret.core.routing.message import StoredMessage
+from leveret.core.publish_interceptors import InterceptedPublish, PublishContext
 from leveret.core.routing.routes import RouteCache
-from leveret.core.telemetry.trace import Origin
+from leveret.core.settings.discard_reasons import Reason
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.features.retry.retrying import check_retry_headers
 from leveret.ports.authentication import UnansweredError
-from leveret.ports.contents import open_header
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator
+    from collections.abc import Iterator
 
     from pamqp import base
 
-    from leveret.amqp.connection import Connection
     from leveret.amqp.consumer import ChannelConsumer
-    from leveret.amqp.destinations import Destinations
     from leveret.amqp.direct_reply import ReplyConsumer
-    from leveret.amqp.frames import ChannelSlot, Publish
+    from leveret.amqp.frames import Publish
+    from leveret.amqp.protocol import ConnectionBase
     from leveret.amqp.transaction import Transaction
-    from leveret.broker.broker import Broker
     from leveret.core.logs.log_writer import Committing
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.queue import Queue
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
-    from leveret.core.vhost import Vhost
-    from leveret.ports.authentication import Kind, Permission, TopicPermission
-    from leveret.ports.counters import Counters, DeliveryStatistics
-    from leveret.ports.records import Batch
 
-    LeaseHolder = ChannelConsumer | Getter
-    Holding = tuple[LeaseHolder, int, int]
-
-# What is done before somebody looks at the clock, where a client may have made it long: runs of
-# deliveries that are settled or returned together, consumers that end. Some 0.2 ms each.
-SLICE_RUNS = 256
+# Consumers that end before somebody looks at the clock. Some 0.2 ms.
 SLICE_CONSUMERS = 16
-
-# Where the copies of a message take more memory than some, so much of them is made at a time: some
-# 0.2 ms. The first one in a queue's builder takes a page, however small it is.
-COPIED_TOGETHER_BYTES = 1024 * 1024
-COPIED_PORTION_BYTES = COPIED_TOGETHER_BYTES // 4
-COPY_BYTES_MIN = 4096
-
-DELIVERY_STATISTICS_MIN = (
-    32  # queues that a channel counts for before it looks which of them are gone
-)
 
 BASIC_ACK = (60, 80)
 BASIC_REJECT = (60, 90)
 BASIC_NACK = (60, 120)
 
 
-class Channel:
+class Channel(ChannelDeliveries):
     """One open channel of a connection."""
 
-    def __init__(self, connection: Connection, number: int) -> None:
-        self.connection = connection
-        self.broker: Broker = connection.broker
-        self.vhost: Vhost = connection.vhost
-        self.number = number
-        self.alive = True  # until it is closed by either side
-        self.slot: ChannelSlot = connection.reader.open_channel(number, self)
-        self.slot.one_by_one = self.vhost.traced
-        self.slot.escalates_unrouted = self.vhost.definition.creates_queues
-        self.unacked: Unacked[ChannelConsumer | Getter] = Unacked()
+    def __init__(self, connection: ConnectionBase, number: int) -> None:
+        super().__init__(connection, number)
+        self.slot = connection.reader.open_channel(number, self)
         self.consumers: dict[str, ChannelConsumer] = {}
         self.reply_consumer: ReplyConsumer | None = None
-        self.prefetch = 0  # shared by all consumers of the channel; 0 = no limit
         self.consumer_prefetch = 0  # of each consumer that is started from now on; 0 = no limit
-        self.in_flight = 0  # unsettled deliveries to consumers
-        self.last_queue: str | None = None  # what an empty queue name means
-        self.delivery_ages = DeliveryAges()
-        self.leases: Leases | None = None  # see needed_leases
         self.confirms: Confirms | None = None
         self.transaction: Transaction | None = None
+        self.readable: tuple[str, Queue, int] | None = None  # see operations.get
         self._held_back: list[base.Frame] | None = None  # see holding_back_cancels
         self._collected = 0  # publishes that stand in a confirm group
         self._taken_by: set[Committing] = set()  # with whom publishes are that were not routed
-        self._getters: dict[OpenQueue, Getter] = {}
-        self.delivery_statistics_by_queue: dict[
-            OpenQueue, dict[int, DeliveryStatistics]
-        ] = {}  # see delivery_statistics
-        self._delivery_statistics_max = DELIVERY_STATISTICS_MIN
-        self._readable: tuple[str, Queue, int] | None = None  # see readable_queue
-
-    @property
-    def name(self) -> str:
-        """Name of the channel: its connection's name and its number."""
-        return f"{self.connection.name} ({self.number})"
+        self.choose_path()
 
     # -- what comes in
 
@@ -212,14 +162,29 @@ class Channel:
             self._create_missing(publish.routing_key)
         interceptors = self.broker.publish_interceptors
         found = interceptors.for_publish(self.vhost, publish.exchange, publish.requests)
-        intercepted = InterceptedPublish(submit(self, publish), found) if found else None
+        intercepted = InterceptedPublish(self._context(publish), found) if found else None
         if self.transaction is not None and publish.exchange not in interceptors.commands:
-            self.transaction.buffer_publish(publish, intercepted or self.route(publish))
+            self.transaction.buffer_publish(publish, intercepted or route(self, publish))
         elif intercepted is not None and self._is_taken(intercepted):
             return True
         else:
-            self.deposit(publish, self.route(publish))
+            deposit(self, publish, route(self, publish))
         return False
+
+    def _context(self, publish: Publish) -> PublishContext:
+        """Return a message as the publish interceptors of the broker's features take it."""
+        message = ReceivedMessage(publish)
+        message.flags, message.header = stored_form(publish)
+        return PublishContext(
+            self.vhost,
+            message,
+            (publish.routing_key, *publish.further_keys),
+            publish.requests,
+            publish.mandatory,
+            self.slot.published,
+            self.connection.user,
+            self,
+        )
 
     def _create_missing(self, key: bytes) -> None:
         """Create the missing queue that a message names, if its user may. Raises ChannelError 406.
@@ -245,43 +210,6 @@ class Channel:
             for key in (publish.routing_key, *publish.further_keys):
                 self.require_topic("write", exchange.name, key.decode(errors="replace"))
 
-    def deposit(self, publish: Publish, destinations: Destinations) -> None:
-        """Put one message into its queues; return it to its publisher if it must be."""
-        builders = destinations.builders
-        bytes_each = max(len(publish.header) + len(publish.body), COPY_BYTES_MIN)
-        if len(builders) * bytes_each > COPIED_TOGETHER_BYTES:
-            self.connection.take_time(self._depositing(publish, destinations, bytes_each))
-            return
-        if builders:
-            self.connection.reader.deposit(self.slot, builders, publish)
-        self.answer(publish, destinations)
-
-    def _depositing(
-        self, publish: Publish, destinations: Destinations, bytes_each: int
-    ) -> Iterator[None]:
-        """Pack a message for its queues in portions, each of which is written before the next."""
-        share = max(COPIED_PORTION_BYTES // bytes_each, 1)
-        builders = list(destinations.builders)
-        for at in range(0, len(builders), share):
-            there = [each for each in builders[at : at + share] if not each.owner.deleted]
-            self.connection.reader.deposit(self.slot, there, publish)
-            self.connection.park_filled()
-            yield
-        self.answer(publish, destinations)
-
-    def answer(self, publish: Publish, destinations: Destinations) -> None:
-        """Deliver a message to its direct-reply consumers; count or return it if unroutable."""
-        builders, replies = destinations
-        reader = self.connection.reader
-        if builders or replies:  # whoever awaits a reply may be gone
-            reader.routed_singly(self.slot, publish.exchange, len(builders) + len(replies))
-        else:
-            reader.unroutable(self.slot, publish.exchange, publish.mandatory)
-            if publish.mandatory and self.alive:
-                send_back(self.connection, self.number, publish)
-        for address in replies:
-            direct_reply.answer(self.broker, address, publish)
-
     @property
     def confirms_publishes(self) -> bool:
         """Whether the channel is in confirm mode (see Publisher)."""
@@ -294,204 +222,13 @@ class Channel:
 
     def close(self, error: ChannelError) -> None:
         """Close the channel with `error` (see Publisher)."""
-        self.connection.channels.close(self.number, error)
+        self.connection.close_channel(self.number, error)
         self.connection.touch()
 
     def send_back(self, message: Message) -> None:
         """Return to its publisher a mandatory message that was stored but is now unroutable."""
         self.connection.reader.unroutable(self.slot, message.exchange, True)
-        send_back(self.connection, self.number, message)
-
-    def route(self, publish: Publish) -> Destinations:
-        """Return the destinations of one whole message, and trace it where the firehose is on."""
-        destinations = find_destinations(self.vhost, publish)
-        if self.vhost.traced:
-            queues = [builder.owner.definition.name for builder in destinations.builders]
-            message = StoredMessage(
-                publish.exchange, publish.routing_key, publish.header, publish.body, publish.flags
-            )
-            keys = [publish.routing_key, *publish.further_keys]
-            self.broker.tracer.published(self.vhost, message, keys, queues, self.origin)
-        return destinations
-
-    @property
-    def origin(self) -> Origin:
-        """Names by which the firehose identifies this channel."""
-        return Origin(self.connection.name, self.number, self.connection.user)
-
-    def trace_deliveries(
-        self, queue: OpenQueue, batches: list[Batch], first: int, stop: int, *, redelivered: bool
-    ) -> None:
-        """Publish the delivered records [first, stop) to the firehose."""
-        for batch in batches:
-            for offset in range(max(first, batch.base_offset), min(stop, batch.stop_offset)):
-                flags, _, exchange, routing_key, header, body = batch.record(offset)
-                if flags & RecordFlag.BLIND_COPIED:
-                    header = open_header(header)
-                self.broker.tracer.delivered(
-                    self.vhost,
-                    StoredMessage(exchange, routing_key, header, body, flags),
-                    queue.name,
-                    self.origin,
-                    redelivered=redelivered,
-                )
-
-    # -- settling
-
-    def settle(self, kind: int, first: int, last: int, *, multiple: bool) -> int | None:
-        """Settle, return or discard a run of delivery tags. Returns the first unknown one."""
-        unacked = self.unacked
-        unknown: int | None = None
-        if multiple:
-            # Every tag up to `last`, which must be outstanding itself unless it means "all".
-            if last != frames.ALL_TAGS and not unacked.is_outstanding(last):
-                unknown = last
-                held: list[Holding] = []
-            else:
-                held = unacked.take_up_to(last, SLICE_RUNS)
-        else:
-            held, unknown = unacked.take(first, last)
-        self.apply(kind, held)
-        if multiple and len(held) == SLICE_RUNS:
-            # What is delivered meanwhile is not meant by it.
-            self.connection.take_time(self.settling(kind, min(last, self.slot.delivery_tag)))
-        return unknown
-
-    def settling(self, kind: int, last: int, cause: Reason = Reason.REQUEUED) -> Iterator[None]:
-        """Settle, return or discard all outstanding deliveries up to tag `last`, in slices."""
-        while held := self.unacked.take_up_to(last, SLICE_RUNS):
-            self.apply(kind, held, cause)
-            yield
-
-    def apply(self, kind: int, held: list[Holding], cause: Reason = Reason.REQUEUED) -> None:
-        """Release the credit of settled or returned deliveries and pass their ranges to the queues.
-
-        `cause`: the reason of a return.
-        """
-        settles = kind == frames.SETTLE
-        if len(held) == 1:  # whoever acknowledges one by one comes here once a message
-            holder, first, stop = held[0]
-            holder.release(stop - first)
-            if settles:
-                holder.counted.acknowledged(stop - first)
-                holder.queue.settle([(first, stop)])
-            else:
-                _tell(holder.queue, kind, [(first, stop)], cause)
-            if self.consumers:
-                self._wake({holder: stop - first})
-            return
-        freed = release_held(held, acknowledged=settles)
-        ranges: dict[OpenQueue, list[tuple[int, int]]] = {}
-        for holder, first, stop in held:
-            ranges.setdefault(holder.queue, []).append((first, stop))
-        for queue, of_queue in ranges.items():
-            if settles:
-                queue.settle(of_queue)
-            else:
-                _tell(queue, kind, of_queue, cause)
-        if self.consumers:
-            self._wake(freed)
-
-    def release_credit(self, held: list[Holding]) -> None:
-        """Release the credit of acknowledged deliveries that their queues have settled already."""
-        freed = release_held(held, acknowledged=True)
-        if self.consumers:
-            self._wake(freed)
-
-    def _wake(self, freed: dict[LeaseHolder, int]) -> None:
-        """Wake holders with new credit, or all consumers if the shared prefetch had run out."""
-        if self.prefetch and self.in_flight + sum(freed.values()) >= self.prefetch:
-            self.wake_consumers()  # there was nothing left of what they share
-        else:
-            for holder in freed:
-                holder.wake()
-
-    def wake_consumers(self) -> None:
-        """Wake the queues of all the channel's consumers, so that they deliver again."""
-        for consumer in self.consumers.values():
-            consumer.queue.wake(consumer)
-
-    def getter(self, queue: OpenQueue) -> Getter:
-        """Return the lease holder for basic.get from `queue` on this channel."""
-        getter = self._getters.get(queue)
-        if getter is None or queue.deleted:
-            getter = self._getters[queue] = Getter(queue, self)
-        return getter
-
-    def delivery_statistics(self, queue: OpenQueue, mode: int) -> DeliveryStatistics:
-        """Return the counters of deliveries from a queue to this channel in one mode (get, …).
-
-        All consumers of the channel and the queue share them. They stay when a consumer ends, since
-        counters never become less.
-        """
-        of_queue = self.delivery_statistics_by_queue.get(queue)
-        if of_queue is None:
-            if len(self.delivery_statistics_by_queue) >= self._delivery_statistics_max:
-                self._forget_deleted()
-            of_queue = self.delivery_statistics_by_queue[queue] = {}
-        found = of_queue.get(mode)
-        if found is None:
-            found = of_queue[mode] = self.broker.statistics.delivery_statistics(
-                mode, queue, self.slot.counters
-            )
-        return found
-
-    def _forget_deleted(self) -> None:
-        """Forget the counters of deleted queues, so that short-lived queues do not take memory.
-
-        Called when there may be as many deleted ones as others, or a few.
-        """
-        self.delivery_statistics_by_queue = {
-            q: of for q, of in self.delivery_statistics_by_queue.items() if not q.deleted
-        }
-        self._getters = {q: getter for q, getter in self._getters.items() if not q.deleted}
-        self._delivery_statistics_max = max(
-            DELIVERY_STATISTICS_MIN, 2 * len(self.delivery_statistics_by_queue)
-        )
-
-    def pairs(self) -> Iterator[Counters]:
-        """Iterate over all counters of publishes to an exchange and of deliveries from a queue."""
-        yield from self.slot.publish_statistics_by_exchange.values()
-        for of_queue in self.delivery_statistics_by_queue.values():
-            yield from of_queue.values()
-
-    def send_got(
-        self, queue: OpenQueue, batch: Batch, offset: int, *, redelivered: bool, no_ack: bool
-    ) -> None:
-        """Write basic.get-ok for a record that `queue.get` has leased."""
-        connection = self.connection
-        getter = self.getter(queue)
-        connection.outbox.get_ok(
-            self.slot,
-            batch,
-            offset,
-            redelivered,
-            queue.message_count,
-            return_counts(queue) if redelivered else None,
-            getter.counted_no_ack if no_ack else getter.counted,
-        )
-        connection.touch()
-        if self.vhost.traced:
-            self.trace_deliveries(queue, [batch], offset, offset + 1, redelivered=redelivered)
-        if no_ack:
-            self.slot.has_free_tags = True
-            queue.settle([(offset, offset + 1)])
-        else:
-            self.unacked.add(self.slot.delivery_tag, 1, offset, getter)
-            term_ms = queue.settings.visibility_timeout_ms
-            if term_ms is not None:
-                self.needed_leases().begin(getter, self.slot.delivery_tag, 1, term_ms)
-
-    def send_empty(self, queue: OpenQueue) -> None:
-        """Answer a basic.get with basic.get-empty."""
-        self.getter(queue).counted.found_empty()
-        self.send(commands.Basic.GetEmpty())
-
-    def needed_leases(self) -> Leases:
-        """Return the channel's lease timers; create them when the first delivery needs one."""
-        if self.leases is None:
-            self.leases = Leases(self)
-        return self.leases
+        send_back(self, message)
 
     # -- consumers
 
@@ -519,8 +256,6 @@ class Channel:
             if queue.definition.auto_delete and not queue.consumer_count:
                 self.broker.delete_queue(self.vhost, queue)
 
-    # -- answers
-
     @contextmanager
     def holding_back_cancels(self) -> Iterator[list[base.Frame]]:
         """Collect the basic.cancels of this channel's consumers, to be sent after the answer.
@@ -534,8 +269,9 @@ class Channel:
         finally:
             self._held_back = None
 
-    def tell_cancelled(self, tag: str) -> None:
-        """Send basic.cancel for a consumer whose queue is gone, if the client supports it."""
+    def consumer_gone(self, tag: str) -> None:
+        """Forget a consumer whose queue is gone; send basic.cancel if the client supports it."""
+        announcements.consumer_ended(self.consumers.pop(tag))
         if self.connection.client_understands("consumer_cancel_notify"):
             cancel = commands.Basic.Cancel(consumer_tag=tag, nowait=True)
             if self._held_back is None:
@@ -543,143 +279,17 @@ class Channel:
             else:
                 self._held_back.append(cancel)
 
-    def send_all(self, methods: list[base.Frame]) -> None:
-        """Queue methods for the client, in order."""
-        for method in methods:
-            self.send(method)
-
-    def send(self, method: base.Frame) -> None:
-        """Queue a method for the client."""
-        self.connection.outbox.write(encode_method(self.number, method))
-        self.connection.touch()
-
-    def queue(self, name: str) -> OpenQueue:
-        """Return a queue that this connection may use. Raises ChannelError 404 and 405."""
-        return self.broker.find_queue(self.vhost, name, self.connection)
-
-    def reply(
-        self, method: base.Frame, *, nowait: bool = False, kept: bool = True
-    ) -> Awaitable[None] | None:
-        """Answer a method; after the definitions are flushed if it changed a durable one (`kept`).
-
-        Other methods do not wait for a flush, which a full disk may prevent.
-        """
-        if kept and self.broker.metadata.pending:
-            return self._reply_kept(None if nowait else method)
-        if not nowait:
-            self.send(method)
-        return None
-
-    async def _reply_kept(self, method: base.Frame | None) -> None:
-        await self.broker.metadata.flush()
-        if method is not None:
-            self.send(method)
-
-    def when_caught_up(
-        self, queue: OpenQueue, then: Callable[[], Awaitable[None] | None]
-    ) -> Awaitable[None] | None:
-        """Call `then` when all that was published to `queue` so far is committed and delivered.
-
-        So a client reads its own writes, except what went to waiting consumers. A queue that is
-        deleted meanwhile looks empty to `then`.
-        """
-        self.broker.turn.catch_up(queue)
-        return then() if queue.is_caught_up else self._after_commit([queue], then)
-
-    def take_time_before(
-        self, steps: Iterator[None], then: Callable[[], Awaitable[None] | None]
-    ) -> None:
-        """Run `steps`, which may be long, then `then`; the connection is not read meanwhile."""
-        self.connection.take_time(self._taking_time_before(steps, then))
-
-    def _taking_time_before(
-        self, steps: Iterator[None], then: Callable[[], Awaitable[None] | None]
-    ) -> Iterator[None]:
-        yield from steps
-        if self.connection.is_open:
-            self.connection.wait_for(then())
-
-    def when_effective(
-        self, queues: Collection[OpenQueue], then: Callable[[], Awaitable[None] | None]
-    ) -> Awaitable[None] | None:
-        """Call `then` when this client's earlier publishes to `queues` have taken effect.
-
-        They go to the consumers as they were before. Publishes of other clients are not waited for,
-        so a client that only consumes does not wait for a disk.
-        """
-        for queue in queues:
-            self.broker.turn.catch_up(queue)
-        if self.connection.reader.published.messages:
-            uncommitted = [queue for queue in queues if not queue.is_caught_up]
-            if uncommitted:
-                return self._after_commit(uncommitted, then)
-        return then()
-
-    async def _after_commit(
-        self, queues: Collection[OpenQueue], then: Callable[[], Awaitable[None] | None]
-    ) -> None:
-        await self.connection.committed(queues)
-        if not self.alive:
-            return  # nobody is left to be answered, or to hold a message
-        for queue in queues:
-            self.broker.turn.catch_up(queue)
-        work = then()
-        if work is not None:
-            await work
-
-    def require(self, permission: Permission, kind: Kind, name: str) -> None:
-        """Raise ChannelError 403 unless the user has this permission on the resource."""
-        authorise(self.connection.rights, self.vhost.name, kind, name, permission)
-
-    def require_any(self, kind: Kind, name: str) -> None:
-        """Raise ChannelError 403 unless the user has some permission on the resource.
-
-        For passive declarations, which must not disclose to other users what exists.
-        """
-        access, user, vhost = self.broker.access, self.connection.user, self.vhost.name
-        others: tuple[Permission, ...] = ("write", "read")
-        if not any(access.allows(user, vhost, kind, name, permission) for permission in others):
-            self.require("configure", kind, name)
-
-    def require_topic(self, permission: TopicPermission, exchange_name: str, key: str) -> None:
-        """Raise ChannelError 403 unless the user's topic permissions allow a routing key."""
-        exchange = self.vhost.exchanges.get(exchange_name)
-        if exchange is not None and exchange.definition.type == "topic":
-            authorise_topic(self.connection.rights, self.vhost.name, exchange_name, key, permission)
+    def cancel_replies(self) -> None:
+        """Cancel the consumer of direct replies, if there is one; its address becomes invalid."""
+        if self.reply_consumer is not None:
+            self.reply_consumer.close()
+            self.reply_consumer = None
 
     def _restricts_topics(self, exchange: Exchange) -> bool:
         """Whether topic permissions may deny the user some routing keys of an exchange."""
         return exchange.definition.type == "topic" and self.connection.rights.restricts_topics(
             self.vhost.name, exchange.name
         )
-
-    def readable_queue(self, name: str) -> Queue:
-        """Return a queue to get from. Raises ChannelError 403, 404 and 405, and 540 for a stream.
-
-        The result is cached until the queue or a permission changes, because each basic.get asks.
-        """
-        generation = self.connection.rights.generation
-        if self._readable is not None:
-            known, queue, answered = self._readable
-            if known == name and answered == generation and not queue.deleted:
-                return queue
-        resolved = self.queue_named(stripped(name))
-        if direct_reply.is_volatile(resolved):
-            raise direct_reply.refuse_get(resource("queue", resolved, self.vhost.name))
-        self.require("read", "queue", resolved)
-        found = self.queue(resolved)
-        if not isinstance(found, Queue):
-            raise not_for_streams("basic.get", found)
-        self._readable = (name, found, generation) if name else None
-        return found
-
-    def queue_named(self, name: str) -> str:
-        """Return `name`, or the queue declared last on this channel if empty. Raises 404."""
-        if name:
-            return name
-        if self.last_queue is None:
-            raise ChannelError(404, "no previously declared queue")
-        return self.last_queue
 
     # -- the end
 
@@ -699,7 +309,7 @@ class Channel:
             self.confirms.forget()
         if self.leases is not None:
             self.leases.close()
-        direct_reply.cancel(self)
+        self.cancel_replies()
         for number, consumer in enumerate(drain(self.consumers.values())):
             self.cancel_consumer(consumer)
             if number % SLICE_CONSUMERS == SLICE_CONSUMERS - 1:
@@ -710,40 +320,9 @@ class Channel:
         cause = Reason.DISCONNECTED if failed else Reason.TIMED_OUT
         yield from self.settling(kind, frames.ALL_TAGS, cause)
         announcements.channel_closed(self)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """Drop references from and to the channel, so that no garbage collector is needed."""
         self.slot.end()
-        self.leases = self.transaction = None
-        self.unacked = Unacked()
-        self._getters.clear()
-
-
-def release_held(held: list[Holding], *, acknowledged: bool) -> dict[LeaseHolder, int]:
-    """Release the credit of settled deliveries, summed by holder. Returns the sums."""
-    freed: dict[LeaseHolder, int] = {}
-    for holder, first, stop in held:
-        freed[holder] = freed.get(holder, 0) + stop - first
-    for holder, count in freed.items():
-        holder.release(count)
-        if acknowledged:
-            holder.counted.acknowledged(count)
-    return freed
-
-
-def _tell(queue: OpenQueue, kind: int, ranges: list[tuple[int, int]], cause: Reason) -> None:
-    """Settle, return or discard ranges of unsettled records in a queue."""
-    if kind & frames.RETURN:
-        queue.return_(ranges, failed=bool(kind & frames.REJECT), cause=cause)
-    else:
-        queue.discard(ranges)
-
-
-def not_for_streams(method: str, queue: OpenQueue) -> ConnectionClosingError:
-    """Build the error 540 of a method that streams do not support."""
-    name = resource("queue", queue.name, queue.definition.vhost)
-    return ConnectionClosingError(540, f"{method} not supported by stream queues {name}")
+        self.transaction = None
+        self.forget_deliveries()
 
 
 def unknown_tag(kind: int, tag: int) -> ChannelError:

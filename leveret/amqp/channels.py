@@ -15,7 +15,6 @@ from pamqp import commands
 from leveret.amqp import announcements, reports
 from leveret.amqp.channel import Channel
 from leveret.amqp.methods import NO_METHOD, build, closing, encode_method
-from leveret.amqp.timeouts import check_acknowledged
 from leveret.core.chores import drain
 from leveret.errors import ChannelError, ConnectionClosingError
 
@@ -24,27 +23,23 @@ if TYPE_CHECKING:
 
     from pamqp import base
 
-    from leveret.amqp.connection import Connection
+    from leveret.amqp.protocol import ConnectionBase
 
 CHANNEL_ENDS = (commands.Channel.Close, commands.Channel.CloseOk)
 CHANNEL_METHODS = (commands.Channel.Open, *CHANNEL_ENDS)
 
 
 class Channels:
-    """Channels that a connection has open, and those that still wait for close-ok.
-
-    The parts of a connection refer to it weakly, so that a lost one is freed with its socket: the
-    garbage collector would have to scan everything for thousands of them.
-    """
+    """Channels that a connection has open, and those that still wait for close-ok."""
 
     __slots__ = ("_owner", "by_number")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ConnectionBase) -> None:
         self._owner = weakref.ref(connection)
         self.by_number: dict[int, Channel] = {}
 
     @property
-    def _connection(self) -> Connection:
+    def _connection(self) -> ConnectionBase:
         connection = self._owner()
         assert connection is not None  # the connection owns this
         return connection
@@ -98,13 +93,21 @@ class Channels:
         for number, channel in list(self.by_number.items()):
             if channel.alive:
                 try:
-                    check_acknowledged(channel, now_ms, timeout_ms)
+                    channel.check_acknowledged(now_ms, timeout_ms)
                 except ChannelError as error:
                     self.close(number, error, failed=False)
 
     def wake_consumers(self) -> None:
         """Wake the queues of all consumers, because the socket takes more."""
         for channel in self.by_number.values():
+            channel.wake_consumers()
+
+    def follow_rates(self) -> None:
+        """Give each consumer the meter that applies to it now, or none."""
+        limits = self._connection.limits
+        for channel in self.by_number.values():
+            for consumer in channel.consumers.values():
+                consumer.follow(limits)
             channel.wake_consumers()
 
     def choose_paths(self) -> None:

@@ -10,30 +10,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from leveret.ports.callbacks import AfterAll
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-class ConfirmGroup:
-    """The publishes up to tag `last` that are not in an earlier group."""
-
-    __slots__ = ("_ready", "failed", "last", "pending")
-
-    def __init__(self, last: int, pending: int, ready: Callable[[], None]) -> None:
-        """`pending` is the number of queues that must commit; `ready` is called after the last."""
-        self.last = last
-        self.pending = pending
-        self.failed = False
-        self._ready = ready
-
-    def done(self, *, failed: bool) -> None:
-        """Note that one queue has committed its part, or has failed to."""
-        self.pending -= 1
-        self.failed |= failed
-        if self.pending <= 0:
-            self._ready()
 
 
 class Confirms:
@@ -44,7 +25,7 @@ class Confirms:
 
     def __init__(self, answer: Callable[[int, bool, bool], None]) -> None:
         self._answer = answer
-        self._groups: deque[ConfirmGroup] = deque()
+        self._groups: deque[tuple[int, AfterAll]] = deque()  # with the last tag of each
         self._answered = 0
         self._refused = RangeSet()  # unanswered
 
@@ -53,28 +34,31 @@ class Confirms:
         """Tag of the last answered publish; all before it were answered, too."""
         return self._answered
 
-    def open(self, last: int, pending: int) -> ConfirmGroup:
-        """Open the group that ends with tag `last`. With nothing pending it is complete."""
-        group = ConfirmGroup(last, pending, self.settle)
-        self._groups.append(group)
+    def open(self, last: int, pending: int) -> AfterAll:
+        """Open the group that ends with tag `last`; return the waiter for its `pending` commits.
+
+        With nothing pending it is complete.
+        """
+        commits = AfterAll(pending, self._settle)
+        self._groups.append((last, commits))
         if not pending:
-            self.settle()
-        return group
+            self._settle()
+        return commits
 
     def refuse(self, first: int, stop: int) -> None:
         """Nack the messages [first, stop) because a queue has refused them, whatever others did."""
         self._refused.add(first, stop)
 
-    def settle(self) -> None:
+    def _settle(self, *, failed: bool = False) -> None:  # noqa: ARG002  # as each group has it
         """Answer each complete group at the front; adjoining ones of one result share an answer."""
         groups = self._groups
-        while groups and groups[0].pending <= 0:
-            group = groups.popleft()
-            while groups and groups[0].pending <= 0 and groups[0].failed == group.failed:
-                group = groups.popleft()
-            if self._refused and not group.failed:
-                self._answer_around_refused(group.last)
-            self._answer_up_to(group.last, nack=group.failed)
+        while groups and not groups[0][1].pending:
+            last, commits = groups.popleft()
+            while groups and not groups[0][1].pending and groups[0][1].failed == commits.failed:
+                last, commits = groups.popleft()
+            if self._refused and not commits.failed:
+                self._answer_around_refused(last)
+            self._answer_up_to(last, nack=commits.failed)
 
     def _answer_around_refused(self, last: int) -> None:
         """Answer refused messages, and those before them, in the order of the tags."""

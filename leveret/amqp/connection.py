@@ -14,18 +14,17 @@ from pamqp import commands
 
 from leveret.amqp import announcements, handshake, reports
 from leveret.amqp.channels import CHANNEL_ENDS, CHANNEL_METHODS, Channels
-from leveret.amqp.deliveries import Outbox
 from leveret.amqp.description import describe, describe_channels, describe_flows, holder_of
-from leveret.amqp.frames import FrameReader, Publish
+from leveret.amqp.frames import Publish
 from leveret.amqp.handshake import CLOSED, HEADER, RUNNING, ConnectionState
-from leveret.amqp.holds import Cause, Holds
 from leveret.amqp.methods import closing, decode_method, encode_method, method_ids
 from leveret.amqp.operations import OPERATIONS
 from leveret.amqp.operations.connection import handle_connection_method, unexpected
+from leveret.amqp.protocol import Cause, ConnectionBase
+from leveret.amqp.rate_hold import RateHold
 from leveret.amqp.sasl import offered
 from leveret.amqp.unfinished import NOTED_BYTES_MIN
-from leveret.core.access.permissions import IMPERSONATOR
-from leveret.core.telemetry.events import acting_as, actor
+from leveret.core.events import acting_as, actor
 from leveret.core.telemetry.usage import accounts_of_client
 from leveret.core.turn import MADE_TOGETHER_MAX
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
@@ -34,19 +33,16 @@ from leveret.ports.counters import PUBLISH
 from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pamqp import base
 
     from leveret.amqp.channel import Channel
-    from leveret.amqp.rate_hold import ConnectionLimits, RateHold
     from leveret.amqp.transport import Transport
+    from leveret.amqp.unfinished import Unfinished
     from leveret.broker.broker import Broker
     from leveret.config import Configuration
     from leveret.core.clients import ChannelFacts, ChannelFlows, ClientFacts, Holder
-    from leveret.core.logs.log_writer import Committing
-    from leveret.core.vhost import Vhost
-    from leveret.ports.authentication import Rights
     from leveret.ports.records import BatchBuilder
     from leveret.ports.usage import Account
 
@@ -59,19 +55,16 @@ REMEMBERED_BYTES_MAX = 512
 CLOSE_OK = encode_method(0, commands.Connection.CloseOk())
 
 
-class Connection:
+class Connection(ConnectionBase):
     """State machine of the server's side of one connection."""
 
-    # More attributes than Python would find without a dictionary: see core.logs.appender.
     __slots__ = (
-        "__weakref__",
         "_again",
         "_channel_number",
         "_decoded",
         "_decoded_from",
         "_decoded_ids",
         "_event",
-        "_generation",
         "_header",
         "_is_noted",
         "_method_ids",
@@ -81,66 +74,30 @@ class Connection:
         "_tail",
         "_transaction_bytes",
         "_turn_ns",
-        "_waits",
-        "broker",
-        "capabilities",
+        "_unfinished",
         "channels",
-        "client_properties",
-        "configuration",
-        "connected_at_ms",
-        "counters",
-        "holds",
-        "limits",
-        "mechanism",
-        "name",
-        "outbox",
-        "reader",
-        "rights",
-        "state",
-        "touch",
-        "transport",
-        "tuned",
-        "user",
-        "vhost",
     )
 
     operations = OPERATIONS
 
-    def __init__(self, transport: Transport, broker: Broker, configuration: Configuration) -> None:
-        self.transport = transport
-        self.touch = transport.touch  # there is output to be sent at the end of the turn
-        self.broker = broker
-        self.configuration = configuration
-        self.state = HEADER
-        self.reader = FrameReader(
-            configuration.initial_frame_max,
-            configuration.message_bytes_max,
-            configuration.unfinished_message_bytes_max,
-        )
-        self.outbox = Outbox()
-        self.outbox.counters = self.counters = self.reader.counters
-        self.reader.message_sizes = broker.statistics.message_sizes
-        self.vhost: Vhost
-        self.user = ""
-        self.rights: Rights
-        self.name = ""  # from its ends, once it is open
-        self.mechanism = ""
-        self.connected_at_ms = 0
-        self.client_properties: dict[str, object] = {}
-        self.tuned = handshake.Tuned(0, configuration.initial_frame_max, 0)
+    def __init__(
+        self,
+        transport: Transport,
+        broker: Broker,
+        configuration: Configuration,
+        unfinished: Unfinished,
+    ) -> None:
+        """`unfinished` knows the unfinished messages of all connections."""
+        super().__init__(transport, broker, configuration)
         self.channels = Channels(self)
-        self.capabilities: frozenset[str] = frozenset()
         self._header = b""
         self._tail = b""  # what came last on a stream whose frames cannot be told apart
-        self._generation = -1  # of what the reader remembers of routes
         self._steps: list[Iterator[None]] = []  # see take_time
         self._transaction_bytes = 0  # of publishes that wait for their tx.commit
         self._is_noted = False  # it has half sent so much that the node knows of it
-        self._waits = 0  # for how many works it waits
         self._stop_ns = 0  # when this turn's share of time is over, once there is a second step
         self._turn_ns = configuration.connection_turn_microseconds * 1000
-        self.holds = Holds(self)
-        self.limits: ConnectionLimits  # of rates, once it is open
+        self._unfinished = unfinished
         self._rate_hold: RateHold | None = None  # where a rate limits what it publishes
         self._event: Event | None = None  # the one being handled
         self._again: Event | None = None  # the one to be handled again: an answer has come
@@ -149,24 +106,6 @@ class Connection:
         self._decoded: base.Frame
         self._decoded_ids = (0, 0)
         self._channel_number = 0
-
-    def __str__(self) -> str:
-        return self.name
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether an operation must end before more is read."""
-        return self._waits > 0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the handshake is over and the connection is not being closed."""
-        return self.state is RUNNING
-
-    @property
-    def is_held(self) -> bool:
-        """Whether an alarm or a rate limit keeps the connection from publishing."""
-        return self.holds.active
 
     @property
     def channel_count(self) -> int:
@@ -181,19 +120,19 @@ class Connection:
 
     def describe(self) -> ClientFacts:
         """Return the facts of this connection (see leveret.core.clients.Client)."""
-        return describe(self)
+        return describe(self, self.channel_count)
 
     def channel_facts(self) -> list[ChannelFacts]:
         """Return the facts of each open channel (see leveret.core.clients.Client)."""
-        return describe_channels(self)
+        return describe_channels(self.channels.by_number)
 
     def channel_flows(self) -> list[ChannelFlows]:
         """Return the message counters of each open channel (see leveret.core.clients.Client)."""
-        return describe_flows(self)
+        return describe_flows(self.channels.by_number)
 
     def holder_of(self, queue: object, offset: int) -> Holder | None:
         """Return which channel and consumer hold a record (see leveret.core.clients.Client)."""
-        return holder_of(self, queue, offset)
+        return holder_of(self.channels.by_number, queue, offset)
 
     def accounts(self) -> Sequence[Account]:
         """Return the accounts that usage is charged to (see core.telemetry.usage.Metered)."""
@@ -244,8 +183,8 @@ class Connection:
                 if self.state is RUNNING:
                     # Both only grow: with exchanges that come and go, and with permissions.
                     generation = self.vhost.topology.generation + self.rights.generation
-                    if generation != self._generation:
-                        self._generation = generation
+                    if generation != self._route_generation:
+                        self._route_generation = generation
                         reader.forget_routes()
                 if not self._take_step():
                     break
@@ -341,7 +280,8 @@ class Connection:
         else:
             for builder in filled:
                 turn.touch(builder.owner)
-        self.check_alarms()
+        if self.broker.alarms.reason:
+            self.check_alarms()
 
     async def _flushed(self, number: int) -> None:
         """Wait until parked builders are flushed: a message to thousands of queues fills memory."""
@@ -354,20 +294,15 @@ class Connection:
         half_sent = self.reader.unfinished + self._transaction_bytes
         if half_sent >= NOTED_BYTES_MIN:
             self.check_alarms()
-            self.transport.unfinished.note(self, half_sent)
+            self._unfinished.note(self, half_sent)
         elif self._is_noted:
-            self.transport.unfinished.note(self, 0)
+            self._unfinished.note(self, 0)
         self._is_noted = half_sent >= NOTED_BYTES_MIN
 
     def count_transaction(self, size: int) -> None:
         """Add `size` bytes (may be negative) to the publishes that wait for a tx.commit."""
         self._transaction_bytes += size
         self.note_unfinished()
-
-    def check_alarms(self) -> None:
-        """Block this connection if a resource alarm is active; called after a publish."""
-        if self.broker.alarms.reason:
-            self.holds.begin(Cause.ALARM, self.broker.alarms.reason)
 
     def _handle(self, number: int, event: bytes | Publish | ChannelError) -> None:
         self._channel_number = number
@@ -423,12 +358,6 @@ class Connection:
             raise ConnectionClosingError(504, "expected 'channel.open'")
         else:
             raise ConnectionClosingError(503, "unimplemented method")
-
-    def wait_for(self, work: Awaitable[None] | None) -> None:
-        """Stop reading until `work` is done, unless it is None."""
-        if work is not None:
-            self._waits += 1
-            self.transport.wait_for(work)
 
     def take_time(self, steps: Iterator[None]) -> None:
         """Run `steps`, which may be long: at once for a turn's share, the rest in later turns.
@@ -486,13 +415,6 @@ class Connection:
         self.send(handshake.start(self.configuration, broker.platform, mechanisms, name))
         return data[missing:]
 
-    def take_rights(self, rights: Rights) -> None:
-        """Set the user's rights and, where they expire, the time."""
-        self.user, self.rights = rights.user, rights
-        self._generation = -1
-        self.reader.accept_user_id(None if IMPERSONATOR in rights.tags else self.user)
-        self.transport.set_expiry(rights.expires_at_ms)
-
     def credential_expired(self) -> None:
         """Close the connection (320), because its credential has expired and was not renewed."""
         self.shut(ConnectionClosingError(320, "credential expired"))
@@ -530,6 +452,10 @@ class Connection:
         self.transport.close(after_seconds=self.configuration.handshake_timeout_seconds)
         self.release()
 
+    def close_channel(self, number: int, error: ChannelError) -> None:
+        """Send channel.close with an error, if that channel is open."""
+        self.channels.close(number, error)
+
     def close_socket(self) -> None:
         """Close the socket once the output is sent, without waiting for the client."""
         self.state = CLOSED
@@ -544,7 +470,7 @@ class Connection:
         self.take_time(self._releasing())
 
     def _releasing(self) -> Iterator[None]:
-        self.holds.give_up()
+        self.unblock_all()
         self._end_rates()
         yield from self.channels.releasing()
         self.note_unfinished()
@@ -565,9 +491,9 @@ class Connection:
     def alarm_changed(self, reason: str) -> None:
         """Block or unblock publishing connections on an alarm; others check when they publish."""
         if not reason:
-            self.holds.end(Cause.ALARM)
+            self.unblock(Cause.ALARM)
         elif self.channels.have_published or self._is_noted:
-            self.holds.begin(Cause.ALARM, reason)
+            self.block(Cause.ALARM, reason)
 
     def follow_rates(self) -> None:
         """Set the rate limits anew, when the connection opens or a limit has changed."""
@@ -575,8 +501,9 @@ class Connection:
             return
         was_held = self._rate_hold is not None and self._rate_hold.is_holding
         self._end_rates()
-        self._rate_hold = self.limits.publish_hold()
-        self.limits.follow()
+        meter = self.limits.follow()
+        self._rate_hold = None if meter is None else RateHold(self, meter)
+        self.channels.follow_rates()
         if was_held:  # not at once: one of its own methods may have changed the limit
             timers = self.broker.timers
             timers.timer(self.go_on).set(timers.wall_ms())
@@ -598,30 +525,3 @@ class Connection:
     def check_acknowledged(self, now_ms: int) -> None:
         """Close the channels with a delivery that was not settled within the consumer timeout."""
         self.channels.check_acknowledged(now_ms)
-
-    # -- bytes out
-
-    @property
-    def can_send(self) -> bool:
-        """Whether deliveries may be added to the outbox."""
-        return not self.outbox.is_full and self.transport.writable and self.state is RUNNING
-
-    @property
-    def keeps_up(self) -> bool:
-        """Whether the peer reads fast enough: the socket's buffer is below its limit."""
-        return self.transport.writable and self.state is RUNNING
-
-    def send(self, method: base.Frame) -> None:
-        """Queue a method of channel 0."""
-        self.outbox.write(encode_method(0, method))
-        self.touch()
-
-    # -- services to channels
-
-    def client_understands(self, capability: str) -> bool:
-        """Whether the client has announced a capability."""
-        return capability in self.capabilities
-
-    async def committed(self, queues: Collection[Committing]) -> bool:
-        """Wait until all publishes to `queues` so far are committed; False if some were lost."""
-        return await self.transport.committed(queues)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from leveret.amqp import announcements
 from leveret.amqp.added import CountedFields
+from leveret.amqp.timeouts import LeaseHolder
 from leveret.core.queues.queue import Queue
-from leveret.ports.counters import DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK
+from leveret.ports.counters import DELIVER, DELIVER_NO_ACK
 
 if TYPE_CHECKING:
     from leveret.amqp.added import AddedField
-    from leveret.amqp.channel import Channel
+    from leveret.amqp.settling import ChannelDeliveries
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.features.rates.rates import ConsumeMeter
+    from leveret.features.rates.rates import ConnectionLimits, ConsumeMeter
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
 
@@ -21,7 +21,7 @@ UNLIMITED = 1 << 32  # capacity of a consumer without prefetch
 LACKS_SHARED = -1  # the capacity of a consumer that waits for what others may take, too
 
 
-class ChannelConsumer:
+class ChannelConsumer(LeaseHolder):
     """A consumer started by basic.consume: its tag, queue and prefetch limit.
 
     `in_flight` counts its unsettled deliveries. A consumer without acknowledgements has no limit
@@ -30,7 +30,7 @@ class ChannelConsumer:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: ChannelDeliveries,
         queue: OpenQueue,
         tag: str,
         *,
@@ -42,8 +42,10 @@ class ChannelConsumer:
         added_again: AddedField | None = None,
     ) -> None:
         """`added` goes into the headers of first deliveries, `added_again` of redeliveries."""
+        super().__init__(
+            queue, channel.delivery_statistics(queue, DELIVER_NO_ACK if no_ack else DELIVER)
+        )
         self.channel = channel
-        self.queue = queue
         self.tag = tag
         self.tag_bytes = tag.encode()
         self.no_ack = no_ack
@@ -52,9 +54,8 @@ class ChannelConsumer:
         self.arguments = arguments
         self.added = added
         self.added_again = added_again
-        self.visibility_timeout_ms: int | None = arguments.get("x-visibility-timeout")
+        self.visibility_timeout_ms = arguments.get("x-visibility-timeout")
         self.in_flight = 0
-        self.counted = channel.delivery_statistics(queue, DELIVER_NO_ACK if no_ack else DELIVER)
         self.meter: ConsumeMeter | None = None  # where a rate limits what it is delivered
 
     def capacity(self, *, once_sent: bool = False) -> int:
@@ -148,6 +149,12 @@ class ChannelConsumer:
         if term_ms is not None and count:
             self.channel.needed_leases().begin(self, tag, count, term_ms)
 
+    def follow(self, limits: ConnectionLimits) -> None:
+        """Be delivered to within the rate limits that apply now."""
+        if self.meter is not None:
+            self.meter.stop()
+        self.meter = limits.meter(self.queue, self)
+
     def release(self, count: int) -> None:
         """Return the credit of `count` deliveries that were settled or returned."""
         self.in_flight -= count
@@ -161,29 +168,9 @@ class ChannelConsumer:
         """End the consumer of a deleted queue; send basic.cancel if the client supports it."""
         if self.channel.consumers.get(self.tag) is not self:
             return  # it was cancelled before
-        del self.channel.consumers[self.tag]
         if self.meter is not None:
             self.meter.stop()
-        announcements.consumer_ended(self)
-        self.channel.tell_cancelled(self.tag)
-
-
-class Getter:
-    """Lease holder of what basic.get took from one queue; it has no prefetch."""
-
-    arguments: Final[Arguments] = {}
-    visibility_timeout_ms: Final = None
-
-    def __init__(self, queue: OpenQueue, channel: Channel) -> None:
-        self.queue = queue
-        self.counted = channel.delivery_statistics(queue, GET)
-        self.counted_no_ack = channel.delivery_statistics(queue, GET_NO_ACK)
-
-    def release(self, count: int) -> None:
-        """Do nothing: basic.get is not counted against any prefetch."""
-
-    def wake(self) -> None:
-        """Do nothing: a client must send basic.get again."""
+        self.channel.consumer_gone(self.tag)
 
 
 def return_counts(queue: OpenQueue) -> AddedField | None:

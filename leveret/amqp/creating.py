@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.amqp.direct_reply import is_reply_address
+from leveret.core.events import acting_as
 from leveret.core.names import RESERVED_PREFIX, stripped
-from leveret.core.telemetry.events import acting_as
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:
-    from leveret.amqp.channel import Channel
+    from leveret.amqp.protocol import ChannelBase
     from leveret.broker.broker import Broker
     from leveret.core.logs.log_writer import Waiter
     from leveret.core.routing.bindings import QueueLike
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["KeptDefinitions", "missing_queue"]
 
 
-def missing_queue(channel: Channel, key: bytes) -> QueueLike | None:
+def missing_queue(channel: ChannelBase, key: bytes) -> QueueLike | None:
     """Create the queue that a routing key names; None if it exists or cannot be created.
 
     Raises ChannelError 406 where no further queue is allowed, and UnansweredError.

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.amqp.consumer import ChannelConsumer, Getter
+from leveret.amqp.consumer import ChannelConsumer
+from leveret.amqp.timeouts import LeaseHolder
 from leveret.core.clients import ChannelFacts, ChannelFlows, ClientFacts, ConsumerFacts, Holder
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from leveret.amqp.channel import Channel
-    from leveret.amqp.connection import Connection
+    from leveret.amqp.protocol import ConnectionBase
 
 
-def describe(connection: Connection) -> ClientFacts:
+def describe(connection: ConnectionBase, channel_count: int) -> ClientFacts:
     """Return the facts of an open connection at this moment."""
     tuned = connection.tuned
     return ClientFacts(
         endpoints=connection.transport.endpoints,
-        state="blocked" if connection.is_held else "running",
+        state="blocked" if connection.is_blocked else "running",
         mechanism=connection.mechanism,
         connected_at_ms=connection.connected_at_ms,
-        channel_count=connection.channel_count,
+        channel_count=channel_count,
         channel_max=tuned.channel_max,
         frame_bytes_max=tuned.frame_max,
         heartbeat_seconds=tuned.heartbeat_seconds,
@@ -28,16 +31,14 @@ def describe(connection: Connection) -> ClientFacts:
     )
 
 
-def describe_channels(connection: Connection) -> list[ChannelFacts]:
+def describe_channels(channels: Mapping[int, Channel]) -> list[ChannelFacts]:
     """Return the facts of each open channel, by number."""
-    channels = sorted(connection.channels.by_number.items())
-    return [_describe_channel(channel) for _, channel in channels if channel.alive]
+    return [_describe_channel(channel) for _, channel in sorted(channels.items()) if channel.alive]
 
 
-def describe_flows(connection: Connection) -> list[ChannelFlows]:
+def describe_flows(channels: Mapping[int, Channel]) -> list[ChannelFlows]:
     """Return the message counters of each open channel, by number."""
-    channels = sorted(connection.channels.by_number.items())
-    return [_describe_flows(channel) for _, channel in channels if channel.alive]
+    return [_describe_flows(channel) for _, channel in sorted(channels.items()) if channel.alive]
 
 
 def _describe_flows(channel: Channel) -> ChannelFlows:
@@ -83,10 +84,10 @@ def _describe_consumer(consumer: ChannelConsumer) -> ConsumerFacts:
     )
 
 
-def holder_of(connection: Connection, queue: object, offset: int) -> Holder | None:
+def holder_of(channels: Mapping[int, Channel], queue: object, offset: int) -> Holder | None:
     """Return the channel, delivery tag and consumer that hold a record of a queue, or None."""
     held = _Holders(queue)
-    for number, channel in connection.channels.by_number.items():
+    for number, channel in channels.items():
         found = channel.unacked.holder_at(held, offset)
         if found is not None:
             tag, holder = found
@@ -102,4 +103,4 @@ class _Holders:
         self._queue = queue
 
     def __contains__(self, holder: object) -> bool:
-        return isinstance(holder, ChannelConsumer | Getter) and holder.queue is self._queue
+        return isinstance(holder, LeaseHolder) and holder.queue is self._queue

@@ -12,14 +12,12 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from pamqp import commands
-
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports.records import BatchBuilder
 
 if TYPE_CHECKING:
-    from leveret.amqp.channel import Channel
     from leveret.amqp.frames import Publish
+    from leveret.amqp.protocol import ChannelBase
     from leveret.broker.broker import Broker
 
 REPLY_NAME = "amq.rabbitmq.reply-to"
@@ -50,10 +48,19 @@ def new_address(node_name: str, secret: str) -> bytes:
 class ReplyConsumer:
     """Consumer of direct replies on a channel."""
 
-    def __init__(self, channel: Channel, tag: str, address: bytes) -> None:
+    def __init__(self, channel: ChannelBase, tag: str) -> None:
         self.tag = tag
-        self.address = address
         self._channel = channel
+        broker = channel.broker
+        self._address = new_address(broker.node_name, broker.random_name(""))
+        channel.slot.reply_address = self._address
+        channel.slot.has_free_tags = True
+        broker.reply_consumers[self._address] = self
+
+    def close(self) -> None:
+        """Make the address invalid."""
+        del self._channel.broker.reply_consumers[self._address]
+        self._channel.slot.reply_address = None
 
     def deliver(self, publish: Publish) -> None:
         """Write an answer into the channel's connection."""
@@ -61,7 +68,7 @@ class ReplyConsumer:
         if connection.outbox.size > ANSWERS_BYTES_MAX:
             return
         builder = BatchBuilder()  # as a record of its own, an answer is written like any delivery
-        builder.add(publish.flags, 0, publish.exchange, self.address, publish.header, publish.body)
+        builder.add(publish.flags, 0, publish.exchange, self._address, publish.header, publish.body)
         batch = builder.seal(0)
         connection.outbox.deliver(slot, self.tag.encode(), [batch], 0, 1, False)
         connection.touch()
@@ -74,33 +81,9 @@ def answer(broker: Broker, address: bytes, publish: Publish) -> None:
         consumer.deliver(publish)
 
 
-def consume(channel: Channel, method: commands.Basic.Consume) -> None:
-    """Start a channel's consumer of direct replies: at most one, without acknowledgements."""
-    tag = method.consumer_tag or channel.broker.random_name("amq.ctag-")
-    channel.check_new_tag(tag)
-    if not method.no_ack:
-        raise ChannelError(406, "reply consumer cannot acknowledge")
-    if channel.reply_consumer is not None:
-        raise ChannelError(406, "reply consumer already set")
-    address = new_address(channel.broker.node_name, channel.broker.random_name(""))
-    channel.reply_consumer = ReplyConsumer(channel, tag, address)
-    channel.slot.reply_address = address
-    channel.slot.has_free_tags = True
-    channel.broker.reply_consumers[address] = channel.reply_consumer
-    if not method.nowait:
-        channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
-
-
-def cancel(channel: Channel) -> None:
-    """Cancel a channel's consumer of direct replies; its address becomes invalid."""
-    if channel.reply_consumer is not None:
-        del channel.broker.reply_consumers[channel.reply_consumer.address]
-        channel.reply_consumer = channel.slot.reply_address = None
-
-
-def is_awaited(channel: Channel, queue_name: str) -> bool:
+def is_awaited(broker: Broker, queue_name: str) -> bool:
     """Whether a direct-reply name has a consumer that waits for answers."""
-    return queue_name == REPLY_NAME or queue_name.encode() in channel.broker.reply_consumers
+    return queue_name == REPLY_NAME or queue_name.encode() in broker.reply_consumers
 
 
 def check_bindable(queue_name: str) -> None:

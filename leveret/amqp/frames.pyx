@@ -27,12 +27,11 @@ from cpython.tuple cimport PyTuple_GET_SIZE
 from leveret.core.ledgers.groups cimport check_group
 from leveret.core.logs.publish_tags cimport PublishTags
 from leveret.core.routing.routes cimport Route, RouteCache
-from leveret.ports.contents cimport Piece, Properties, read_properties, rewrite
+from leveret.ports.contents cimport Piece, Properties, field_end, field_is, read_properties, rewrite
 from leveret.ports.counters cimport (
     Counters, Histogram, _DROP_UNROUTABLE, _PUBLISH, _PUBLISH_IN, _PUBLISH_OUT, _RECEIVED_CONFIRM, _RECV_CNT, _RECV_OCT,
     _RETURN_UNROUTABLE,
 )
-from leveret.ports.headers cimport field_end, field_is
 from leveret.ports.records cimport (
     BatchBuilder, BLIND_COPIED, HAS_EXPIRATION, HAS_GROUP, HAS_HEADERS, HAS_REPLY_TO, HAS_RETRY, HAS_TAGS,
     HAS_USER_ID, RECORD_HEADER_BYTES, SELECTS_KEYS, STORED, WANTS_DELAY, WANTS_ORDER, WANTS_PREPARE,

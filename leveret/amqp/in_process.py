@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pamqp import base
 
-    from leveret.amqp.listener import AmqpListener, AmqpProtocol
+    from leveret.amqp.sockets import AmqpProtocol, ClientSockets
     from leveret.ports.authentication import Rights
 
 __all__ = ["InProcessClient", "InProcessClients"]
@@ -300,8 +300,8 @@ class InProcessClient:
 class InProcessClients:
     """Opens in-process connections to this node."""
 
-    def __init__(self, listener: AmqpListener) -> None:
-        self._listener = listener
+    def __init__(self, sockets: ClientSockets) -> None:
+        self._sockets = sockets
 
     @asynccontextmanager
     async def open(
@@ -309,9 +309,9 @@ class InProcessClients:
     ) -> AsyncIterator[InProcessClient]:
         """Open a client for `rights` in a virtual host (see leveret.ports.sessions.Sessions)."""
         client = InProcessClient()
-        protocol = self._listener.protocol(Endpoints(*peer, "(HTTP)", 0), None)
+        protocol = self._sockets.protocol(Endpoints(*peer, "(HTTP)", 0), None)
         protocol.rights = rights
-        client.transport.attach(protocol, self._listener.buffer)
+        client.transport.attach(protocol, self._sockets.buffer)
         try:
             await client.open(vhost)
             yield client

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from leveret.core.command_replies import check_fields
 from leveret.core.names import resource
-from leveret.core.queues.arguments import lease_term
 from leveret.core.queues.queue import Queue
+from leveret.core.settings.arguments import TERM_MS_MAX, lease_term
 from leveret.errors import ChannelError
-from leveret.features.pull.rules import TERM_MS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -13,12 +13,16 @@ properties: it cuts the socket or says 541), the peer gets the code the specific
 from __future__ import annotations
 
 import struct
-from typing import Any, ClassVar, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pamqp import base, commands
 
 from leveret.errors import AmqpError, ConnectionClosingError
-from leveret.ports import tables
+from leveret.ports import contents, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "FRAME_BODY",
@@ -40,7 +44,6 @@ __all__ = [
     "decode_raw_value",
     "encode_content",
     "encode_method",
-    "encode_properties",
     "method_ids",
 ]
 
@@ -54,7 +57,7 @@ HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 NO_METHOD = (0, 0)  # for errors that no method has caused
 
 #   class:16  weight:16  body size:64  property flags:16  properties
-CONTENT_HEADER_BYTES_MIN = 14
+CONTENT_HEADER_BYTES = 14
 # Number of values in a method's table, checked first: more than arguments' limits can allow.
 METHOD_VALUES_MAX = 4096
 SHOWN_BYTES_MAX = 128  # of an undecodable payload in a reply text, which holds 255 characters
@@ -114,7 +117,7 @@ CARRIERS = {
 }
 
 
-def _kinds(method: type[base.Frame | base.BasicProperties], *, any_text: bool) -> str:
+def _kinds(method: type[base.Frame], *, any_text: bool) -> str:
     kinds = "".join(KINDS[method.amqp_type(name)] for name in method.attributes())
     return kinds.replace("s", "r") if any_text else kinds
 
@@ -131,10 +134,6 @@ ARGUMENTS = {
 # The client has not logged in when it sends start-ok: its table is not decoded but passed on as
 # the octets of a long string, which is the same on the wire (leveret.amqp.client_properties).
 UNOPENED = {commands.Connection.StartOk.index}
-PROPERTIES = tuple(commands.Basic.Properties.attributes())
-PROPERTY_KINDS = _kinds(commands.Basic.Properties, any_text=True)
-# Property flags as pamqp has them: content-type is bit 15, cluster-id bit 2.
-PROPERTY_FLAGS = tuple(commands.Basic.Properties.flags[name] for name in PROPERTIES)
 
 
 def decode_method(payload: bytes) -> base.Frame:
@@ -214,27 +213,12 @@ def encode_content(
     return b"".join(frames)
 
 
-def decode_properties(
-    header_payload: bytes, *, raw_headers: bool = False
-) -> commands.Basic.Properties:
-    """Read a content header's payload; an absent property is None (cluster_id: empty).
-
-    With `raw_headers` the values of the headers table are `RawValue`s, so that encode_properties
-    gives them back octet for octet. Like RabbitMQ, ignores the two lowest flag bits. Raises
-    ConnectionClosingError 501 or 502.
-    """
-    if len(header_payload) < CONTENT_HEADER_BYTES_MIN:
+def decode_properties(header_payload: bytes) -> dict[str, Any]:
+    """Return the properties in a content header by name. Raises ConnectionClosingError 501, 502."""
+    if len(header_payload) < CONTENT_HEADER_BYTES:
         raise _undecodable(header_payload)
-    flags = int.from_bytes(header_payload[12:14], "big")
-    present = [index for index, flag in enumerate(PROPERTY_FLAGS) if flags & flag]
-    kinds = "".join(PROPERTY_KINDS[index] for index in present)
-    if raw_headers:
-        kinds = kinds.replace("t", "w")
-    values = dict(zip(present, _decode(header_payload, 14, kinds), strict=True))
-    properties = commands.Basic.Properties()
-    for index, name in enumerate(PROPERTIES):
-        setattr(properties, name, values.get(index, "" if name == "cluster_id" else None))
-    return properties
+    with _refusing(header_payload, CONTENT_HEADER_BYTES):
+        return contents.decode_properties(header_payload)
 
 
 def decode_raw_table(fields: bytes) -> dict[str, bytes]:
@@ -255,23 +239,6 @@ def decode_raw_value(value: bytes) -> Any:
         raise _undecodable(value) from error
 
 
-def encode_properties(properties: commands.Basic.Properties, body_size: int) -> bytes:
-    """Encode the content header payload for a body of `body_size` bytes.
-
-    Raises ValueError for a value that its field cannot hold.
-    """
-    flags, kinds, values = 0, [], []
-    for name, flag, kind in zip(PROPERTIES, PROPERTY_FLAGS, PROPERTY_KINDS, strict=True):
-        value = getattr(properties, name)
-        if value is None or (name == "cluster_id" and not value):
-            continue
-        flags |= flag
-        kinds.append(kind)
-        values.append(value)
-    head = struct.pack(">HHQH", commands.Basic.frame_id, 0, body_size, flags)
-    return head + tables.encode_fields("".join(kinds), values)
-
-
 def body_size(header_payload: bytes) -> int:
     """Return the body size that a content header announces, in bytes."""
     return int.from_bytes(header_payload[4:12], "big")
@@ -280,8 +247,15 @@ def body_size(header_payload: bytes) -> int:
 def _decode(
     payload: bytes, position: int, kinds: str, values_max: int = tables.TABLE_VALUES_MAX
 ) -> list[Any]:
-    try:
+    with _refusing(payload, position):
         return tables.decode_fields(payload, position, kinds, values_max)
+
+
+@contextmanager
+def _refusing(payload: bytes, position: int) -> Iterator[None]:
+    """Turn the errors of fields, from `position` of a payload on, into those for the client."""
+    try:
+        yield
     except tables.MalformedTextError as error:
         malformed = ConnectionClosingError(501, str(error))
         malformed.method_ids = NO_METHOD  # unlike for other fields, RabbitMQ blames none

@@ -8,8 +8,6 @@ from leveret.amqp.arguments import plain_table
 from leveret.amqp.methods import decode_properties
 
 if TYPE_CHECKING:
-    from pamqp import commands
-
     from leveret.amqp.frames import Publish
     from leveret.ports.definitions import Arguments
 
@@ -28,21 +26,21 @@ class ReceivedMessage:
         self.header = publish.header
         self.body = publish.body
         self.flags = publish.flags
-        self._properties: commands.Basic.Properties | None = None
+        self._properties: dict[str, Any] | None = None
         self._headers: Arguments | None = None
 
     @property
     def headers(self) -> Arguments:
         """Headers of the message (see Message)."""
         if self._headers is None:
-            self._headers = plain_table(self._read().headers)
+            self._headers = plain_table(self._read().get("headers"))
         return self._headers
 
     def property(self, name: str) -> Any:
         """Return a property by name; None if absent (see Message)."""
-        return getattr(self._read(), name)
+        return self._read().get(name)
 
-    def _read(self) -> commands.Basic.Properties:
+    def _read(self) -> dict[str, Any]:
         if self._properties is None:
             self._properties = decode_properties(self.header)
         return self._properties

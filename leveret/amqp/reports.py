@@ -16,7 +16,7 @@ from leveret.errors import REPLY_NAMES
 from leveret.ports.log_text import one_line, quoted
 
 if TYPE_CHECKING:
-    from leveret.amqp.connection import Connection
+    from leveret.amqp.protocol import ConnectionBase
     from leveret.errors import AmqpError
 
 __all__ = [
@@ -42,7 +42,7 @@ METHOD_NAMES: Final = {
 HTTP_METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"PRI ")
 
 
-def connection_opened(connection: Connection) -> None:
+def connection_opened(connection: ConnectionBase) -> None:
     """Log which client has opened which virtual host."""
     secured = " over TLS" if connection.transport.endpoints.is_secure else ""
     _tell(
@@ -53,7 +53,7 @@ def connection_opened(connection: Connection) -> None:
     )
 
 
-def closed_by_client(connection: Connection, method: commands.Connection.Close) -> None:
+def closed_by_client(connection: ConnectionBase, method: commands.Connection.Close) -> None:
     """Log that the client has closed the connection, with its reason if it gave one."""
     said = ""
     if method.reply_code not in {0, REPLY_SUCCESS}:
@@ -61,7 +61,7 @@ def closed_by_client(connection: Connection, method: commands.Connection.Close) 
     _tell(connection, LogLevel.INFO, f"closed by the client{said}{_after(connection)}")
 
 
-def lost(connection: Connection, state: ConnectionState, reason: str, *, cut: bool) -> None:
+def lost(connection: ConnectionBase, state: ConnectionState, reason: str, *, cut: bool) -> None:
     """Log that the socket is gone without a connection.close.
 
     `cut`: this side closed it; otherwise an empty `reason` means that the client closed it. Sockets
@@ -79,7 +79,7 @@ def lost(connection: Connection, state: ConnectionState, reason: str, *, cut: bo
         _tell(connection, LogLevel.WARNING, text)
 
 
-def connection_failed(connection: Connection, error: AmqpError) -> None:
+def connection_failed(connection: ConnectionBase, error: AmqpError) -> None:
     """Log the error that closes a connection; refused logins have a line of their own."""
     if connection.state is ConnectionState.START and error.code == LOGIN_REFUSED:
         return
@@ -89,7 +89,7 @@ def connection_failed(connection: Connection, error: AmqpError) -> None:
     _tell(connection, level, f"closed with {_error(error)}{_about(connection)}", code=error.code)
 
 
-def channel_failed(connection: Connection, number: int, error: AmqpError) -> None:
+def channel_failed(connection: ConnectionBase, number: int, error: AmqpError) -> None:
     """Log the error that closes a channel."""
     connection.transport.log(
         CHANNEL,
@@ -100,7 +100,7 @@ def channel_failed(connection: Connection, number: int, error: AmqpError) -> Non
     )
 
 
-def login_refused(connection: Connection, user: str, reason: str) -> None:
+def login_refused(connection: ConnectionBase, user: str, reason: str) -> None:
     """Log why a login was refused; the reply text refers the client to the log."""
     connection.transport.log(
         CONNECTION,
@@ -111,7 +111,7 @@ def login_refused(connection: Connection, user: str, reason: str) -> None:
     )
 
 
-def not_amqp(connection: Connection, header: bytes) -> None:
+def not_amqp(connection: ConnectionBase, header: bytes) -> None:
     """Log what protocol a client speaks instead of AMQP 0-9-1, and the port for it."""
     _tell(connection, LogLevel.WARNING, f"closed: it began with {_guess(header)}")
 
@@ -129,7 +129,7 @@ def _guess(header: bytes) -> str:
     return f"{header!r}, which is not AMQP"[1:]
 
 
-def _tell(connection: Connection, level: LogLevel, text: str, **more: object) -> None:
+def _tell(connection: ConnectionBase, level: LogLevel, text: str, **more: object) -> None:
     line = f"connection {connection.transport.endpoints} {text}"
     connection.transport.log(CONNECTION, level, line, {**_fields(connection), **more})
 
@@ -141,7 +141,7 @@ def _error(error: AmqpError) -> str:
     return f"{error.code} {REPLY_NAMES[error.code]}{where}: {one_line(error.explanation, 1000)}"
 
 
-def _about(connection: Connection) -> str:
+def _about(connection: ConnectionBase) -> str:
     """Return user, virtual host and client software of the connection, as far as known."""
     parts = []
     if connection.user:
@@ -152,12 +152,12 @@ def _about(connection: Connection) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _client(connection: Connection) -> str:
+def _client(connection: ConnectionBase) -> str:
     parts = _software(connection)
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _software(connection: Connection) -> list[str]:
+def _software(connection: ConnectionBase) -> list[str]:
     """Return the client's connection name, product and version for the log."""
     said = {
         key: one_line(value)
@@ -169,13 +169,13 @@ def _software(connection: Connection) -> list[str]:
     return [*parts, f"client {product}"] if product else parts
 
 
-def _after(connection: Connection) -> str:
+def _after(connection: ConnectionBase) -> str:
     seconds = (connection.transport.wall_ms() - connection.connected_at_ms) / 1000
     lasted = f", after {max(seconds, 0):.1f} s" if connection.name else ""
     return f"{lasted}{_about(connection)}"
 
 
-def _fields(connection: Connection) -> dict[str, object]:
+def _fields(connection: ConnectionBase) -> dict[str, object]:
     """Return the connection's fields for JSON log lines."""
     fields: dict[str, object] = {"connection": str(connection.transport.endpoints)}
     if connection.user:

@@ -14,21 +14,48 @@ leveret.features.pull.rules.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from leveret.amqp import frames
-from leveret.core.queues.discarding import Reason
-from leveret.errors import ChannelError
+from leveret.core.settings.discard_reasons import Reason
 from leveret.features.pull.rules import Extensions, Terms, rounded_end
 
 if TYPE_CHECKING:
-    from leveret.amqp.channel import Channel, Holding
-    from leveret.amqp.consumer import ChannelConsumer, Getter
+    from collections.abc import Callable
 
-# Holders of a channel that may be gone are looked for when there are more than these.
+    from leveret.amqp.unacked import Unacked
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.timers import Timers
+    from leveret.ports.counters import DeliveryStatistics
+    from leveret.ports.definitions import Arguments
+
+    Holding: TypeAlias = tuple["LeaseHolder", int, int]  # and the offsets [first, stop)
+
+# Holders that are gone are looked for when there are so many more than those that were left.
 HOLDERS_MIN = 16
 # A delivery whose lease has expired is returned and counts as failed.
 TIMED_OUT = frames.RETURN | frames.REJECT
+
+
+class LeaseHolder:
+    """Holder of a channel's unsettled deliveries from one queue: a consumer, or basic.get.
+
+    `counted` counts deliveries with acknowledgements; the rest is of basic.get: it has no prefetch,
+    and a client must send it again for more.
+    """
+
+    arguments: Arguments = {}  # of basic.consume
+    visibility_timeout_ms: int | None = None  # of its own
+
+    def __init__(self, queue: OpenQueue, counted: DeliveryStatistics) -> None:
+        self.queue = queue
+        self.counted = counted
+
+    def release(self, count: int) -> None:
+        """Return the credit of `count` deliveries that were settled or returned."""
+
+    def wake(self) -> None:
+        """Have more delivered, because there is credit again."""
 
 
 class DeliveryAges:
@@ -55,21 +82,30 @@ class DeliveryAges:
 
 
 class Leases:
-    """Leases of one channel that have a time limit or an extension."""
+    """Leases of one channel that have a time limit or an extension.
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._unacked = channel.unacked
-        self._terms: dict[ChannelConsumer | Getter, Terms] = {}
+    `give_back(kind, held, cause)` returns deliveries, outstanding no longer, to their queues.
+    """
+
+    def __init__(
+        self,
+        unacked: Unacked[LeaseHolder],
+        timers: Timers,
+        give_back: Callable[[int, list[Holding], Reason], None],
+    ) -> None:
+        self._unacked = unacked
+        self._timers = timers
+        self._give_back = give_back
+        self._terms: dict[LeaseHolder, Terms] = {}
+        self._holders_max = HOLDERS_MIN  # before it looks which of them are gone
         self._extended = Extensions()
-        self._timers = channel.broker.timers
         self._timer = self._timers.timer(self._end_due)
 
-    def begin(self, holder: ChannelConsumer | Getter, tag: int, count: int, term_ms: int) -> None:
+    def begin(self, holder: LeaseHolder, tag: int, count: int, term_ms: int) -> None:
         """Start leases of `term_ms` for the `count` tags from `tag` on, delivered to `holder`."""
         terms = self._terms.get(holder)
         if terms is None:
-            if len(self._terms) > HOLDERS_MIN + 2 * len(self._channel.consumers):
+            if len(self._terms) > self._holders_max:
                 self._forget_those_gone(tag)
             terms = self._terms[holder] = Terms()
         end_ms = rounded_end(self._timers.wall_ms(), term_ms)
@@ -83,11 +119,12 @@ class Leases:
             for holder, terms in self._terms.items()
             if self._unacked.held_in(holder, 0, stop_tag)
         }
+        self._holders_max = HOLDERS_MIN + 2 * len(self._terms)
 
     def extend(self, runs: list[tuple[int, int]], for_ms: int) -> None:
         """Extend the leases of the outstanding tags in `runs` to `for_ms` from now; 0: return."""
         if for_ms == 0:
-            self._channel.apply(frames.RETURN, self._take(runs))
+            self._give_back(frames.RETURN, self._take(runs), Reason.REQUEUED)
             return
         end_ms = self._timers.wall_ms() + for_ms
         for first, last in runs:
@@ -97,7 +134,7 @@ class Leases:
         self._extended.prune(unacked.count, lambda tag: unacked.holder_of(tag) is not None)
         self._set_timer()
 
-    def oldest_untimed(self) -> tuple[int, ChannelConsumer | Getter] | None:
+    def oldest_untimed(self) -> tuple[int, LeaseHolder] | None:
         """Return (tag, holder) of the oldest delivery under the consumer timeout, or None."""
         for first, last, holder in self._unacked.runs():
             if visibility_timeout_ms(holder) is None:
@@ -107,9 +144,7 @@ class Leases:
 
     def _end_due(self) -> None:
         """Return the deliveries whose leases have expired to their queues."""
-        channel, unacked = self._channel, self._unacked
-        if not channel.alive:
-            return
+        unacked = self._unacked
         now_ms = self._timers.wall_ms()
         ended: list[tuple[int, int]] = []
         for holder, terms in list(self._terms.items()):
@@ -123,7 +158,7 @@ class Leases:
             if late is not None and visibility_timeout_ms(late) is not None:
                 ended.append((tag, tag))
         self._set_timer()
-        channel.apply(TIMED_OUT, self._take(ended), Reason.TIMED_OUT)
+        self._give_back(TIMED_OUT, self._take(ended), Reason.TIMED_OUT)
 
     def _take(self, runs: list[tuple[int, int]]) -> list[Holding]:
         """End these leases: a later settlement of them has no effect."""
@@ -141,33 +176,13 @@ class Leases:
         self._timer.set(None)
 
 
-def visibility_timeout_ms(holder: ChannelConsumer | Getter) -> int | None:
+def visibility_timeout_ms(holder: LeaseHolder) -> int | None:
     """Return the visibility timeout in ms: the consumer's, else its queue's, else None."""
     own: int | None = holder.visibility_timeout_ms
     return holder.queue.settings.visibility_timeout_ms if own is None else own
 
 
-def check_acknowledged(channel: Channel, now_ms: int, node_timeout_ms: int) -> None:
-    """Raise ChannelError 406 where a consumer has not settled a delivery in time."""
-    oldest = channel.unacked.oldest()
-    oldest_tag = None if oldest is None else oldest[0]
-    age_ms = channel.delivery_ages.sweep(now_ms, oldest_tag, channel.slot.delivery_tag)
-    if channel.leases is not None:
-        oldest = channel.leases.oldest_untimed()
-        age_ms = 0 if oldest is None else channel.delivery_ages.age(now_ms, oldest[0])
-    if oldest is None:
-        return
-    timeout_ms = _timeout_ms(oldest[1], node_timeout_ms)
-    if timeout_ms and age_ms >= timeout_ms:
-        raise ChannelError(
-            406,
-            f"delivery acknowledgement on channel {channel.number} timed out. Timeout value used: "
-            f"{timeout_ms} ms. This timeout value can be configured, see consumers doc guide to "
-            "learn more",
-        )
-
-
-def _timeout_ms(holder: ChannelConsumer | Getter, node_timeout_ms: int) -> int:
+def consumer_timeout_ms(holder: LeaseHolder, node_timeout_ms: int) -> int:
     """Return the consumer timeout in ms: the consumer's, its queue's or the node's; 0 is none."""
     settings = holder.queue.settings
     own = holder.arguments.get("x-consumer-timeout")

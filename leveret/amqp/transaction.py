@@ -6,15 +6,16 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.amqp import frames
-from leveret.amqp.destinations import Destinations, stored_form
+from leveret.amqp.destinations import Destinations, answer, route, stored_form
 from leveret.core.publish_interceptors import InterceptedPublish
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from leveret.amqp.channel import Channel, Holding
     from leveret.amqp.frames import Publish
+    from leveret.amqp.settling import ChannelDeliveries
+    from leveret.amqp.timeouts import Holding
     from leveret.core.logs.log_writer import Committing, Waiter
 
     Deposit = tuple[Publish, Destinations]
@@ -45,7 +46,7 @@ class Transaction:
     It may be long, so it is processed in steps, by `Connection.take_time`.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChannelDeliveries) -> None:
         self._channel = channel
         self._publishes: deque[Buffered] = deque()
         self._publish_bytes = 0
@@ -143,7 +144,7 @@ def forgetting(publishes: deque[Deposit] | deque[Buffered]) -> Iterator[None]:
         yield
 
 
-def restoring(channel: Channel, settles: deque[Settlement]) -> Iterator[None]:
+def restoring(channel: ChannelDeliveries, settles: deque[Settlement]) -> Iterator[None]:
     """Make settled deliveries outstanding again, in steps."""
     while settles:
         for _ in range(min(SLICE_SETTLES, len(settles))):
@@ -161,7 +162,7 @@ class Commit:
     between delivers them again, as it does outside of transactions.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChannelDeliveries) -> None:
         self.taken: set[Committing] = set()  # who must have committed before anything takes effect
         self.publishes: deque[Deposit] = deque()
         self.settles: deque[Settlement] = deque()
@@ -177,7 +178,7 @@ class Commit:
             if committing is not None:
                 self.taken.update(committing)
                 return
-            then = self._channel.route(publish)
+            then = route(self._channel, publish)
         builders = [builder for builder in then.builders if not builder.owner.deleted]
         flags, header = stored_form(publish)
         for builder in builders:
@@ -227,7 +228,7 @@ class Commit:
         publishes, settles = self.publishes, self.settles
         while publishes:
             for _ in range(min(SLICE_PUBLISHES, len(publishes))):
-                channel.answer(*publishes.popleft())
+                answer(channel, *publishes.popleft())
             yield
         while settles:
             for _ in range(min(SLICE_SETTLES, len(settles))):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
-    from leveret.amqp.unfinished import Unfinished
     from leveret.core.clients import Endpoints
     from leveret.core.logs.log_writer import Committing
     from leveret.ports.authentication import Rights
@@ -54,11 +53,6 @@ class Transport(Protocol):
     @property
     def monotonic_ns(self) -> Callable[[], int]:
         """Monotonic clock, in nanoseconds from an arbitrary moment."""
-        ...
-
-    @property
-    def unfinished(self) -> Unfinished:
-        """Unfinished messages of all connections."""
         ...
 
     def wall_ms(self) -> int:

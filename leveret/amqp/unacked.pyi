@@ -1,7 +1,7 @@
-from collections.abc import Container, Hashable
+from collections.abc import Container
 from typing import Generic, TypeVar
 
-_HolderT = TypeVar("_HolderT", bound=Hashable)
+_HolderT = TypeVar("_HolderT")
 
 ENDED_RUNS_MAX: int
 

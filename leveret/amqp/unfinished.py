@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from leveret.amqp.holds import Cause
+from leveret.amqp.protocol import Cause
 from leveret.errors import ConnectionClosingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.amqp.connection import Connection
+    from leveret.amqp.protocol import ConnectionBase
     from leveret.core.timers import Timers
 
 __all__ = ["NOTED_BYTES_MIN", "Unfinished"]
@@ -41,12 +41,12 @@ class Unfinished:
         self._timers = timers
         self._timer = timers.timer(self._look)
         self._is_blocked = is_blocked
-        self._held: OrderedDict[Connection, int] = OrderedDict()
-        self._paused: set[Connection] = set()
+        self._held: OrderedDict[ConnectionBase, int] = OrderedDict()
+        self._paused: set[ConnectionBase] = set()
         self._progress = False  # something was finished since the last check
         self.total = 0  # bytes of them all
 
-    def note(self, connection: Connection, held_bytes: int) -> None:
+    def note(self, connection: ConnectionBase, held_bytes: int) -> None:
         """Note the size of a connection's unfinished messages now, in bytes."""
         before = self._held.get(connection, 0)
         if held_bytes:
@@ -54,7 +54,7 @@ class Unfinished:
         elif before:
             del self._held[connection]
             self._paused.discard(connection)
-            connection.holds.end(Cause.UNFINISHED)
+            connection.unblock(Cause.UNFINISHED)
         self.total += held_bytes - before
         self._progress = self._progress or held_bytes < before
         if self.total > self._bytes_max:
@@ -62,15 +62,15 @@ class Unfinished:
         elif self._paused:
             self._resume_all()
 
-    def _pause(self, connection: Connection) -> None:
+    def _pause(self, connection: ConnectionBase) -> None:
         """Block `connection` unless it is the first with something unfinished; unblock that one."""
         first = next(iter(self._held))
         if connection is not first and connection in self._held:
             self._paused.add(connection)
-            connection.holds.begin(Cause.UNFINISHED, REASON)
+            connection.block(Cause.UNFINISHED, REASON)
         if first in self._paused:
             self._paused.discard(first)
-            first.holds.end(Cause.UNFINISHED)
+            first.unblock(Cause.UNFINISHED)
         if self._timer.due_ms is None:
             self._progress = False
             self._timer.set(self._timers.wall_ms() + self._stall_ms)
@@ -78,7 +78,7 @@ class Unfinished:
     def _resume_all(self) -> None:
         paused, self._paused = self._paused, set()
         for connection in paused:
-            connection.holds.end(Cause.UNFINISHED)
+            connection.unblock(Cause.UNFINISHED)
 
     def _look(self) -> None:
         """Close the largest connection if nothing finished since the last check, alarms aside."""

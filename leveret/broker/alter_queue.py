@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 from leveret.core.definitions.validation import AdministrationError
 from leveret.core.erlang_terms import frozen
 from leveret.core.names import NAME_BYTES_MAX, resource
-from leveret.core.queues.arguments import (
+from leveret.core.queues.queue import Queue
+from leveret.core.settings.arguments import (
     DEAD_LETTER_EXCHANGE,
     GROUP_ORDERING,
     QUEUE_TYPE,
@@ -21,7 +22,6 @@ from leveret.core.queues.arguments import (
     check_queue_arguments,
     type_of,
 )
-from leveret.core.queues.queue import Queue
 from leveret.ports.definitions import Paused
 
 if TYPE_CHECKING:

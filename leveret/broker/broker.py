@@ -8,27 +8,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from leveret.core.access.authentication import log_in
-from leveret.core.access.limits import Admission, Quota
+from leveret.core.access.limits import Quota
+from leveret.core.admission import Admission
 from leveret.core.alarms import Alarms, Resource
 from leveret.core.chores import Chores, at_once, drain
 from leveret.core.command_replies import CommandReplies
 from leveret.core.definitions.parameters import Parameters
-from leveret.core.definitions.policies import NO_POLICY
 from leveret.core.dependencies import CoreServices
+from leveret.core.events import INTERNAL_USER, acting_as, actor
+from leveret.core.feature_counters import FeatureCounters
+from leveret.core.internal_publisher import InternalPublisher
 from leveret.core.logs.atomic import AtomicWrites
 from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.names import resource
 from leveret.core.publish_interceptors import PublishInterceptors
-from leveret.core.queues.arguments import type_of
 from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
 from leveret.core.queues.opener import QueueOpener
 from leveret.core.queues.queue import Queue
 from leveret.core.queues.services import QueueServices
 from leveret.core.queues.unopened_queue import UnopenedQueue
-from leveret.core.routing.publishing import InternalPublisher
+from leveret.core.settings.arguments import type_of
+from leveret.core.settings.policies import NO_POLICY
 from leveret.core.statistics.statistics import Statistics
-from leveret.core.telemetry.events import INTERNAL_USER, Events, acting_as, actor
-from leveret.core.telemetry.feature_counters import FeatureCounters
+from leveret.core.telemetry.event_exchange import Events
 from leveret.core.telemetry.trace import Tracer
 from leveret.core.telemetry.usage import UsageMeter
 from leveret.core.vhost import Vhost
@@ -49,9 +51,9 @@ from leveret.features.dedup.idempotent_publish import IdempotentPublish
 from leveret.features.dedup.operations import DedupOperations
 from leveret.features.dedup.window import DedupServices
 from leveret.features.delay.delayed_sending import DelayedSending
-from leveret.features.delay.store.stores import DelayedMessageStores
-from leveret.features.filters.arguments import record_filter
+from leveret.features.delay.store.store import DelayedMessageStores
 from leveret.features.filters.filtered import ConsumerFilters
+from leveret.features.filters.rules import record_filter
 from leveret.features.pull.pull import Pulls
 from leveret.features.rates.rates import Rates
 from leveret.features.retry.key_order import KeyOrder
@@ -63,11 +65,11 @@ if TYPE_CHECKING:
 
     from leveret.broker.settings import BrokerSettings
     from leveret.core.access.permissions import AccessControl
-    from leveret.core.definitions.policies import Policies
     from leveret.core.dependencies import Environment
     from leveret.core.logs.log_writer import Committing, Waiter
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.routing.bindings import QueueLike
+    from leveret.core.settings.policies import Policies
     from leveret.core.telemetry.usage import Metered
     from leveret.features.dedup.window import Changes
     from leveret.ports import MetadataStore, StateStore, TopicStore
@@ -128,9 +130,7 @@ class Broker:
         self.alarms = Alarms(self.connections, environment.report, self._tell_alarm)
         self.admission = Admission(self.node_name, settings.limits, self.connections, access.user)
         self._quota = Quota(settings.limits)
-        self.rates = Rates(
-            self.timers, access.user, settings.limits.connection_rates, self._follow_rates
-        )
+        self.rates = Rates(self.timers, access.user, settings.connection_rates, self._follow_rates)
 
         # Features of messages.
         self.publish_interceptors = PublishInterceptors()
@@ -145,12 +145,16 @@ class Broker:
             report,
         )
         self.internal_topics = InternalTopics(topics, settings.durability)
-        self.delayed_stores = DelayedMessageStores(
-            self.internal_topics, state, turn, self.timers, spawn, report
-        )
+        self.delayed_stores = DelayedMessageStores(self.internal_topics, state, environment)
         core = CoreServices(
-            environment,
+            turn,
+            self.timers,
+            spawn,
+            report,
+            environment.random_name,
+            environment.random_below,
             self.vhosts,
+            state,
             self.atomic,
             self.internal_topics,
             self.publisher,
@@ -158,6 +162,7 @@ class Broker:
             self.command_replies,
             self.events,
             self.tracer,
+            self.feature_counters,
         )
         self.redrives = Redrives(self.vhosts, self.atomic, self.timers, spawn, self.events.emit)
         dedup = DedupServices(
@@ -170,12 +175,7 @@ class Broker:
             self.feature_counters,
         )
         self.idempotency = IdempotentPublish(core, dedup, settings.once_limits)
-        delayed = DelayedSending(
-            core,
-            self.delayed_stores,
-            state,
-            self.idempotency.interceptor.forget_key,
-        )
+        delayed = DelayedSending(core, self.delayed_stores, self.idempotency.interceptor.forget_key)
         self.delayed, self.schedules = delayed.delivery, delayed.schedules
         self.dedup_operations = DedupOperations(self.idempotency, self._queues)
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leveret.core.access.limits import NodeLimits
-from leveret.features.dedup.idempotent_publish import IdempotencyLimits
+from leveret.features.dedup.interceptor import IdempotencyLimits
+from leveret.features.rates.rules import NO_RATES, ConnectionRates
 
 if TYPE_CHECKING:
     from leveret.ports import Durability
@@ -28,4 +29,5 @@ class BrokerSettings:
     counts_every_return: bool = True  # against the delivery limit; else only failures
     dedup_keys_max: int = 1_000_000  # ids that one window keeps in memory
     limits: NodeLimits = field(default_factory=NodeLimits)
+    connection_rates: ConnectionRates = NO_RATES
     once_limits: IdempotencyLimits = field(default_factory=IdempotencyLimits)

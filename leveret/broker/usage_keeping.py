@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from leveret.core.queues.arguments import QUEUE_TYPE
 from leveret.core.routing.message import MadeMessage
+from leveret.core.settings.arguments import QUEUE_TYPE
 from leveret.errors import LeveretError
 from leveret.ports.usage import HOUR_SECONDS, Account, Usage
 

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from leveret.cli.output import iso, show_rows
-from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail
+from leveret.cli.group import with_common
+from leveret.cli.output import iso, show_json, show_rows
+from leveret.cli.session import as_json, ask, fail, read_json
 from leveret.cli.values import counted
 
 __all__ = ["adopt"]
@@ -15,6 +16,7 @@ __all__ = ["adopt"]
 COLUMNS = ["log", "vhost", "queue", "bytes", "segments", "changed"]
 
 
+@with_common
 def adopt(
     log: Annotated[
         str | None, typer.Argument(help="A log without a queue, as the list names it.")
@@ -31,8 +33,6 @@ def adopt(
     arguments: Annotated[
         str, typer.Option("--arguments", help="The queue's arguments, a JSON object.")
     ] = "{}",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """List the logs that belong to no queue, or make one the log of a new durable queue.
 
@@ -40,12 +40,11 @@ def adopt(
     anew.
     """
     if log is None:
-        show_rows([_row(row) for row in ask(data_dir, "orphan.list")], COLUMNS, as_json=json)
+        show_rows([_row(row) for row in ask("orphan.list")], COLUMNS)
         return
     if queue is None:
         fail("name the queue that gets the log: --queue NAME")
     count = ask(
-        data_dir,
         "orphan.adopt",
         log=log,
         queue=queue,
@@ -53,17 +52,13 @@ def adopt(
         type=queue_type,
         arguments=_arguments(arguments),
     )
-    if json:
-        import json as json_text
-
-        typer.echo(json_text.dumps({"ok": True, "messages": count}))
+    if as_json():
+        show_json({"ok": True, "messages": count})
     else:
         typer.echo(f"queue '{queue}' has the log's {counted(count, 'message')}")
 
 
 def _arguments(text: str) -> Any:
-    from leveret.cli.session import read_json
-
     value = read_json(text)
     if not isinstance(value, dict):
         fail("--arguments is a JSON object, such as '{\"x-max-length\": 1000}'")

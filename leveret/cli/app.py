@@ -33,7 +33,7 @@ COMMANDS = {
     "consumer": "connections:consumers",
     "user": "users:app",
     "permission": "permissions:app",
-    "topic-permission": "topic_permissions:app",
+    "topic-permission": "permissions:topics",
     "vhost": "vhosts:app",
     "limit": "limits:app",
     "hash-password": "users:hash_password",
@@ -54,10 +54,10 @@ COMMANDS = {
     "audit": "audit:audit",
     "alert": "alerts:app",
     "dlq": "dlq:app",
-    "retry": "retry:app",
+    "retry": "schedule:retries",
     "schedule": "schedule:app",
     "dedup": "dedup:app",
-    "producer": "producers:app",
+    "producer": "dedup:producers",
     "prepared": "prepared:app",
     "encryption": "encryption:app",
     "backup": "backup:app",
@@ -113,7 +113,7 @@ def _imported(name: str, place: str) -> Any:
     if isinstance(found, typer.Typer):
         holder.add_typer(found, name=name)
     else:
-        holder.command(name)(found)
+        holder.command(name, common=())(found)
     made = typer.main.get_command(holder)
     assert isinstance(made, TyperGroup), "it has a callback"
     return made.commands[name]

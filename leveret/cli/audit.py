@@ -6,15 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
+from leveret.cli.group import with_common
 from leveret.cli.listing import Cut, Source, show_list
 from leveret.cli.options import with_options_of
-from leveret.cli.session import DATA_DIR, DataDir, Json, OfUser, ask
+from leveret.cli.session import OfUser, ask
 
 __all__ = ["audit"]
 
 COLUMNS = ["number", "at", "user", "way", "peer", "operation", "parameters", "error"]
 
 
+@with_common
 @with_options_of(Cut)
 def audit(
     *,
@@ -28,15 +30,13 @@ def audit(
     before: Annotated[
         int | None, typer.Option("--before", min=1, help="Only records before this number.")
     ] = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
     **options: Any,
 ) -> None:
     """Show changes by administrators, refused ones included, the latest first."""
 
     def page(count: int, after: int | None) -> dict[str, Any]:
         stated = {"before": before if after is None else after, "user": user}
-        found = ask(data_dir, "audit.list", limit=count, operation=operation, **stated)
+        found = ask("audit.list", limit=count, operation=operation, **stated)
         return {"rows": found["rows"], "after": found["before"]}
 
-    show_list(Source(page), COLUMNS, options, as_json=json)
+    show_list(Source(page), COLUMNS, options)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leveret.cli.group import Group
+from leveret.cli.group import JSON, Group, with_common
 from leveret.cli.listing import Listing, show_list, whole
 from leveret.cli.options import with_options_of
+from leveret.cli.output import show_json
 from leveret.cli.progress import progress
-from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail
+from leveret.cli.session import as_json, ask, data_directory, fail
 from leveret.errors import LeveretError, NodeRunningError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ Taken = Annotated[Path, typer.Argument(help="One backup: a directory in that of 
 
 
 @app.command("create")
-def create(target: Target, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+def create(target: Target) -> None:
     """Back up a node, running or stopped, into a new directory of TARGET.
 
     Segments that the backup before holds already are linked from it: a second backup takes the time
@@ -40,6 +41,7 @@ def create(target: Target, data_dir: DataDir = DATA_DIR, json: Json = False) -> 
     from leveret.node.process import node_name
     from leveret.storage.backup import write_backup
 
+    data_dir = data_directory()
     if not data_dir.is_dir():
         fail(f"{data_dir} is not a data directory")
     try:
@@ -47,12 +49,12 @@ def create(target: Target, data_dir: DataDir = DATA_DIR, json: Json = False) -> 
             made = write_backup(data_dir, target, snapshot, node_name(), bar.advance)
     except LeveretError as error:
         fail(str(error))
-    _show(made, json=json)
+    _show(made)
 
 
-@app.command("list")
+@app.command("list", common=JSON)
 @with_options_of(Listing)
-def list_(*, target: Target, json: Json = False, **options: Any) -> None:
+def list_(*, target: Target, **options: Any) -> None:
     """List the backups in TARGET that are whole, the oldest first."""
     from leveret.storage.backup import list_backups
 
@@ -60,11 +62,11 @@ def list_(*, target: Target, json: Json = False, **options: Any) -> None:
         rows = [_row(backup) for backup in list_backups(target)]
     except LeveretError as error:
         fail(str(error))
-    show_list(whole(rows), COLUMNS, options, as_json=json)
+    show_list(whole(rows), COLUMNS, options)
 
 
-@app.command("verify")
-def verify(backup: Taken, json: Json = False) -> None:
+@app.command("verify", common=JSON)
+def verify(backup: Taken) -> None:
     """Read a whole backup and compare each file with its checksum; exit status 1 if one differs."""
     from leveret.storage.backup import verify as verify_files
     from leveret.storage.manifest import read_manifest
@@ -76,8 +78,8 @@ def verify(backup: Taken, json: Json = False) -> None:
             wrong = verify_files(backup, bar.advance)
     except LeveretError as error:
         fail(str(error))
-    if json:
-        typer.echo(_json({"ok": not wrong, "files": len(manifest.files), "wrong": wrong}))
+    if as_json():
+        show_json({"ok": not wrong, "files": len(manifest.files), "wrong": wrong})
     elif not wrong:
         typer.echo(f"{backup}: {len(manifest.files)} files are as they were written")
     for each in wrong:
@@ -86,7 +88,8 @@ def verify(backup: Taken, json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def restore(backup: Taken, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+@with_common
+def restore(backup: Taken) -> None:
     """Copy a backup into a data directory that is empty or not there yet.
 
     A node started on it then serves everything up to the moment of the backup. Messages that were
@@ -95,14 +98,15 @@ def restore(backup: Taken, data_dir: DataDir = DATA_DIR, json: Json = False) -> 
     from leveret.storage.backup import restore as restore_files
     from leveret.storage.manifest import read_manifest
 
+    data_dir = data_directory()
     try:
         with progress("Restoring") as bar:
             bar.total(read_manifest(backup).bytes)
             manifest = restore_files(backup, data_dir, bar.advance)
     except LeveretError as error:
         fail(str(error))
-    if json:
-        typer.echo(_json({"ok": True, "files": len(manifest.files), "bytes": manifest.bytes}))
+    if as_json():
+        show_json({"ok": True, "files": len(manifest.files), "bytes": manifest.bytes})
     else:
         typer.echo(
             f"{data_dir} holds the backup of {manifest.taken_at}: "
@@ -123,13 +127,13 @@ def _snapshot_of(data_dir: Path) -> Iterator[Callable[[], Path | None]]:
         def take() -> Path:
             nonlocal taken
             taken = True
-            return Path(ask(data_dir, "snapshot.take"))
+            return Path(ask("snapshot.take"))
 
         try:
             yield take
         finally:
             if taken:
-                ask(data_dir, "snapshot.release")
+                ask("snapshot.release")
         return
     with lock:
         yield lambda: None
@@ -146,18 +150,12 @@ def _row(backup: Backup) -> dict[str, Any]:
     }
 
 
-def _show(made: Backup, *, json: bool) -> None:
+def _show(made: Backup) -> None:
     row = {**_row(made), "linked_bytes": made.linked_bytes}
-    if json:
-        typer.echo(_json(row))
+    if as_json():
+        show_json(row)
         return
     typer.echo(
         f"{made.path} holds {row['files']} files, {row['bytes']} bytes, of which "
         f"{made.linked_bytes} are linked from the backup before"
     )
-
-
-def _json(value: object) -> str:
-    import json
-
-    return json.dumps(value, ensure_ascii=False)

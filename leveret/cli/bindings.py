@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.listing import Listing, asked, show_list
-from leveret.cli.options import with_options_of
 from leveret.cli.output import show_done
-from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask, fail
-from leveret.cli.values import Arguments, arguments_of
+from leveret.cli.session import InVhost, Vhost, ask, fail
+from leveret.cli.values import Arguments, Sent, arguments_of
 
 __all__ = ["app"]
 
@@ -19,38 +17,33 @@ app = Group("Bindings of a running node.")
 
 COLUMNS = ["vhost", "source", "destination_type", "destination", "routing_key", "arguments"]
 
+
+def _destination_type(to_exchange: bool) -> str:
+    return "exchange" if to_exchange else "queue"
+
+
 Source = Annotated[str, typer.Argument(help="The exchange that messages come from.")]
 Destination = Annotated[str, typer.Argument(help="The queue, or the exchange, that they go to.")]
 Key = Annotated[str, typer.Option("--routing-key", help="The routing key of the binding.")]
 ToExchange = Annotated[
-    bool, typer.Option("--to-exchange", help="The destination is an exchange, not a queue.")
+    bool,
+    typer.Option("--to-exchange", help="The destination is an exchange, not a queue."),
+    Sent(_destination_type, "destination_type"),
 ]
 
 
-@app.command("list")
-@with_options_of(Listing)
+@app.list("binding.list", COLUMNS, paged=True)
 def list_(
-    *,
     source: Annotated[str | None, typer.Option("--source", help="Only from this exchange.")] = None,
     destination: Annotated[
         str | None, typer.Option("--destination", help="Only to this queue or exchange.")
     ] = None,
     vhost: InVhost = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
-    **options: Any,
 ) -> None:
     """Show bindings; those of the default exchange, whose name is empty, included."""
-    stated = {"vhost": vhost, "source": source, "destination": destination}
-    show_list(
-        asked(data_dir, "binding.list", options, **stated),
-        COLUMNS,
-        options,
-        as_json=json,
-    )
 
 
-@app.command("declare")
+@app.change("declare", "binding.declare", "'{destination}' is bound to exchange '{source}'")
 def declare(
     source: Source,
     destination: Destination,
@@ -58,13 +51,8 @@ def declare(
     argument: Arguments = None,
     to_exchange: ToExchange = False,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Bind a queue or an exchange to an exchange; nothing changes if the binding exists."""
-    binding = _binding(source, destination, routing_key, argument, to_exchange=to_exchange)
-    ask(data_dir, "binding.declare", vhost=vhost, **binding)
-    show_done(f"'{destination}' is bound to exchange '{source}'", as_json=json)
 
 
 @app.command("delete")
@@ -75,28 +63,16 @@ def delete(
     argument: Arguments = None,
     to_exchange: ToExchange = False,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Delete the binding with exactly this key and these arguments."""
-    binding = _binding(source, destination, routing_key, argument, to_exchange=to_exchange)
-    if not ask(data_dir, "binding.delete", vhost=vhost, **binding):
+    if not ask(
+        "binding.delete",
+        vhost=vhost,
+        source=source,
+        destination=destination,
+        destination_type=_destination_type(to_exchange),
+        routing_key=routing_key,
+        arguments=arguments_of(argument),
+    ):
         fail(f"no such binding: '{destination}' is not bound to exchange '{source}' in this way")
-    show_done(f"'{destination}' was unbound from exchange '{source}'", as_json=json)
-
-
-def _binding(
-    source: str,
-    destination: str,
-    routing_key: str,
-    argument: list[str] | None,
-    *,
-    to_exchange: bool,
-) -> dict[str, object]:
-    return {
-        "source": source,
-        "destination": destination,
-        "destination_type": "exchange" if to_exchange else "queue",
-        "routing_key": routing_key,
-        "arguments": arguments_of(argument),
-    }
+    show_done(f"'{destination}' was unbound from exchange '{source}'")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-import json as json_text
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leveret.cli.session import Json, fail
+from leveret.cli.group import with_json
+from leveret.cli.output import show_json
+from leveret.cli.session import as_json, fail
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -50,6 +51,7 @@ For tests only: whoever has ca-key.pem can be anybody to this node.
 """
 
 
+@with_json
 def certs(
     directory: Annotated[Path, typer.Argument(help="Directory to write to; made if missing.")],
     host: Annotated[
@@ -58,7 +60,6 @@ def certs(
     ] = None,
     user: Annotated[str, typer.Option(help="User that the client's certificate names.")] = "guest",
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
-    json: Json = False,
 ) -> None:
     """Make an authority, a server's and a client's certificate for tests."""
     hosts = [*(host or []), *LOOPBACK_HOSTS]
@@ -69,13 +70,13 @@ def certs(
         fail(f"{error.filename} exists; --force overwrites it")
     except (OSError, ValueError) as error:
         fail(f"cannot make certificates in {directory}: {error}")
-    if json:
+    if as_json():
         files = {
             f"{name}{key}": str(directory / f"{name}{suffix}.pem")
             for name in NAMES
             for key, suffix in (("_certificate_file", ""), ("_key_file", "-key"))
         }
-        typer.echo(json_text.dumps({**files, "valid_days": VALID_DAYS, "user": user}))
+        show_json({**files, "valid_days": VALID_DAYS, "user": user})
         return
     typer.echo(
         HOW_TO.format(

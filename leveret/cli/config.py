@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leveret.cli.group import Group
+from leveret.cli.group import JSON, Group
 from leveret.cli.listing import Listing, show_list, whole
 from leveret.cli.options import with_options_of
-from leveret.cli.session import Json
+from leveret.cli.session import as_json
 from leveret.errors import LeveretError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ ConfigFile = Annotated[
 ]
 
 
-@app.command("show")
+@app.command("show", common=JSON)
 @with_options_of(Listing)
 def show(
     *,
@@ -34,7 +34,6 @@ def show(
     changed: Annotated[
         bool, typer.Option("--changed", help="Only settings that something has set.")
     ] = False,
-    json: Json = False,
     **options: Any,
 ) -> None:
     """Show all settings of the file and the environment, each with its source.
@@ -48,17 +47,19 @@ def show(
     rows: list[dict[str, Any]] = [
         {
             "setting": name,
-            "value": plain[name] if json else setting_text(getattr(loaded.configuration, name)),
+            "value": plain[name]
+            if as_json()
+            else setting_text(getattr(loaded.configuration, name)),
             "source": loaded.source(name),
         }
         for _, fields in groups()
         for name, _ in fields
         if not changed or name in loaded.sources
     ]
-    show_list(whole(rows), ["setting", "value", "source"], options, as_json=json)
+    show_list(whole(rows), ["setting", "value", "source"], options)
 
 
-@app.command("check")
+@app.command("check", common=())
 def check(config: ConfigFile = None) -> None:
     """Check the settings of the file and the environment without starting a node.
 
@@ -76,7 +77,7 @@ def check(config: ConfigFile = None) -> None:
     typer.echo(f"the settings are valid: {count} set, the others have their defaults")
 
 
-@app.command("sample")
+@app.command("sample", common=())
 def sample() -> None:
     """Print a TOML file with all settings, their defaults and what they do."""
     from leveret.config.reference import sample_file

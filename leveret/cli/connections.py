@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.listing import Listing, asked, show_list
-from leveret.cli.options import with_options_of
+from leveret.cli.listing import all_rows, asked
 from leveret.cli.output import show_done
-from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, OfUser, ask, ask_if_there, fail
-from leveret.cli.values import all_rows, show_one
+from leveret.cli.session import InVhost, OfUser, ask, ask_if_there, fail
 
 __all__ = ["app", "channels", "consumers"]
 
@@ -36,30 +34,14 @@ CONSUMER_NAMES = {
 Name = Annotated[str, typer.Argument(help="The connection's name, `1.2.3.4:5 -> 6.7.8.9:5672`.")]
 
 
-@app.command("list")
-@with_options_of(Listing)
-def list_(
-    *,
-    user: OfUser = None,
-    vhost: InVhost = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
-    **options: Any,
-) -> None:
+@app.list("connection.list", COLUMNS, paged=True, aliases=CLIENT_NAME)
+def list_(user: OfUser = None, vhost: InVhost = None) -> None:
     """Show connections."""
-    show_list(
-        asked(data_dir, "connection.list", options, vhost=vhost, user=user),
-        COLUMNS,
-        options,
-        as_json=json,
-        aliases=CLIENT_NAME,
-    )
 
 
-@app.command("show")
-def show(name: Name, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+@app.show("show", "connection.show")
+def show(name: Name) -> None:
     """Show one connection."""
-    show_one(ask(data_dir, "connection.show", name=name), as_json=json)
 
 
 @app.command("close")
@@ -71,68 +53,33 @@ def close(
     reason: Annotated[
         str, typer.Option("--reason", help="Reason sent to the client.")
     ] = "closed on the command line",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Close a connection, or those of a user or a virtual host; most clients reconnect."""
     if (name is not None) + (user is not None or vhost is not None) + all_ != 1:
         fail("state either a connection's name, or --user and --vhost, or --all")
     if name is not None:
-        ask(data_dir, "connection.close", name=name, reason=reason)
+        ask("connection.close", name=name, reason=reason)
         count = 1
     else:
-        count = _close_all(data_dir, user, vhost, reason)
+        count = _close_all(user, vhost, reason)
     closed = "connection was closed" if count == 1 else "connections were closed"
-    show_done(f"{count} {closed}", as_json=json)
+    show_done(f"{count} {closed}")
 
 
-def _close_all(data_dir: Any, user: str | None, vhost: str | None, reason: str) -> int:
+def _close_all(user: str | None, vhost: str | None, reason: str) -> int:
     """Close all current connections. Returns their number, without those already gone."""
-    stated = {"user": user, "vhost": vhost, "sort": None, "reverse": False}
-    rows = all_rows(
-        lambda count, after: ask(data_dir, "connection.list", limit=count, after=after, **stated)
-    )
-    return sum(
-        ask_if_there(data_dir, "connection.close", name=row["name"], reason=reason) for row in rows
-    )
+    rows = all_rows(asked("connection.list", {"reverse": False}, user=user, vhost=vhost))
+    return sum(ask_if_there("connection.close", name=row["name"], reason=reason) for row in rows)
 
 
-@channels.command("list")
-@with_options_of(Listing)
-def list_channels(
-    *,
-    user: OfUser = None,
-    vhost: InVhost = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
-    **options: Any,
-) -> None:
+@channels.list("channel.list", CHANNEL_COLUMNS, paged=True)
+def list_channels(user: OfUser = None, vhost: InVhost = None) -> None:
     """Show channels with their unacknowledged and unconfirmed messages."""
-    stated = {"vhost": vhost, "user": user}
-    show_list(
-        asked(data_dir, "channel.list", options, **stated),
-        CHANNEL_COLUMNS,
-        options,
-        as_json=json,
-    )
 
 
-@consumers.command("list")
-@with_options_of(Listing)
+@consumers.list("consumer.list", CONSUMER_COLUMNS, paged=True, aliases=CONSUMER_NAMES)
 def list_consumers(
-    *,
     queue: Annotated[str | None, typer.Option("--queue", help="Only of this queue.")] = None,
     vhost: InVhost = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
-    **options: Any,
 ) -> None:
     """Show consumers, by their queues."""
-    stated = {"vhost": vhost, "queue": queue}
-    show_list(
-        asked(data_dir, "consumer.list", options, **stated),
-        CONSUMER_COLUMNS,
-        options,
-        as_json=json,
-        aliases=CONSUMER_NAMES,
-    )

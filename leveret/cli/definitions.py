@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import show_done, show_warnings
+from leveret.cli.output import show_done, show_json, show_warnings
 from leveret.cli.progress import progress
-from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail, read_json
+from leveret.cli.session import as_json, ask, fail, read_json
 from leveret.cli.values import counted
 
 __all__ = ["app"]
@@ -36,19 +36,17 @@ def export(
             help="Leave out what RabbitMQ would refuse, and list it.",
         ),
     ] = False,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Write users, virtual hosts, permissions, policies, queues, exchanges, bindings and the rest.
 
     The file holds the hashes of passwords and is for its owner alone.
     """
     if rabbitmq:
-        found = ask(data_dir, "rabbitmq_definitions.export", vhost=vhost)
+        found = ask("rabbitmq_definitions.export", vhost=vhost)
         document = found["document"]
         show_warnings(found["left_out"])
     else:
-        document = ask(data_dir, "definitions.export", vhost=vhost)
+        document = ask("definitions.export", vhost=vhost)
     text = json_text.dumps(document, indent=2, ensure_ascii=False) + "\n"
     if file == STREAM:
         typer.echo(text, nl=False)
@@ -57,7 +55,7 @@ def export(
         _write_private(Path(file), text)
     except OSError as error:
         fail(f"cannot write {file}: {error.strerror}")
-    show_done(f"definitions were written to {file}", as_json=json)
+    show_done(f"definitions were written to {file}")
 
 
 @app.command("import")
@@ -71,8 +69,6 @@ def import_(
         bool,
         typer.Option("--strict", help="Refuse a file if anything in it would be listed."),
     ] = False,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Import definitions from a file, all of them or none.
 
@@ -84,16 +80,15 @@ def import_(
         text = sys.stdin.read() if file == STREAM else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         fail(f"cannot read {file}: {error}")
-    with progress("importing", shown=not json):
+    with progress("importing", shown=not as_json()):
         summary = ask(
-            data_dir,
             "definitions.rehearse" if dry_run else "definitions.import",
             document=read_json(text),
             vhost=vhost,
             strict=strict,
         )
-    if json:
-        typer.echo(json_text.dumps(summary, ensure_ascii=False))
+    if as_json():
+        show_json(summary)
         return
     counts = [counted(count, _noun(section)) for section, count in summary["imported"].items()]
     done = "would import" if dry_run else "imported"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 import time
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -12,14 +11,10 @@ import typer
 from leveret.cli.group import Group
 from leveret.cli.listing import Cut, Source, show_list
 from leveret.cli.options import with_options_of
+from leveret.cli.output import show_json
 from leveret.cli.progress import progress
-from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask, fail
-from leveret.cli.values import (
-    header_values,
-    moment_ms,
-    show_count,
-    show_one,
-)
+from leveret.cli.session import Vhost, as_json, ask, fail
+from leveret.cli.values import Headers, header_values, listed, moment_ms, show_count
 
 __all__ = ["app"]
 
@@ -51,10 +46,7 @@ class DeadLetterOptions:
     source: Annotated[
         str | None, typer.Option("--source", help="Messages dead-lettered from this queue.")
     ] = None
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", help="Messages with this header, NAME=VALUE; repeatable."),
-    ] = None
+    header: Headers = None
     since: Annotated[
         str | None,
         typer.Option(
@@ -62,7 +54,8 @@ class DeadLetterOptions:
         ),
     ] = None
     until: Annotated[
-        str | None, typer.Option("--until", help="Messages dead-lettered before then.")
+        str | None,
+        typer.Option("--until", help="Messages dead-lettered before then."),
     ] = None
 
 
@@ -73,30 +66,24 @@ def list_(
     *,
     queue: Queue,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
     **stated: Any,
 ) -> None:
     """Show dead letters, the oldest first, unacknowledged ones included."""
     common = _common(vhost, queue, stated)
     show_list(
-        Source(lambda count, after: ask(data_dir, "dlq.list", limit=count, after=after, **common)),
+        Source(lambda count, after: ask("dlq.list", limit=count, after=after, **common)),
         COLUMNS,
         stated,
-        as_json=json,
     )
 
 
-@app.command("show")
+@app.show("show", "dlq.show")
 def show(
     queue: Queue,
     offset: Annotated[int, typer.Argument(help="Its offset, as `dlq list` shows it.")],
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Show one message with its properties and its payload."""
-    show_one(ask(data_dir, "dlq.show", vhost=vhost, queue=queue, offset=offset), as_json=json)
 
 
 @app.command("redrive")
@@ -119,8 +106,6 @@ def redrive(
     rate: Annotated[float | None, typer.Option("--rate", help="Messages per second.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the end.")] = False,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
     **selected: Any,
 ) -> None:
     """Redrive messages to their source queues: all, or the selected ones.
@@ -130,7 +115,6 @@ def redrive(
     refused.
     """
     status = ask(
-        data_dir,
         "dlq.redrive",
         exchange=exchange,
         routing_key=routing_key,
@@ -139,44 +123,26 @@ def redrive(
         **_common(vhost, queue, selected),
     )
     if not detach:
-        status = _watch(data_dir, vhost, queue, status, quiet=json)
-    _show_status(status, as_json=json)
+        status = _watch(vhost, queue, status)
+    _show_status(status)
     if not detach and any(selected.values()) and not status["moved"]:
         fail("no message was redriven: none matches, or none could be moved")
     if status["phase"] == "failed" or status["unroutable"] or status["refused"]:
         raise typer.Exit(1)
 
 
-@app.command("status")
-def status(
-    queue: QueueOption, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
-) -> None:
-    """Show the progress of a queue's redrive."""
-    _show_status(ask(data_dir, "dlq.status", vhost=vhost, queue=queue), as_json=json)
+def _control(verb: str, help_: str) -> None:
+    """Register a command that acts on a redrive, and shows its status."""
+
+    @app.command(verb, help=help_)
+    def control(queue: QueueOption, vhost: Vhost = "/") -> None:
+        _show_status(ask(f"dlq.{verb}", vhost=vhost, queue=queue))
 
 
-@app.command("pause")
-def pause(
-    queue: QueueOption, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
-) -> None:
-    """Pause a redrive."""
-    _show_status(ask(data_dir, "dlq.pause", vhost=vhost, queue=queue), as_json=json)
-
-
-@app.command("resume")
-def resume(
-    queue: QueueOption, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
-) -> None:
-    """Resume a redrive."""
-    _show_status(ask(data_dir, "dlq.resume", vhost=vhost, queue=queue), as_json=json)
-
-
-@app.command("cancel")
-def cancel(
-    queue: QueueOption, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
-) -> None:
-    """Cancel a redrive; messages that it has not moved stay."""
-    _show_status(ask(data_dir, "dlq.cancel", vhost=vhost, queue=queue), as_json=json)
+_control("status", "Show the progress of a queue's redrive.")
+_control("pause", "Pause a redrive.")
+_control("resume", "Resume a redrive.")
+_control("cancel", "Cancel a redrive; messages that it has not moved stay.")
 
 
 @app.command("delete")
@@ -185,56 +151,48 @@ def delete(
     *,
     queue: Queue,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
     **selected: Any,
 ) -> None:
     """Delete the selected messages."""
-    count = ask(data_dir, "dlq.delete", **_common(vhost, queue, selected))
-    show_count(count, "deleted", as_json=json, selected=True)
+    count = ask("dlq.delete", **_common(vhost, queue, selected))
+    show_count(count, "deleted", selected=True)
 
 
-@app.command("purge")
-def purge(
-    queue: Queue, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
-) -> None:
+@app.count("purge", "dlq.purge", "deleted")
+def purge(queue: Queue, vhost: Vhost = "/") -> None:
     """Delete all messages except unacknowledged ones."""
-    show_count(ask(data_dir, "dlq.purge", vhost=vhost, queue=queue), "deleted", as_json=json)
 
 
 def _common(vhost: str, queue: str, selected: dict[str, Any]) -> dict[str, object]:
-    since, until = selected["since"], selected["until"]
     if selected["id"]:
         fail("--id may be either: state --offset, as `dlq list` shows it, or --message-id")
     return {
         "vhost": vhost,
         "queue": queue,
-        "offsets": list(selected["offset"] or ()),
-        "message_ids": list(selected["message_id"] or ()),
+        "offsets": listed(selected["offset"]),
+        "message_ids": listed(selected["message_id"]),
         "reason": selected["reason"],
         "source": selected["source"],
         "headers": header_values(selected["header"]),
-        "since": None if since is None else moment_ms(since),
-        "until": None if until is None else moment_ms(until),
+        "since": moment_ms(selected["since"]),
+        "until": moment_ms(selected["until"]),
     }
 
 
-def _watch(
-    data_dir: Any, vhost: str, queue: str, status: dict[str, Any], *, quiet: bool
-) -> dict[str, Any]:
+def _watch(vhost: str, queue: str, status: dict[str, Any]) -> dict[str, Any]:
     """Show the progress of a redrive, until it ends or is paused."""
-    with progress("redriving", shown=not quiet) as bar:
+    with progress("redriving", shown=not as_json()) as bar:
         while status["phase"] == "running":
             bar.total(status["total"])
             bar.reach(status["looked_at"])
             time.sleep(POLL_SECONDS)
-            status = ask(data_dir, "dlq.status", vhost=vhost, queue=queue)
+            status = ask("dlq.status", vhost=vhost, queue=queue)
     return status
 
 
-def _show_status(status: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json_text.dumps(status, ensure_ascii=False))
+def _show_status(status: dict[str, Any]) -> None:
+    if as_json():
+        show_json(status)
         return
     text = f"{status['phase']}: {status['moved']} moved, {status['looked_at']} of "
     text += f"{status['total']} scanned"

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from leveret.cli.group import with_keys
 from leveret.cli.output import printable
 from leveret.cli.progress import progress
-from leveret.cli.session import DATA_DIR, DataDir, Json, fail, patience, reason_of
+from leveret.cli.session import as_json, data_directory, fail, master_key_file, patience, reason_of
 from leveret.errors import LeveretError, NodeRunningError, StorageError
 from leveret.mgmt_ui.control_client import CONTROL_SOCKET, request
 from leveret.ports.check_results import CheckResult, Severity
@@ -40,6 +41,7 @@ SILENT_SECONDS = 30.0  # after which a node hangs: what it is asked takes a seco
 NEAR_DISK = 1.25  # times the limit: time to do something
 
 
+@with_keys
 def doctor(
     deep: Annotated[
         bool, typer.Option("--deep", help="Read every file to its end, not samples.")
@@ -47,21 +49,12 @@ def doctor(
     config: Annotated[
         Path | None, typer.Option("--config", help="The TOML file that the node is started with.")
     ] = None,
-    key_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--key-file",
-            envvar="LEVERET_ENCRYPTION_KEY_FILE",
-            help="File with the master key, where the node is stopped.",
-        ),
-    ] = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Look for everything that is wrong with a running node, or with a stopped one's directory.
 
     Changes nothing. Ends with status 0 where nothing is found, 1 with warnings, 2 with errors.
     """
+    data_dir, key_file = data_directory(), master_key_file()
     if not data_dir.is_dir():
         fail(f"{data_dir} is not a data directory; `leveret serve` makes one")
     try:
@@ -70,7 +63,7 @@ def doctor(
     except LeveretError as error:
         fail(str(error))
     found.sort(key=lambda result: result.severity is not Severity.ERROR)
-    if json:
+    if as_json():
         rows = [result.as_json() for result in found]
         text = json_text.dumps(rows, ensure_ascii=False)
         typer.echo(text.encode(errors="backslashreplace").decode())  # names of files are bytes
@@ -154,7 +147,7 @@ def _check_running(data_dir: Path, running: NodeRunningError) -> Iterator[CheckR
         )
         return
     if not answer["ok"]:
-        fail(reason_of(answer, data_dir))
+        fail(reason_of(answer))
     for row in answer["result"]:
         yield CheckResult(**{**row, "severity": Severity(row["severity"])})
 
@@ -211,6 +204,10 @@ def _check_logs(
         state = MemoryStateStore()
         state.write(list(entries.items()), durable=True)
         yield from check_definitions_age(database, state)
+        if deep and not found:
+            from leveret.cli.cache_checks import check_caches
+
+            yield from check_caches(data_dir, definitions, entries)
         for name in RECORDS:
             yield from check_records_age(data_dir / name, state)
         yield from check_certificates(configuration, time.time_ns() // 1_000_000)

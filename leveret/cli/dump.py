@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leveret.cli.output import iso, printable
-from leveret.cli.session import Json, fail
+from leveret.cli.group import with_json
+from leveret.cli.output import iso, printable, show_json
+from leveret.cli.session import as_json, fail
 from leveret.errors import CorruptBatchError, LeveretError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class _Body(StrEnum):
     LENGTH = "length"
 
 
+@with_json
 def dump(
     segment_file: Annotated[
         Path,
@@ -63,7 +65,6 @@ def dump(
         Path | None,
         typer.Option(help="Where keyring.json is, if not above the file."),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Show the batches and the messages of a segment; ends with status 1 where some are damaged.
 
@@ -74,7 +75,7 @@ def dump(
 
     files = ReadOnlyFiles()
     stop = OFFSET_MAX if last is None else last + 1
-    shown = _JsonLines(body) if as_json else _Lines(body, body_bytes)
+    shown = _JsonLines(body) if as_json() else _Lines(body, body_bytes)
     damage = 0
     try:
         head = segment_head(files, segment_file)
@@ -191,11 +192,11 @@ def _names(kind: type[IntFlag], bits: int) -> list[str]:
 def _properties(header: bytes) -> dict[str, Any] | None:
     """Return a message's properties; None if they cannot be decoded."""
     from leveret.core.json_fields import plain
-    from leveret.core.routing.message import read_properties
+    from leveret.ports.contents import decode_properties
     from leveret.ports.tables import MalformedFieldError
 
     try:
-        return {name: plain(value) for name, value in read_properties(header).items()}
+        return {name: plain(value) for name, value in decode_properties(header).items()}
     except MalformedFieldError:
         return None
 
@@ -250,7 +251,7 @@ class _JsonLines:
         return payload(body)  # type: ignore[return-value]  # all of it is text
 
     def _write(self, value: dict[str, Any]) -> None:
-        typer.echo(json_text.dumps(value, ensure_ascii=False))
+        show_json(value)
 
 
 class _Lines:

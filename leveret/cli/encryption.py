@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from leveret.cli.group import Group
+from leveret.cli.group import JSON, KEYS, Group
 from leveret.cli.listing import Listing, show_list, whole
 from leveret.cli.options import with_options_of
 from leveret.cli.output import iso, show_done
-from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, ask_about_keys, fail
+from leveret.cli.session import InVhost, ask, fail
 from leveret.errors import LeveretError
 
 __all__ = ["app"]
@@ -21,90 +21,65 @@ app = Group("Encryption at rest.")
 COLUMNS = ["vhost", "key", "state", "created", "segments", "removable"]
 
 OfVhost = Annotated[str, typer.Option("--vhost", help="The virtual host's name.")]
-KeyFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--key-file",
-        envvar="LEVERET_ENCRYPTION_KEY_FILE",
-        help="File with the master key, where the node is stopped.",
-    ),
-]
 
 
-@app.command("status")
+@app.command("status", common=KEYS)
 @with_options_of(Listing)
 def status(
     *,
     vhost: InVhost = None,
-    key_file: KeyFile = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
     **options: Any,
 ) -> None:
     """Show the keys, and how many segments use each; `plain` segments are not encrypted."""
-    rows = ask_about_keys(data_dir, key_file, "encryption.status", vhost=vhost)
-    show_list(whole([_readable(row) for row in rows]), COLUMNS, options, as_json=json)
+    rows = ask("encryption.status", vhost=vhost)
+    show_list(whole([_readable(row) for row in rows]), COLUMNS, options)
 
 
-@app.command("enable")
+@app.command("enable", common=KEYS)
 def enable(
     vhost: OfVhost,
-    key_file: KeyFile = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Encrypt new messages; stored ones stay as they are until they are deleted."""
-    begun = ask_about_keys(data_dir, key_file, "encryption.enable", vhost=vhost)
-    show_done(f"vhost '{vhost}' is {'' if begun else 'already '}encrypted", as_json=json)
+    begun = ask("encryption.enable", vhost=vhost)
+    show_done(f"vhost '{vhost}' is {'' if begun else 'already '}encrypted")
 
 
-@app.command("disable")
+@app.command("disable", common=KEYS)
 def disable(
     vhost: OfVhost,
-    key_file: KeyFile = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Stop encrypting new messages; keys stay while stored messages need them."""
-    ended = ask_about_keys(data_dir, key_file, "encryption.disable", vhost=vhost)
-    show_done(f"vhost '{vhost}' is {'no longer' if ended else 'not'} encrypted", as_json=json)
+    ended = ask("encryption.disable", vhost=vhost)
+    show_done(f"vhost '{vhost}' is {'no longer' if ended else 'not'} encrypted")
 
 
-@app.command("rotate")
-def rotate(
-    vhost: OfVhost,
-    key_file: KeyFile = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
-) -> None:
+@app.change(
+    "rotate",
+    "encryption.rotate",
+    "vhost '{vhost}' is encrypted with the new key {result} from now on",
+    common=KEYS,
+)
+def rotate(vhost: OfVhost) -> None:
     """Encrypt new messages with a new key."""
-    key = ask_about_keys(data_dir, key_file, "encryption.rotate", vhost=vhost)
-    show_done(f"vhost '{vhost}' is encrypted with the new key {key} from now on", as_json=json)
 
 
-@app.command("rotate-master")
+@app.command("rotate-master", common=KEYS)
 def rotate_master(
     new_key_file: Annotated[
         Path, typer.Option("--new-key-file", help="File with the new master key.")
     ],
-    key_file: KeyFile = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Replace the master key; name its file in encryption_key_file before the next start."""
     file = new_key_file.absolute()
-    ask_about_keys(data_dir, key_file, "encryption.rotate_master", new_key_file=str(file))
+    ask("encryption.rotate_master", new_key_file=str(file))
     show_done(
         f"{file} holds the master key from now on: name it in encryption_key_file before the "
-        "next start, and keep the old one for as long as backups need it",
-        as_json=json,
+        "next start, and keep the old one for as long as backups need it"
     )
 
 
-@app.command("generate-key")
-def generate_key(
-    file: Annotated[Path, typer.Argument(help="The file to create.")], json: Json = False
-) -> None:
+@app.command("generate-key", common=JSON)
+def generate_key(file: Annotated[Path, typer.Argument(help="The file to create.")]) -> None:
     """Create a master key in a new file that only you may read."""
     from leveret.storage.master_key import generate_master_key_file
 
@@ -113,8 +88,7 @@ def generate_key(
     except LeveretError as error:
         fail(str(error))
     show_done(
-        f"{file} holds the new master key {made.fingerprint}: keep a copy where the data is not",
-        as_json=json,
+        f"{file} holds the new master key {made.fingerprint}: keep a copy where the data is not"
     )
 
 

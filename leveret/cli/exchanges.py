@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.listing import Listing, asked, show_list
-from leveret.cli.options import with_options_of
-from leveret.cli.output import show_done
-from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask
-from leveret.cli.values import Arguments, arguments_of, show_one
+from leveret.cli.session import InVhost, Vhost
+from leveret.cli.values import Arguments, NamePart, Transient
 
 __all__ = ["app"]
 
@@ -22,42 +19,23 @@ COLUMNS = ["vhost", "name", "type", "durable", "auto_delete", "internal"]
 Name = Annotated[str, typer.Argument(help="The exchange's name.")]
 
 
-@app.command("list")
-@with_options_of(Listing)
-def list_(
-    *,
-    name: Annotated[
-        str | None, typer.Option("--name", help="Only names that contain this text.")
-    ] = None,
-    vhost: InVhost = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
-    **options: Any,
-) -> None:
+@app.list("exchange.list", COLUMNS, paged=True)
+def list_(name: NamePart = None, vhost: InVhost = None) -> None:
     """Show exchanges, the predeclared ones included."""
-    show_list(
-        asked(data_dir, "exchange.list", options, vhost=vhost, name=name),
-        COLUMNS,
-        options,
-        as_json=json,
-    )
 
 
-@app.command("show")
-def show(name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+@app.show("show", "exchange.show")
+def show(name: Name, vhost: Vhost = "/") -> None:
     """Show one exchange."""
-    show_one(ask(data_dir, "exchange.show", vhost=vhost, name=name), as_json=json)
 
 
-@app.command("declare")
+@app.change("declare", "exchange.declare", "exchange '{name}' is declared")
 def declare(
     name: Name,
     type_: Annotated[
         str, typer.Option("--type", help="direct, fanout, topic, headers, or another one.")
     ] = "direct",
-    transient: Annotated[
-        bool, typer.Option("--transient", help="Do not keep it when the node stops.")
-    ] = False,
+    transient: Transient = False,
     auto_delete: Annotated[
         bool, typer.Option("--auto-delete", help="Delete it with its last binding.")
     ] = False,
@@ -69,34 +47,16 @@ def declare(
     ] = False,
     argument: Arguments = None,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Create an exchange; one that exists must have the same properties."""
-    ask(
-        data_dir,
-        "exchange.declare",
-        vhost=vhost,
-        name=name,
-        type=type_,
-        durable=not transient,
-        auto_delete=auto_delete,
-        internal=internal,
-        arguments=arguments_of(argument),
-    )
-    show_done(f"exchange '{name}' is declared", as_json=json)
 
 
-@app.command("delete")
+@app.change("delete", "exchange.delete", "exchange '{name}' was deleted")
 def delete(
     name: Name,
     if_unused: Annotated[
         bool, typer.Option("--if-unused", help="Only if nothing is bound to it.")
     ] = False,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Delete an exchange and its bindings."""
-    ask(data_dir, "exchange.delete", vhost=vhost, name=name, if_unused=if_unused)
-    show_done(f"exchange '{name}' was deleted", as_json=json)

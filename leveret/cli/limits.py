@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.listing import Listing, show_list, whole
-from leveret.cli.options import with_options_of
 from leveret.cli.output import show_done
-from leveret.cli.session import DATA_DIR, DataDir, Json, ask
+from leveret.cli.session import ask
 
 __all__ = ["app"]
 
@@ -37,31 +35,23 @@ def set_(
     name: Name,
     limit: Annotated[str, typer.Argument(help=f"{LIMITS}.")],
     value: Annotated[int, typer.Argument(help="0 allows none, -1 any number.")],
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Set a limit of a virtual host or a user; open connections stay."""
-    ask(data_dir, "limits.set", kind=kind.value, name=name, limits={limit: value})
-    show_done(f"{limit} of {kind.value} '{name}' was set to {value}", as_json=json)
+    ask("limits.set", kind=kind.value, name=name, limits={limit: value})
+    show_done(f"{limit} of {kind.value} '{name}' was set to {value}")
 
 
-@app.command("clear")
-@app.command("delete", hidden=True)
+@app.command("clear", also=("delete",))
 def clear(
     kind: Kind,
     name: Name,
     limit: Annotated[str | None, typer.Argument(help="Only this one.")] = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Remove one limit of a virtual host or a user, or all."""
-    ask(data_dir, "limits.clear", kind=kind.value, name=name, limit=limit)
-    show_done(f"{limit or 'every limit'} of {kind.value} '{name}' was lifted", as_json=json)
+    ask("limits.clear", kind=kind.value, name=name, limit=limit)
+    show_done(f"{limit or 'every limit'} of {kind.value} '{name}' was lifted")
 
 
-@app.command("list")
-@with_options_of(Listing)
-def list_(*, data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any) -> None:
+@app.list("limits.list", ["kind", "name", "limit", "value"])
+def list_() -> None:
     """Show all limits."""
-    rows = ask(data_dir, "limits.list")
-    show_list(whole(rows), ["kind", "name", "limit", "value"], options, as_json=json)

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leveret.cli.output import is_for_people, show_rows
-from leveret.cli.session import ask
+from leveret.cli.session import as_json, ask
 from leveret.mgmt_ui.cells import cell, rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 
-__all__ = ["Cut", "Listing", "Source", "asked", "show_list", "whole"]
+__all__ = ["Cut", "Listing", "Source", "all_rows", "asked", "show_list", "whole"]
 
 TERMINAL_ROWS = 100  # enough for people; programs get all
 PAGE_ROWS = 1000  # of a list that a node returns page by page
@@ -70,16 +69,12 @@ class Source:
     ranked: Callable[[int, str], Mapping[str, Any]] | None = None
 
 
-def asked(
-    data_dir: Path, operation: str, options: Mapping[str, Any], **parameters: object
-) -> Source:
+def asked(operation: str, options: Mapping[str, Any], **parameters: object) -> Source:
     """Return a source whose rows the node pages, and sorts where few are wanted."""
     common = {**parameters, "reverse": options["reverse"]}
     return Source(
-        lambda count, after: ask(
-            data_dir, operation, limit=count, after=after, sort=None, **common
-        ),
-        lambda count, sort: ask(data_dir, operation, limit=count, after=None, sort=sort, **common),
+        lambda count, after: ask(operation, limit=count, after=after, sort=None, **common),
+        lambda count, sort: ask(operation, limit=count, after=None, sort=sort, **common),
     )
 
 
@@ -88,12 +83,16 @@ def whole(rows: list[dict[str, Any]]) -> Source:
     return Source(lambda _count, _after: {"rows": rows, "after": None})
 
 
+def all_rows(source: Source) -> list[dict[str, Any]]:
+    """Return every row of a source."""
+    return _first(source, 0)[0]
+
+
 def show_list(
     source: Source,
     columns: list[str],
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     *,
-    as_json: bool,
     aliases: Mapping[str, str] | None = None,
     readable: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> None:
@@ -108,14 +107,14 @@ def show_list(
         raise typer.BadParameter("it needs --sort", param_hint="--reverse")
     limit = options["limit"]
     if limit is None:
-        limit = TERMINAL_ROWS if is_for_people() and not as_json else 0
+        limit = TERMINAL_ROWS if is_for_people() and not as_json() else 0
     if sort is None:
         rows, total = _first(source, limit)
     else:
         path = aliases.get(sort, sort)
         rows, total = _ranked(source, path, limit, reverse=reverse)
         _check("--sort", [sort], rows, columns, aliases)
-    _show(rows, columns, options["columns"], aliases, readable, as_json=as_json)
+    _show(rows, columns, options["columns"], aliases, readable)
     _tell_rest(len(rows), total)
 
 
@@ -125,19 +124,17 @@ def _show(
     stated: str | None,
     aliases: Mapping[str, str],
     readable: Callable[[dict[str, Any]], dict[str, Any]],
-    *,
-    as_json: bool,
 ) -> None:
     chosen = [name.strip() for name in stated.split(",")] if stated else []
-    if as_json and not chosen:
-        show_rows(rows, columns, as_json=True)
+    if as_json() and not chosen:
+        show_rows(rows, columns)
         return
-    if not as_json:
+    if not as_json():
         rows = [readable(row) for row in rows]
     _check("--columns", chosen, rows, columns, aliases)
     shown = chosen or columns
     cells = [{name: cell(row, aliases.get(name, name)) for name in shown} for row in rows]
-    show_rows(cells, shown, as_json=as_json)
+    show_rows(cells, shown)
 
 
 def _first(source: Source, limit: int) -> tuple[list[dict[str, Any]], int | None]:

@@ -8,7 +8,7 @@ import typer
 
 from leveret.cli.group import Group
 from leveret.cli.output import iso, show_done, show_rows
-from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail
+from leveret.cli.session import as_json, ask, fail
 
 __all__ = ["app"]
 
@@ -18,11 +18,11 @@ COLUMNS = ["number", "at", "kind", "subject", "count", "what"]
 
 
 @app.command("list")
-def list_(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+def list_() -> None:
     """Show unacknowledged data losses of a running or a stopped node."""
-    rows = ask(data_dir, "loss.list")
-    shown = rows if json else [{**row, "at": iso(row["at_ms"])} for row in rows]
-    show_rows(shown, COLUMNS, as_json=json)
+    rows = ask("loss.list")
+    shown = rows if as_json() else [{**row, "at": iso(row["at_ms"])} for row in rows]
+    show_rows(shown, COLUMNS)
 
 
 @app.command("acknowledge")
@@ -31,11 +31,9 @@ def acknowledge(
         list[int] | None, typer.Argument(help="Numbers of losses, as `loss list` shows them.")
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every loss.")] = False,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Acknowledge losses: `leveret doctor` and the metrics stop reporting them."""
     if bool(numbers) == all_:
         fail("say which: numbers, or --all")
-    count = ask(data_dir, "loss.acknowledge", numbers=[str(number) for number in numbers or ()])
-    show_done(f"acknowledged: {count}", as_json=json)
+    count = ask("loss.acknowledge", numbers=[str(number) for number in numbers or ()])
+    show_done(f"acknowledged: {count}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 import sys
 import time
 from base64 import b64decode, b64encode
@@ -17,10 +16,11 @@ from leveret.cli.completion import queue_names
 from leveret.cli.group import Group
 from leveret.cli.listing import Cut, Source, show_list
 from leveret.cli.options import with_options_of
-from leveret.cli.output import iso, printable
+from leveret.cli.output import iso, printable, show_json
 from leveret.cli.progress import progress
-from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask, fail, read_json
+from leveret.cli.session import Vhost, as_json, ask, fail, read_json
 from leveret.cli.values import (
+    Headers,
     arguments_of,
     counted,
     header_values,
@@ -81,10 +81,7 @@ class MessageOptions:
     routing_key: Annotated[
         str | None, typer.Option("--routing-key", help="Messages published with this routing key.")
     ] = None
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", help="Messages with this header, NAME=VALUE; repeatable."),
-    ] = None
+    header: Headers = None
     tags: Annotated[
         str | None, typer.Option("--tags", help="Messages whose tags match this expression.")
     ] = None
@@ -129,8 +126,6 @@ def list_(
         bool, typer.Option("--newest-first", help="Begin at the end of the queue.")
     ] = False,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
     **selected: Any,
 ) -> None:
     """Show messages, the oldest first. Nothing is delivered."""
@@ -138,11 +133,11 @@ def list_(
     asked = {**chosen, "from": None, "backwards": newest_first, "truncate": None, "encoding": None}
 
     def page(count: int, after: object) -> dict[str, Any]:
-        found = ask(data_dir, "message.list", limit=count, after=after, **asked)
+        found = ask("message.list", limit=count, after=after, **asked)
         return {"rows": found["messages"], "after": found["after"]}
 
     names = {"stored_at": "time_ms", "message_id": "properties.message_id"}
-    show_list(Source(page), COLUMNS, selected, as_json=json, aliases=names)
+    show_list(Source(page), COLUMNS, selected, aliases=names)
 
 
 @app.command("show")
@@ -150,12 +145,10 @@ def show(
     queue: Queue,
     offset: Offset,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Show one message with its properties and its payload."""
     one = {"offset": offset, "truncate": None, "encoding": None}
-    show_one(ask(data_dir, "message.show", vhost=vhost, queue=queue, **one), as_json=json)
+    show_one(ask("message.show", vhost=vhost, queue=queue, **one))
 
 
 @app.command("publish")
@@ -192,8 +185,6 @@ def publish(
     ] = True,
     count: Annotated[int, typer.Option("--count", min=1, help="How many times to publish it.")] = 1,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Publish a message and wait for its confirm; status 1 if no queue took it."""
     if (queue is None) == (exchange is None):
@@ -208,25 +199,24 @@ def publish(
         **_payload(payload, file),
     }
     sums = {"published": 0, "routed": 0}
-    with progress("publishing", shown=not json) as bar:
+    with progress("publishing", shown=not as_json()) as bar:
         bar.total(count)
         while sums["published"] < count:
             portion = min(count - sums["published"], PUBLISHED_COUNT_MAX)
-            told = ask(data_dir, "message.publish", count=portion, **asked)
+            told = ask("message.publish", count=portion, **asked)
             for name, number in told.items():
                 sums[name] += number
             bar.reach(sums["published"])
     unroutable = sums["published"] - sums["routed"]
-    if json:
-        typer.echo(json_text.dumps(sums))
+    if as_json():
+        show_json(sums)
     elif sums["routed"]:
-        show_count(sums["routed"], "published and confirmed", as_json=False)
+        show_count(sums["routed"], "published and confirmed")
     if unroutable:
         fail(f"{counted(unroutable, 'message')} could not be routed: no binding matches")
 
 
-@app.command("take")
-@app.command("get", hidden=True)
+@app.command("take", also=("get",))
 def take(
     queue: Queue,
     count: Annotated[
@@ -239,17 +229,15 @@ def take(
         bool, typer.Option("--payload", help="Print only the bodies, each on a line.")
     ] = False,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Get messages and remove them from the queue; `message list` and `show` do not.
 
     Ends with status 1 if the queue is empty.
     """
     stated = {"vhost": vhost, "queue": queue, "count": count, "requeue": requeue}
-    rows = ask(data_dir, "message.take", **stated)["messages"]
-    if json:
-        typer.echo(json_text.dumps(rows, ensure_ascii=False))
+    rows = ask("message.take", **stated)["messages"]
+    if as_json():
+        show_json(rows)
     elif payload:
         for row in rows:
             sys.stdout.buffer.write(_body(row) + b"\n")
@@ -258,7 +246,7 @@ def take(
         for number, row in enumerate(rows):
             if number:
                 typer.echo()
-            show_one(row, as_json=False)
+            show_one(row)
     if not rows:
         fail(f"queue '{queue}' has no message that is ready")
 
@@ -305,8 +293,6 @@ def trace(
         str | None, typer.Option("--message-id", help="All messages with this id, in any queue.")
     ] = None,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Show the trace of a message: published, failed, dead-lettered, stored, delivered.
 
@@ -316,13 +302,13 @@ def trace(
     told: list[dict[str, Any]] = []
     after = None
     while True:
-        found = ask(data_dir, "message.trace", after=after, **one)
+        found = ask("message.trace", after=after, **one)
         told += found["messages"]
         after = found["after"]
         if after is None:
             break
-    if json:
-        typer.echo(json_text.dumps(told, ensure_ascii=False))
+    if as_json():
+        show_json(told)
         return
     from leveret.features.trace.message_trace import (
         sentences,  # its import brings the parser of field tables
@@ -343,15 +329,13 @@ def delete(
     *,
     queue: Queue,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
     **selected: Any,
 ) -> None:
     """Delete the selected messages; `leveret queue purge` deletes all."""
     chosen = _chosen(vhost, queue, selected)
     if not chosen["select"]:
         fail("state which messages; `leveret queue purge` deletes all")
-    _deal(data_dir, "message.delete", "deleted", chosen, as_json=json)
+    _deal("message.delete", "deleted", chosen)
 
 
 @app.command("move")
@@ -361,12 +345,10 @@ def move(
     *,
     queue: Queue,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
     **stated: Any,
 ) -> None:
     """Move the selected messages; after a crash, too, each is in exactly one place."""
-    _deal(data_dir, "message.move", "moved", _transfer(vhost, queue, stated), as_json=json)
+    _deal("message.move", "moved", _transfer(vhost, queue, stated))
 
 
 @app.command("copy")
@@ -376,12 +358,10 @@ def copy(
     *,
     queue: Queue,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
     **stated: Any,
 ) -> None:
     """Copy the selected messages to a queue or an exchange."""
-    _deal(data_dir, "message.copy", "copied", _transfer(vhost, queue, stated), as_json=json)
+    _deal("message.copy", "copied", _transfer(vhost, queue, stated))
 
 
 @app.command("edit")
@@ -400,8 +380,6 @@ def edit(
         typer.Option("--properties", help="Properties to change, in JSON; null removes one."),
     ] = None,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Replace a message with an edited copy at the tail of the queue."""
     stated = {
@@ -411,13 +389,12 @@ def edit(
         "properties": None if properties is None else read_json(properties),
     }
     changes = {name: value for name, value in stated.items() if value is not None}
-    done = ask(data_dir, "message.edit", vhost=vhost, queue=queue, offset=offset, changes=changes)
-    show_count(done["edited"], "changed", as_json=json)
+    done = ask("message.edit", vhost=vhost, queue=queue, offset=offset, changes=changes)
+    show_count(done["edited"], "changed")
 
 
 def _chosen(vhost: str, queue: str, selected: dict[str, Any]) -> dict[str, Any]:
     """Return queue and message filter, as the node takes them."""
-    since, until = (selected[name] for name in ("since", "until"))
     stated = {
         "offsets": selected["offset"],
         "message_ids": selected["message_id"],
@@ -428,8 +405,8 @@ def _chosen(vhost: str, queue: str, selected: dict[str, Any]) -> dict[str, Any]:
         "tags": selected["tags"],
         "sql": selected["sql"],
         "text": selected["text"],
-        "since": None if since is None else moment_ms(since),
-        "until": None if until is None else moment_ms(until),
+        "since": moment_ms(selected["since"]),
+        "until": moment_ms(selected["until"]),
     }
     # An exchange and a routing key may be empty; a list that nothing was put into says nothing.
     select = {name: value for name, value in stated.items() if value not in (None, [], {})}
@@ -451,28 +428,26 @@ def _transfer(vhost: str, queue: str, stated: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _deal(
-    data_dir: Path, operation: str, done: str, asked: dict[str, Any], *, as_json: bool
-) -> None:
+def _deal(operation: str, done: str, asked: dict[str, Any]) -> None:
     """Process messages, request by request, and show the counts; status 1 if any were left."""
     sums: dict[str, int] = {done: 0}
     after = None
-    with progress(f"messages {done}", shown=not as_json) as bar:
+    with progress(f"messages {done}", shown=not as_json()) as bar:
         while True:
-            told = ask(data_dir, operation, limit=None, after=after, **asked)
+            told = ask(operation, limit=None, after=after, **asked)
             for name in (done, *LEFT):
                 sums[name] = sums.get(name, 0) + told.get(name, 0)
             bar.advance(told[done])
             after = told["after"]
             if after is None or told.get("refused"):
                 break
-    if as_json:
-        typer.echo(json_text.dumps(sums))
+    if as_json():
+        show_json(sums)
     else:
-        show_count(sums[done], done, as_json=False)
+        show_count(sums[done], done)
         for name, why in LEFT.items():
             if sums[name]:
-                show_count(sums[name], f"left: {why}", as_json=False)
+                show_count(sums[name], f"left: {why}")
     if any(sums[name] for name in LEFT):
         raise typer.Exit(1)
     # "until" alone is what every transfer states.

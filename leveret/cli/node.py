@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import json as json_text
 import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leveret.cli.group import Group
+from leveret.cli.group import Group, with_common
 from leveret.cli.health import PROBE_SECONDS_MAX, probe
-from leveret.cli.output import iso, printable, show_done
-from leveret.cli.session import (
-    DATA_DIR,
-    DataDir,
-    Json,
-    answer_of,
-    ask,
-    fail,
-    patience,
-    reason_of,
-)
+from leveret.cli.output import iso, printable, show_done, show_json
+from leveret.cli.session import answer_of, as_json, ask, data_directory, fail, patience, reason_of
 from leveret.cli.values import MIB, span
 from leveret.errors import NodeRunningError, StorageError
 from leveret.storage.lock import DirectoryLock
@@ -58,11 +48,11 @@ class LogCategory(StrEnum):
 
 
 @app.command("status")
-def status(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+def status() -> None:
     """Show version, uptime, alarms, use of resources and counts of objects."""
-    found = ask(data_dir, "node.status")
-    if json:
-        typer.echo(json_text.dumps(found, ensure_ascii=False))
+    found = ask("node.status")
+    if as_json():
+        show_json(found)
         return
     for name, value in _lines(found):
         typer.echo(printable(f"{name}: {value}"))
@@ -71,17 +61,15 @@ def status(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
 @app.command("name")
 def name(
     new: Annotated[str | None, typer.Argument(help="The new name.")] = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Show or change the name of the cluster, which clients receive when they connect."""
     if new is not None:
-        ask(data_dir, "cluster.set_name", name=new)
-        show_done(f"the cluster was renamed to '{new}'", as_json=json)
+        ask("cluster.set_name", name=new)
+        show_done(f"the cluster was renamed to '{new}'")
         return
-    found = ask(data_dir, "cluster.show")
-    if json:
-        typer.echo(json_text.dumps(found, ensure_ascii=False))
+    found = ask("cluster.show")
+    if as_json():
+        show_json(found)
     else:
         typer.echo(printable(found["name"] or "no name was given: the configuration has one"))
 
@@ -96,20 +84,18 @@ def log_level(
         LogCategory,
         typer.Option(help="`connection`: logins, disconnects and refusals; `node`: all the rest."),
     ] = LogCategory.NODE,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Show or change the log level of a running node, until it stops.
 
     The settings log_level, log_connection_level and log_channel_level say it for each start.
     """
     if level is None:
-        found = ask(data_dir, "log.show")
+        found = ask("log.show")
     else:
         names = {"category": category.value, "level": level.value}
-        found = ask(data_dir, "log.set_level", **names)
-    if json:
-        typer.echo(json_text.dumps(found))
+        found = ask("log.set_level", **names)
+    if as_json():
+        show_json(found)
         return
     for name, value in found.items():
         typer.echo(f"{name}: {value}")
@@ -120,13 +106,12 @@ def stop(
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait until the node has ended.")
     ] = True,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Stop a running node, as SIGTERM does: all is written, and confirms are sent."""
-    ask(data_dir, "node.stop")
+    ask("node.stop")
+    data_dir = data_directory()
     if not wait:
-        show_done(f"the node on {data_dir} is stopping", as_json=json)
+        show_done(f"the node on {data_dir} is stopping")
         return
     seconds = patience(STOP_SECONDS_MAX)
     deadline = time.monotonic() + seconds
@@ -134,7 +119,7 @@ def stop(
         if time.monotonic() > deadline:
             fail(f"the node on {data_dir} is still stopping after {seconds:g} s: see its log")
         time.sleep(POLL_SECONDS)
-    show_done(f"the node on {data_dir} has stopped", as_json=json)
+    show_done(f"the node on {data_dir} has stopped")
 
 
 def _is_held(data_dir: Path) -> bool:
@@ -146,37 +131,39 @@ def _is_held(data_dir: Path) -> bool:
     return False
 
 
-def health(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+@with_common
+def health() -> None:
     """Ask whether a node serves clients: status 0 if so, 1 if not. Made for probes: it is cheap.
 
     An alarm is told and is no failure: a restart would not help.
     """
-    raise typer.Exit(probe(data_dir, patience(PROBE_SECONDS_MAX), as_json=json))
+    raise typer.Exit(probe(data_directory(), patience(PROBE_SECONDS_MAX), as_json=as_json()))
 
 
-def alarms(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+@with_common
+def alarms() -> None:
     """Show the alarms of a running node: while there is one, publishers are blocked.
 
     Ends with status 0 without alarms, 1 with some, 3 where no node answers, 2 for other errors.
     """
-    low = _alarms(data_dir)
-    if json:
-        typer.echo(json_text.dumps(low))
+    low = _alarms()
+    if as_json():
+        show_json(low)
     else:
         typer.echo(f"low on {' and '.join(low)}: publishers are blocked" if low else "no alarms")
     if low:
         raise typer.Exit(1)
 
 
-def _alarms(data_dir: Path) -> list[str]:
+def _alarms() -> list[str]:
     """Return the active alarms; end the command if no node answers."""
     try:
-        answer = answer_of(data_dir, "node.health")
+        answer = answer_of("node.health")
     except StorageError as error:
         fail(str(error), NO_NODE_STATUS)
     if not answer["ok"]:
         is_stopped = answer["error"] == "not_running"
-        fail(reason_of(answer, data_dir), NO_NODE_STATUS if is_stopped else ERROR_STATUS)
+        fail(reason_of(answer), NO_NODE_STATUS if is_stopped else ERROR_STATUS)
     low: list[str] = answer["result"]["alarms"]
     return low
 

@@ -9,9 +9,11 @@ import json
 import os
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+from leveret.cli.session import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +26,7 @@ __all__ = [
     "iso",
     "printable",
     "show_done",
+    "show_json",
     "show_rows",
     "show_warnings",
 ]
@@ -73,10 +76,10 @@ def iso(ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def show_rows(rows: list[dict[str, object]], columns: list[str], *, as_json: bool) -> None:
+def show_rows(rows: list[dict[str, Any]], columns: list[str]) -> None:
     """Show a list of results; in columns, the headings come first even without rows."""
-    if as_json:
-        typer.echo(json.dumps(rows, ensure_ascii=False))
+    if as_json():
+        show_json(rows)
     elif is_for_people():
         _show_table(rows, columns)
     else:
@@ -123,9 +126,14 @@ def _show_columns(rows: list[dict[str, object]], columns: list[str]) -> None:
         typer.echo(COLUMN_GAP.join(padded).rstrip())
 
 
-def show_done(sentence: str, *, as_json: bool) -> None:
+def show_json(value: object) -> None:
+    """Print a value as JSON."""
+    typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def show_done(sentence: str) -> None:
     """Report success, in a sentence or as `{"ok": true}`."""
-    typer.echo(json.dumps({"ok": True}) if as_json else sentence)
+    typer.echo(json.dumps({"ok": True}) if as_json() else sentence)
 
 
 def show_warnings(warnings: Iterable[str]) -> None:

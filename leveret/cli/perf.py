@@ -51,7 +51,7 @@ def perf(
     elif watched:
         Console().print(table(result))
     else:
-        show_one({"seconds": f"{result.seconds:.1f}", **dict(rows(result))}, as_json=False)
+        show_one({"seconds": f"{result.seconds:.1f}", **dict(rows(result))})
     if not result.ok:
         raise typer.Exit(EXIT_INCOMPLETE)
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.listing import Listing, show_list, whole
-from leveret.cli.options import with_options_of
-from leveret.cli.output import show_done, show_warnings
-from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask, read_json
+from leveret.cli.session import InVhost, Vhost, read_json
+from leveret.cli.values import Sent
 
 __all__ = ["operator_policies", "policies"]
 
 Name = Annotated[str, typer.Argument(help="The policy's name.")]
 Pattern = Annotated[str, typer.Argument(help="Regular expression, searched in names.")]
-Definition = Annotated[str, typer.Argument(help='JSON, such as {"max-length": 1000}.')]
+Definition = Annotated[
+    str, typer.Argument(help='JSON, such as {"max-length": 1000}.'), Sent(read_json)
+]
 Priority = Annotated[
     int, typer.Option("--priority", help="Of all policies that match, the highest applies.")
 ]
@@ -33,8 +33,9 @@ COLUMNS = ["vhost", "name", "pattern", "apply-to", "definition", "priority"]
 def _commands(kind: str, help_: str, *, operator: bool) -> Group:
     """Return the commands for policies or operator policies."""
     app = Group(help_)
+    thing = f"{kind} '{{name}}' in vhost '{{vhost}}'"
 
-    @app.command("set")
+    @app.change("set", "policy.set", f"{thing} was set", operator=operator)
     def set_(
         name: Name,
         pattern: Pattern,
@@ -42,44 +43,21 @@ def _commands(kind: str, help_: str, *, operator: bool) -> Group:
         priority: Priority = 0,
         apply_to: ApplyTo = "all",
         vhost: Vhost = "/",
-        data_dir: DataDir = DATA_DIR,
-        json: Json = False,
     ) -> None:
         """Add or replace a policy; it applies at once.
 
         Settings of RabbitMQ that have no effect here are accepted, with a warning.
         """
-        answer = ask(
-            data_dir,
-            "policy.set",
-            vhost=vhost,
-            name=name,
-            pattern=pattern,
-            definition=read_json(definition),
-            priority=priority,
-            apply_to=apply_to,
-            operator=operator,
-        )
-        show_warnings(answer["warnings"])
-        show_done(f"{kind} '{name}' in vhost '{vhost}' was set", as_json=json)
 
-    @app.command("clear")
-    @app.command("delete", hidden=True)
-    def clear(
-        name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
-    ) -> None:
+    @app.change(
+        "clear", "policy.clear", f"{thing} was cleared", also=("delete",), operator=operator
+    )
+    def clear(name: Name, vhost: Vhost = "/") -> None:
         """Delete a policy; its settings end at once."""
-        ask(data_dir, "policy.clear", vhost=vhost, name=name, operator=operator)
-        show_done(f"{kind} '{name}' in vhost '{vhost}' was cleared", as_json=json)
 
-    @app.command("list")
-    @with_options_of(Listing)
-    def list_(
-        *, vhost: InVhost = None, data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any
-    ) -> None:
+    @app.list("policy.list", COLUMNS, fixed={"operator": operator})
+    def list_(vhost: InVhost = None) -> None:
         """Show policies, in the order in which they are tried."""
-        rows = ask(data_dir, "policy.list", vhost=vhost, operator=operator)
-        show_list(whole(rows), COLUMNS, options, as_json=json)
 
     return app
 

@@ -9,11 +9,9 @@ import typer
 
 from leveret.cli.completion import queue_names
 from leveret.cli.group import Group
-from leveret.cli.listing import Listing, asked, show_list
-from leveret.cli.options import with_options_of
 from leveret.cli.output import show_done, show_warnings
-from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask
-from leveret.cli.values import Arguments, arguments_of, show_count, show_one
+from leveret.cli.session import InVhost, Vhost, as_json, ask
+from leveret.cli.values import Arguments, NamePart, Transient, arguments_of, show_one
 
 __all__ = ["app"]
 
@@ -30,32 +28,16 @@ class _Type(StrEnum):
     STREAM = "stream"
 
 
-@app.command("list")
-@with_options_of(Listing)
-def list_(
-    *,
-    name: Annotated[
-        str | None, typer.Option("--name", help="Only names that contain this text.")
-    ] = None,
-    vhost: InVhost = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
-    **options: Any,
-) -> None:
+@app.list("queue.list", COLUMNS, paged=True)
+def list_(name: NamePart = None, vhost: InVhost = None) -> None:
     """Show queues with their messages and consumers."""
-    show_list(
-        asked(data_dir, "queue.list", options, vhost=vhost, name=name),
-        COLUMNS,
-        options,
-        as_json=json,
-    )
 
 
 @app.command("show")
-def show(name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+def show(name: Name, vhost: Vhost = "/") -> None:
     """Show one queue: settings, messages, memory and rates."""
-    row = ask(data_dir, "queue.show", vhost=vhost, name=name)
-    show_one(row if json else _readable(row), as_json=json)
+    row = ask("queue.show", vhost=vhost, name=name)
+    show_one(row if as_json() else _readable(row))
 
 
 def _readable(row: dict[str, Any]) -> dict[str, object]:
@@ -81,21 +63,16 @@ def declare(
         _Type | None,
         typer.Option("--type", help="Its type; without it, the virtual host's default."),
     ] = None,
-    transient: Annotated[
-        bool, typer.Option("--transient", help="Do not keep it when the node stops.")
-    ] = False,
+    transient: Transient = False,
     auto_delete: Annotated[
         bool, typer.Option("--auto-delete", help="Delete it with its last consumer.")
     ] = False,
     argument: Arguments = None,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Create a queue; one that exists must have the same properties."""
     arguments = arguments_of(argument)
     made = ask(
-        data_dir,
         "queue.declare",
         vhost=vhost,
         name=name,
@@ -109,10 +86,10 @@ def declare(
         from leveret.ports.definitions import QueueDefinition
 
         show_warnings(without_effect(QueueDefinition(vhost, made, arguments=arguments)))
-    show_done(f"queue '{made}' is declared", as_json=json)
+    show_done(f"queue '{made}' is declared")
 
 
-@app.command("delete")
+@app.count("delete", "queue.delete", "deleted with queue '{name}'")
 def delete(
     name: Name,
     if_unused: Annotated[
@@ -120,17 +97,11 @@ def delete(
     ] = False,
     if_empty: Annotated[bool, typer.Option("--if-empty", help="Only if it is empty.")] = False,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Delete a queue and its messages, even an exclusive queue."""
-    count = ask(
-        data_dir, "queue.delete", vhost=vhost, name=name, if_unused=if_unused, if_empty=if_empty
-    )
-    show_count(count, f"deleted with queue '{name}'", as_json=json)
 
 
-@app.command("purge")
+@app.count("purge", "queue.purge", "deleted")
 def purge(
     name: Name,
     waiting: Annotated[
@@ -138,71 +109,43 @@ def purge(
         typer.Option("--waiting", help="Also messages that wait for a retry or for their ETA."),
     ] = False,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Delete all messages except unacknowledged ones."""
-    count = ask(data_dir, "queue.purge", vhost=vhost, name=name, waiting=waiting)
-    show_count(count, "deleted", as_json=json)
 
 
-@app.command("pause")
+@app.change("pause", "queue.pause", "queue '{name}' is paused")
 def pause(
     name: Name,
     publishing: Annotated[
         bool, typer.Option("--publishing", help="Also refuse messages that are published to it.")
     ] = False,
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Stop delivering from a queue until it is resumed; consumers stay connected."""
-    ask(data_dir, "queue.pause", vhost=vhost, name=name, publishing=publishing)
-    show_done(f"queue '{name}' is paused", as_json=json)
 
 
-@app.command("resume")
-def resume(
-    name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
-) -> None:
+@app.change("resume", "queue.resume", "queue '{name}' is resumed")
+def resume(name: Name, vhost: Vhost = "/") -> None:
     """Resume the delivery of a paused queue."""
-    ask(data_dir, "queue.resume", vhost=vhost, name=name)
-    show_done(f"queue '{name}' is resumed", as_json=json)
 
 
-@app.command("rename")
+@app.change("rename", "queue.rename", "queue '{name}' was renamed to '{new_name}'")
 def rename(
     name: Name,
     new_name: Annotated[str, typer.Argument(help="The new name.")],
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Rename a queue; the old name stays an alias until `queue remove-alias`."""
-    ask(data_dir, "queue.rename", vhost=vhost, name=name, new_name=new_name)
-    show_done(f"queue '{name}' was renamed to '{new_name}'", as_json=json)
 
 
-@app.command("remove-alias")
+@app.change("remove-alias", "queue.alias.remove", "alias '{alias}' was removed")
 def remove_alias(
     alias: Annotated[str, typer.Argument(help="An alias, a former name of a queue.")],
     vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Remove an alias of a renamed queue: clients that use it get 404."""
-    ask(data_dir, "queue.alias.remove", vhost=vhost, alias=alias)
-    show_done(f"alias '{alias}' was removed", as_json=json)
 
 
-@app.command("change")
-def change(
-    name: Name,
-    argument: Arguments = None,
-    vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
-) -> None:
+@app.change("change", "queue.change", "queue '{name}' was changed")
+def change(name: Name, argument: Arguments = None, vhost: Vhost = "/") -> None:
     """Change arguments of a queue while it is in use; NAME=null removes one."""
-    ask(data_dir, "queue.change", vhost=vhost, name=name, arguments=arguments_of(argument))
-    show_done(f"queue '{name}' was changed", as_json=json)

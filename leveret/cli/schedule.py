@@ -1,4 +1,4 @@
-"""`leveret schedule …`: delayed messages of a running node."""
+"""`leveret schedule …` and `leveret retry …`: messages of a running node that wait for a time."""
 
 from __future__ import annotations
 
@@ -7,35 +7,43 @@ from typing import Annotated, Any
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.listing import Cut, Source, show_list
-from leveret.cli.options import with_options_of
+from leveret.cli.listing import Cut
 from leveret.cli.output import iso
-from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask, fail
-from leveret.cli.values import (
-    header_values,
-    moment_ms,
-    show_count,
-    show_one,
-)
+from leveret.cli.session import Vhost, fail
+from leveret.cli.values import Headers, Sent, listed, moment_ms
 
-__all__ = ["app"]
+__all__ = ["app", "retries"]
 
 app = Group("Delayed and scheduled messages.")
+retries = Group("Failed messages that wait for a retry.")
 
 COLUMNS = ["id", "due", "message_id", "exchange", "routing_key", "payload_bytes", "repeats"]
+RETRY_COLUMNS = [
+    "id", "due", "message_id", "retry_count", "last_failure", "exchange", "routing_key",
+    "payload_bytes",
+]  # fmt: skip
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _interval(text: str | None) -> int | None:
+    """Return milliseconds of a text such as 90s; None for None."""
+    if text is None:
+        return None
+    digits = text.rstrip("msdh")
+    unit = text[len(digits) :]
+    if not (digits.isascii() and digits.isdigit() and unit in UNITS_MS):
+        fail(f"{text!r} is no interval such as 500ms, 90s, 5m, 2h or 7d")
+    return int(digits) * UNITS_MS[unit]
+
 
 Id = Annotated[str, typer.Argument(help="The message's id, as `schedule list` shows it.")]
 MaybeId = Annotated[str | None, typer.Argument(help="The id of one message.")]
+WithId = Annotated[str | None, typer.Option("--id", help="The message with this id.")]
 Exchange = Annotated[
     str | None, typer.Option("--exchange", help="Messages published to this exchange.")
 ]
 RoutingKey = Annotated[
     str | None, typer.Option("--routing-key", help="Messages published with this key.")
-]
-Header = Annotated[
-    list[str] | None,
-    typer.Option("--header", help="Messages with this header, NAME=VALUE; repeatable."),
 ]
 MessageId = Annotated[
     str | None, typer.Option("--message-id", help="Messages with this message id.")
@@ -43,165 +51,23 @@ MessageId = Annotated[
 DueFrom = Annotated[
     str | None,
     typer.Option("--due-from", help="Messages due then or later: ISO 8601, or ms since 1970."),
+    Sent(moment_ms, "due_from_ms"),
 ]
-DueBefore = Annotated[str | None, typer.Option("--due-before", help="Messages due before then.")]
+DueBefore = Annotated[
+    str | None,
+    typer.Option("--due-before", help="Messages due before then."),
+    Sent(moment_ms, "due_before_ms"),
+]
 OfQueue = Annotated[
     str | None, typer.Option("--queue", help="Celery tasks of this queue that wait for their ETA.")
 ]
 All = Annotated[bool, typer.Option("--all", help="Every message of the virtual host.")]
-
-
-@app.command("list")
-@with_options_of(Cut)
-def list_(
-    *,
-    id_: Annotated[str | None, typer.Option("--id", help="The message with this id.")] = None,
-    exchange: Exchange = None,
-    routing_key: RoutingKey = None,
-    header: Header = None,
-    message_id: MessageId = None,
-    due_from: DueFrom = None,
-    due_before: DueBefore = None,
-    queue: OfQueue = None,
-    vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
-    **options: Any,
-) -> None:
-    """Show messages, in the order in which they are due."""
-    common = _common(exchange, routing_key, header, message_id, due_from, due_before)
-    show_list(
-        Source(
-            lambda count, after: ask(
-                data_dir,
-                "schedule.list",
-                vhost=vhost,
-                queue=queue,
-                id=id_,
-                limit=count,
-                after=after,
-                **common,
-            )
-        ),
-        COLUMNS,
-        options,
-        as_json=json,
-        readable=_readable,
-    )
-
-
-@app.command("show")
-def show(
-    id_: Id,
-    queue: OfQueue = None,
-    vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
-) -> None:
-    """Show one message with its properties, its headers and its payload."""
-    row = ask(data_dir, "schedule.show", vhost=vhost, queue=queue, id=id_)
-    show_one(row, as_json=json)
-
-
-@app.command("cancel")
-def cancel(
-    id_: MaybeId = None,
-    exchange: Exchange = None,
-    routing_key: RoutingKey = None,
-    header: Header = None,
-    message_id: MessageId = None,
-    due_from: DueFrom = None,
-    due_before: DueBefore = None,
-    all_: All = False,
-    queue: OfQueue = None,
-    vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
-) -> None:
-    """Cancel one message, or all that meet every condition given."""
-    common = _common(exchange, routing_key, header, message_id, due_from, due_before)
-    count = ask(data_dir, "schedule.cancel", vhost=vhost, queue=queue, id=id_, all=all_, **common)
-    show_count(count, "cancelled", as_json=json, selected=not all_)
-
-
-@app.command("deliver-now")
-def deliver_now(
-    id_: MaybeId = None,
-    exchange: Exchange = None,
-    routing_key: RoutingKey = None,
-    header: Header = None,
-    message_id: MessageId = None,
-    due_from: DueFrom = None,
-    due_before: DueBefore = None,
-    all_: All = False,
-    vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
-) -> None:
-    """Deliver one message at once, or all that meet every condition given."""
-    common = _common(exchange, routing_key, header, message_id, due_from, due_before)
-    count = ask(data_dir, "schedule.deliver_now", vhost=vhost, id=id_, all=all_, **common)
-    show_count(count, "delivered", as_json=json, selected=not all_)
-
-
-@app.command("reschedule")
-def reschedule(
-    id_: MaybeId = None,
-    at: Annotated[
-        str | None, typer.Option("--at", help="The new time: ISO 8601, or ms since 1970.")
-    ] = None,
-    in_: Annotated[
-        str | None, typer.Option("--in", help="Time from now: 500ms, 90s, 5m, 2h or 7d.")
-    ] = None,
-    exchange: Exchange = None,
-    routing_key: RoutingKey = None,
-    header: Header = None,
-    message_id: MessageId = None,
-    due_from: DueFrom = None,
-    due_before: DueBefore = None,
-    all_: All = False,
-    vhost: Vhost = "/",
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
-) -> None:
-    """Change the time of one message, or of all that meet every condition given."""
-    count = ask(
-        data_dir,
-        "schedule.reschedule",
-        vhost=vhost,
-        id=id_,
-        all=all_,
-        due_ms=None if at is None else moment_ms(at),
-        delay_ms=None if in_ is None else _interval(in_),
-        **_common(exchange, routing_key, header, message_id, due_from, due_before),
-    )
-    show_count(count, "rescheduled", as_json=json, selected=not all_)
-
-
-def _common(
-    exchange: str | None,
-    routing_key: str | None,
-    header: list[str] | None,
-    message_id: str | None,
-    due_from: str | None,
-    due_before: str | None,
-) -> dict[str, object]:
-    return {
-        "exchange": exchange,
-        "routing_key": routing_key,
-        "headers": header_values(header),
-        "message_id": message_id,
-        "due_from_ms": None if due_from is None else moment_ms(due_from),
-        "due_before_ms": None if due_before is None else moment_ms(due_before),
-    }
-
-
-def _interval(text: str) -> int:
-    digits = text.rstrip("msdh")
-    unit = text[len(digits) :]
-    if not (digits.isascii() and digits.isdigit() and unit in UNITS_MS):
-        fail(f"{text!r} is no interval such as 500ms, 90s, 5m, 2h or 7d")
-    return int(digits) * UNITS_MS[unit]
+RetryQueue = Annotated[str, typer.Argument(help="The queue whose messages wait.")]
+RetryId = Annotated[str, typer.Argument(help="The message's id, as `retry list` shows it.")]
+RetryIds = Annotated[
+    list[str] | None, typer.Argument(help="Ids, as `retry list` shows them."), Sent(listed)
+]
+EveryRetry = Annotated[bool, typer.Option("--all", help="Every message that waits.")]
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:
@@ -212,3 +78,113 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
         repeats += f", {row['deliveries_left']} left"
     named = {"message_id": row["message_id"] or ""}
     return {**row, **named, "due": iso(row["due_ms"]), "repeats": repeats}
+
+
+@app.list("schedule.list", COLUMNS, options=Cut, paged=True, readable=_readable)
+def list_(
+    id_: WithId = None,
+    exchange: Exchange = None,
+    routing_key: RoutingKey = None,
+    header: Headers = None,
+    message_id: MessageId = None,
+    due_from: DueFrom = None,
+    due_before: DueBefore = None,
+    queue: OfQueue = None,
+    vhost: Vhost = "/",
+) -> None:
+    """Show messages, in the order in which they are due."""
+
+
+@app.show("show", "schedule.show")
+def show(id_: Id, queue: OfQueue = None, vhost: Vhost = "/") -> None:
+    """Show one message with its properties, its headers and its payload."""
+
+
+@app.count("cancel", "schedule.cancel", "cancelled", selects=True)
+def cancel(
+    id_: MaybeId = None,
+    exchange: Exchange = None,
+    routing_key: RoutingKey = None,
+    header: Headers = None,
+    message_id: MessageId = None,
+    due_from: DueFrom = None,
+    due_before: DueBefore = None,
+    all_: All = False,
+    queue: OfQueue = None,
+    vhost: Vhost = "/",
+) -> None:
+    """Cancel one message, or all that meet every condition given."""
+
+
+@app.count("deliver-now", "schedule.deliver_now", "delivered", selects=True)
+def deliver_now(
+    id_: MaybeId = None,
+    exchange: Exchange = None,
+    routing_key: RoutingKey = None,
+    header: Headers = None,
+    message_id: MessageId = None,
+    due_from: DueFrom = None,
+    due_before: DueBefore = None,
+    all_: All = False,
+    vhost: Vhost = "/",
+) -> None:
+    """Deliver one message at once, or all that meet every condition given."""
+
+
+@app.count("reschedule", "schedule.reschedule", "rescheduled", selects=True)
+def reschedule(
+    id_: MaybeId = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", help="The new time: ISO 8601, or ms since 1970."),
+        Sent(moment_ms, "due_ms"),
+    ] = None,
+    in_: Annotated[
+        str | None,
+        typer.Option("--in", help="Time from now: 500ms, 90s, 5m, 2h or 7d."),
+        Sent(_interval, "delay_ms"),
+    ] = None,
+    exchange: Exchange = None,
+    routing_key: RoutingKey = None,
+    header: Headers = None,
+    message_id: MessageId = None,
+    due_from: DueFrom = None,
+    due_before: DueBefore = None,
+    all_: All = False,
+    vhost: Vhost = "/",
+) -> None:
+    """Change the time of one message, or of all that meet every condition given."""
+
+
+@retries.list("retry.list", RETRY_COLUMNS, options=Cut, paged=True, aliases={"due": "due_ms"})
+def list_retries(
+    queue: RetryQueue,
+    id_: WithId = None,
+    message_id: MessageId = None,
+    exchange: Exchange = None,
+    routing_key: RoutingKey = None,
+    header: Headers = None,
+    due_from: DueFrom = None,
+    due_before: DueBefore = None,
+    vhost: Vhost = "/",
+) -> None:
+    """Show the waiting messages, in the order in which they are due."""
+
+
+@retries.show("show", "retry.show")
+def show_retry(queue: RetryQueue, id_: RetryId, vhost: Vhost = "/") -> None:
+    """Show one message with its properties and its payload."""
+
+
+@retries.count("retry-now", "retry.retry_now", "retried", selects=True)
+def retry_now(
+    queue: RetryQueue, ids: RetryIds = None, all_: EveryRetry = False, vhost: Vhost = "/"
+) -> None:
+    """Retry messages now."""
+
+
+@retries.count("cancel", "retry.cancel", "deleted", selects=True)
+def cancel_retries(
+    queue: RetryQueue, ids: RetryIds = None, all_: EveryRetry = False, vhost: Vhost = "/"
+) -> None:
+    """Delete waiting messages; they are not dead-lettered."""

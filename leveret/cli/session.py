@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -15,24 +14,20 @@ from leveret.cli.completion import vhost_names
 from leveret.errors import LeveretError, NodeRunningError
 from leveret.mgmt_ui.control_client import ANSWER_SECONDS_MAX, CONTROL_SOCKET, request
 
-if TYPE_CHECKING:
-    from leveret.storage.key_administration import KeyAdministration
-
 __all__ = [
-    "DATA_DIR",
-    "DataDir",
     "InVhost",
-    "Json",
+    "Invocation",
     "OfUser",
     "PasswordStdin",
-    "Timeout",
     "Vhost",
     "answer_of",
+    "as_json",
     "ask",
-    "ask_about_keys",
     "ask_if_there",
-    "be_patient",
+    "begin",
+    "data_directory",
     "fail",
+    "master_key_file",
     "patience",
     "read_json",
     "read_password",
@@ -41,14 +36,6 @@ __all__ = [
 
 DATA_DIR = Path("var")  # config.data_dir's; that module is slow to import for so little
 
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        "--timeout",
-        metavar="SECONDS",
-        help="How long to wait for each answer of the node.  [default: 60 in most commands]",
-    ),
-]
 # Operations that may take a node minutes before it answers.
 LONG_OPERATIONS = {
     "definitions.import",
@@ -65,11 +52,6 @@ LONG_OPERATIONS = {
 }
 LONG_ANSWER_SECONDS_MAX = 900.0
 
-DataDir = Annotated[
-    Path,
-    typer.Option("--data-dir", envvar="LEVERET_DATA_DIR", help="The node's data directory."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Vhost = Annotated[
     str, typer.Option("--vhost", help="The virtual host's name.", autocompletion=vhost_names)
 ]
@@ -86,66 +68,79 @@ PasswordStdin = Annotated[
 ]
 
 
-_timeout: ContextVar[float | None] = ContextVar("timeout", default=None)
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """Values of the options that commands have in common."""
+
+    data_dir: Path = DATA_DIR
+    as_json: bool = False
+    timeout: float | None = None
+    key_file: Path | None = None  # with the master key, for what is done on a stopped node
 
 
-def be_patient(seconds: float | None) -> None:
-    """Set the timeout for each answer, if the user has given one."""
+_invocation: ContextVar[Invocation] = ContextVar(
+    "invocation",
+    default=Invocation(),  # noqa: B039  # it is frozen
+)
+
+
+def begin(invocation: Invocation) -> None:
+    """Set the values of common options. Raises typer.BadParameter for an invalid timeout."""
+    seconds = invocation.timeout
     if seconds is not None and not 0 < seconds < float("inf"):
         raise typer.BadParameter("it is a number of seconds above 0", param_hint="--timeout")
-    _timeout.set(seconds)
+    _invocation.set(invocation)
+
+
+def as_json() -> bool:
+    """Whether the command prints JSON."""
+    return _invocation.get().as_json
+
+
+def data_directory() -> Path:
+    """Return the data directory of the node that the command is about."""
+    return _invocation.get().data_dir
+
+
+def master_key_file() -> Path | None:
+    """Return the file with the master key, if one was named."""
+    return _invocation.get().key_file
 
 
 def patience(usual: float) -> float:
     """Return the timeout in seconds for an answer: --timeout, or the command's default."""
-    stated = _timeout.get()
+    stated = _invocation.get().timeout
     return usual if stated is None else stated
 
 
-def ask(data_dir: Path, operation: str, /, **parameters: object) -> Any:
+def ask(operation: str, /, **parameters: object) -> Any:
     """Return the result of an operation; a refusal ends the command with status 1."""
-    return _result(data_dir, operation, parameters, None)
-
-
-def ask_if_there(data_dir: Path, operation: str, **parameters: object) -> bool:
-    """Perform an operation as `ask` does; return False if its object does not exist."""
     try:
-        answer = answer_of(data_dir, operation, **parameters)
-    except LeveretError as error:
-        fail(str(error))
-    if not answer["ok"] and answer["error"] != "not_found":
-        fail(reason_of(answer, data_dir))
-    return bool(answer["ok"])
-
-
-def answer_of(data_dir: Path, operation: str, **parameters: object) -> dict[str, Any]:
-    """Return the answer, refusal or not. Raises LeveretError if there is none."""
-    return _answer(data_dir, operation, parameters, None)
-
-
-def ask_about_keys(
-    data_dir: Path, key_file: Path | None, operation: str, **parameters: object
-) -> Any:
-    """Return the result of an operation on keys; a stopped node's need the master key file."""
-    return _result(data_dir, operation, parameters, key_file)
-
-
-def _result(
-    data_dir: Path, operation: str, parameters: dict[str, object], key_file: Path | None
-) -> Any:
-    try:
-        answer = _answer(data_dir, operation, parameters, key_file)
+        answer = answer_of(operation, **parameters)
     except LeveretError as error:
         fail(str(error))
     if not answer["ok"]:
-        fail(reason_of(answer, data_dir))
+        fail(reason_of(answer))
     return answer["result"]
 
 
-def reason_of(answer: dict[str, Any], data_dir: Path) -> str:
+def ask_if_there(operation: str, **parameters: object) -> bool:
+    """Perform an operation as `ask` does; return False if its object does not exist."""
+    try:
+        answer = answer_of(operation, **parameters)
+    except LeveretError as error:
+        fail(str(error))
+    if not answer["ok"] and answer["error"] != "not_found":
+        fail(reason_of(answer))
+    return bool(answer["ok"])
+
+
+def reason_of(answer: dict[str, Any]) -> str:
     """Return the reason of a refusal as a sentence."""
     if answer["error"] == "not_running":
-        return f"no node is running on data directory {data_dir}: `leveret serve` starts one"
+        return (
+            f"no node is running on data directory {data_directory()}: `leveret serve` starts one"
+        )
     from leveret.cli.wording import in_words  # imported only if needed
 
     return in_words(answer["explanation"])
@@ -183,12 +178,14 @@ def fail(explanation: str, status: int = 1) -> NoReturn:
     raise typer.Exit(status)
 
 
-def _answer(
-    data_dir: Path, operation: str, parameters: dict[str, object], key_file: Path | None
-) -> dict[str, Any]:
-    """Perform the request on the files if no node holds them, else by the running node."""
+def answer_of(operation: str, /, **parameters: object) -> dict[str, Any]:
+    """Return the answer, refusal or not. Raises LeveretError if there is none.
+
+    A running node performs the operation; if none holds the files, it is performed on them.
+    """
     from leveret.storage.lock import DirectoryLock  # `leveret --help` is instant
 
+    data_dir = data_directory()
     if not data_dir.is_dir():
         fail(f"{data_dir} is not a data directory; `leveret serve` makes one")
     try:
@@ -200,107 +197,10 @@ def _answer(
         )
     import asyncio
 
+    from leveret.cli.stopped_node import perform_on_files
+
     with lock:
         try:
-            return asyncio.run(
-                _perform_on_files(
-                    data_dir, {"operation": operation, "parameters": parameters}, key_file
-                )
-            )
+            return asyncio.run(perform_on_files(data_dir, operation, parameters, master_key_file()))
         except* LeveretError as group:
             raise group.exceptions[0] from None
-
-
-async def _perform_on_files(
-    data_dir: Path, request: dict[str, Any], key_file: Path | None
-) -> dict[str, Any]:
-    import asyncio
-    import secrets
-
-    from leveret.core.definitions.model import Model
-    from leveret.mgmt_ui.control import COMMAND_LINE
-    from leveret.mgmt_ui.operations.access import create_defaults
-    from leveret.mgmt_ui.operations.audit import Audit
-    from leveret.mgmt_ui.operations.context import AdminContext
-    from leveret.mgmt_ui.operations.dispatcher import perform
-    from leveret.storage.audit import SqliteAuditStore
-    from leveret.storage.files import RealFileSystem
-    from leveret.storage.lineage import open_definitions
-    from leveret.storage.losses import LossLedger
-    from leveret.storage.usage import SqliteUsageStore
-
-    if request["operation"].startswith("loss."):  # even where the definitions are what is lost
-        return await _perform_on_ledger(data_dir, request)
-    of_keys = request["operation"].startswith("encryption.")
-    encryption = _keys(data_dir, key_file) if of_keys else None
-    async with asyncio.TaskGroup() as group:
-        losses = LossLedger(RealFileSystem(), data_dir, _wall_ms, _complain)
-        store = await open_definitions(data_dir, group.create_task, losses)
-        usage = SqliteUsageStore(data_dir / "usage.db", losses)
-        audited = SqliteAuditStore(data_dir / "audit.db", losses)
-        try:
-            is_first_start = await store.is_new()
-            model = Model(await store.load(), store, lambda: secrets.token_urlsafe(16))
-            if is_first_start:
-                await create_defaults(model.administration)
-            context = AdminContext(
-                model.administration,
-                model.vhosts,
-                usage=usage,
-                encryption=encryption,
-                audit=Audit(audited, _wall_ms),
-                losses=losses,
-            )
-            return await perform(context, request, COMMAND_LINE)
-        finally:
-            await audited.close()
-            await usage.close()
-            await store.close()
-
-
-async def _perform_on_ledger(data_dir: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """Perform an operation on the ledger of losses, which needs no definitions."""
-    from leveret.core.definitions.model import Model, NullStore
-    from leveret.mgmt_ui.control import COMMAND_LINE
-    from leveret.mgmt_ui.operations.audit import Audit
-    from leveret.mgmt_ui.operations.context import AdminContext
-    from leveret.mgmt_ui.operations.dispatcher import perform
-    from leveret.ports.definitions import Definitions
-    from leveret.storage.audit import SqliteAuditStore
-    from leveret.storage.files import RealFileSystem
-    from leveret.storage.losses import LossLedger
-
-    losses = LossLedger(RealFileSystem(), data_dir, _wall_ms, _complain)
-    audited = SqliteAuditStore(data_dir / "audit.db", losses)
-    try:
-        context = AdminContext(
-            Model(Definitions(), NullStore(), str).administration,
-            {},
-            audit=Audit(audited, _wall_ms),
-            losses=losses,
-        )
-        return await perform(context, request, COMMAND_LINE)
-    finally:
-        await audited.close()
-
-
-def _keys(data_dir: Path, key_file: Path | None) -> KeyAdministration:
-    """Return the keys of a stopped node. Raises StorageError."""
-    from leveret.storage.files import RealFileSystem
-    from leveret.storage.key_administration import KeyAdministration
-    from leveret.storage.keyring import Keyring
-    from leveret.storage.master_key import read_master_key
-
-    files = RealFileSystem()
-    master = read_master_key(key_file, os.environ.get("LEVERET_ENCRYPTION_KEY", ""))
-    keyring = Keyring(files, data_dir, master)
-    return KeyAdministration(keyring, files, data_dir, _wall_ms)
-
-
-def _complain(text: str) -> None:
-    typer.echo(f"leveret: {text}", err=True)
-
-
-def _wall_ms() -> int:
-    """Return milliseconds since 1970."""
-    return time.time_ns() // 1_000_000

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json as json_text
 import os
 import queue
 import select
 import sys
 import threading
 from contextlib import contextmanager
+from contextvars import copy_context
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leveret.cli.output import is_for_people, printable, show_rows
-from leveret.cli.session import DATA_DIR, DataDir, Json, answer_of, fail, reason_of
+from leveret.cli.group import with_common
+from leveret.cli.output import is_for_people, printable, show_json, show_rows
+from leveret.cli.session import answer_of, as_json, fail, reason_of
 from leveret.cli.values import MIB, span
 from leveret.errors import LeveretError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from rich.console import RenderableType
 
@@ -48,6 +48,7 @@ class _Sort(StrEnum):
     NAME = "name"
 
 
+@with_common
 def top(
     sort: Annotated[_Sort, typer.Option("--sort", help="What to sort the queues by.")] = _Sort.IN,
     limit: Annotated[
@@ -66,19 +67,17 @@ def top(
         ),
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Show it once and exit.")] = False,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Show rates, alarms and the busiest queues of a running node, until you leave.
 
     Keys: q leaves; i, o, r, u and n sort. With --json, or where there is no terminal, each look is
     a text of its own: with --json one line.
     """
-    watched = _Watched(data_dir, int(interval * 1000), sort.value, limit)
+    watched = _Watched(int(interval * 1000), sort.value, limit)
     live = is_for_people()
     try:
-        if json or once or not live:
-            _print(watched, as_json=json, once=once)
+        if as_json() or once or not live:
+            _print(watched, once=once)
         else:
             _show_live(watched)
     except LeveretError as error:
@@ -90,8 +89,7 @@ def top(
 class _Watched:
     """A watched node; `sort` may change between two looks."""
 
-    def __init__(self, data_dir: Path, window_ms: int, sort: str, limit: int | None) -> None:
-        self._data_dir = data_dir
+    def __init__(self, window_ms: int, sort: str, limit: int | None) -> None:
         self._window_ms = window_ms
         self.sort = sort
         self.limit = limit
@@ -99,32 +97,31 @@ class _Watched:
     def look(self, rows: int = 20) -> dict[str, Any]:
         """Measure rates over the window, and return them. Raises LeveretError."""
         answer = answer_of(
-            self._data_dir,
             "node.overview",
             window_ms=self._window_ms,
             limit=rows if self.limit is None else self.limit,
             sort=self.sort,
         )
         if not answer["ok"]:
-            raise LeveretError(reason_of(answer, self._data_dir))
+            raise LeveretError(reason_of(answer))
         found: dict[str, Any] = answer["result"]
         return found
 
 
-def _print(watched: _Watched, *, as_json: bool, once: bool) -> None:
+def _print(watched: _Watched, *, once: bool) -> None:
     """Print measurements one after the other."""
     while True:
         seen = watched.look()
-        if as_json:
-            typer.echo(json_text.dumps(seen, ensure_ascii=False))
+        if as_json():
+            show_json(seen)
         else:
             for line in _summary(seen):
                 typer.echo(printable(line))
             typer.echo()
-            show_rows(seen["queues_shown"], COLUMNS, as_json=False)
+            show_rows(seen["queues_shown"], COLUMNS)
         if once:
             return
-        if not as_json:
+        if not as_json():
             typer.echo()
 
 
@@ -150,7 +147,8 @@ def _show_live(watched: _Watched) -> None:
         except LeveretError as error:
             looks.put(error)
 
-    threading.Thread(target=watch, daemon=True).start()
+    # The thread asks the same node: it needs the options of the command.
+    threading.Thread(target=copy_context().run, args=(watch,), daemon=True).start()
     with _keyboard() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
         while (key := pressed()) != "q":
             watched.sort = KEYS.get(key, watched.sort)

@@ -7,25 +7,20 @@ from typing import Annotated
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import show_done
-from leveret.cli.session import DATA_DIR, DataDir, Json, ask
+from leveret.cli.values import Sent
 
 __all__ = ["app"]
 
 app = Group("Copy every message that enters or leaves a virtual host to amq.rabbitmq.trace.")
 
-Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host.")]
+Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host."), Sent(str, "name")]
 
 
-@app.command("on")
-def on(vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+@app.change("on", "vhost.trace_on", "vhost '{vhost}' is traced")
+def on(vhost: Vhost = "/") -> None:
     """Start copying; `trace off` or a restart of the node ends it."""
-    ask(data_dir, "vhost.trace_on", name=vhost)
-    show_done(f"vhost '{vhost}' is traced", as_json=json)
 
 
-@app.command("off")
-def off(vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+@app.change("off", "vhost.trace_off", "vhost '{vhost}' is no longer traced")
+def off(vhost: Vhost = "/") -> None:
     """Stop copying."""
-    ask(data_dir, "vhost.trace_off", name=vhost)
-    show_done(f"vhost '{vhost}' is no longer traced", as_json=json)

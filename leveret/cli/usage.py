@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from leveret.cli.group import with_common
 from leveret.cli.listing import Listing, show_list, whole
 from leveret.cli.options import with_options_of
 from leveret.cli.output import iso
-from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, ask
+from leveret.cli.session import InVhost, ask
 
 __all__ = ["usage"]
 
@@ -27,6 +28,7 @@ class _Subject(StrEnum):
     QUEUE = "queue"
 
 
+@with_common
 @with_options_of(Listing)
 def usage(
     *,
@@ -38,15 +40,12 @@ def usage(
     ] = None,
     vhost: InVhost = None,
     name: Annotated[str | None, typer.Option("--name", help="Only of this user or queue.")] = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
     **options: Any,
 ) -> None:
     """Show messages and bytes in and out, by hour; of a queue, in is what was stored in it."""
     now = int(time.time())
     until = now - now % HOUR_SECONDS + HOUR_SECONDS
     rows = ask(
-        data_dir,
         "usage.list",
         since=until - hours * HOUR_SECONDS,
         until=until,
@@ -54,7 +53,7 @@ def usage(
         vhost=vhost,
         name=name,
     )
-    show_list(whole(rows), COLUMNS, options, as_json=json, readable=_readable)
+    show_list(whole(rows), COLUMNS, options, readable=_readable)
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:

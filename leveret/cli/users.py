@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json as json_text
 import os
 import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from leveret.cli.group import Group
-from leveret.cli.listing import Listing, show_list, whole
-from leveret.cli.options import with_options_of
-from leveret.cli.output import show_done
-from leveret.cli.session import DATA_DIR, DataDir, Json, PasswordStdin, ask, fail, read_password
+from leveret.cli.group import Group, with_json
+from leveret.cli.output import show_done, show_json
+from leveret.cli.session import PasswordStdin, as_json, ask, fail, read_password
 
 __all__ = ["app", "hash_password"]
 
@@ -53,8 +49,6 @@ def add(
     password_stdin: PasswordStdin = False,
     password_hash: PasswordHash = None,
     hashing_algorithm: Algorithm = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Add a user; the password is asked for, or is the first line of standard input.
 
@@ -62,23 +56,21 @@ def add(
     `leveret permission set` sets what the user may do as a client.
     """
     secret = _secret(password_stdin, password_hash, hashing_algorithm)
-    ask(data_dir, "user.add", name=name, tags=tag, **secret)
-    show_done(f"user '{name}' was added", as_json=json)
+    ask("user.add", name=name, tags=tag, **secret)
+    show_done(f"user '{name}' was added")
 
 
-@app.command("list")
-@with_options_of(Listing)
-def list_(*, data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any) -> None:
+@app.list("user.list", ["name", "tags"])
+def list_() -> None:
     """Show all users and their tags."""
-    show_list(whole(ask(data_dir, "user.list")), ["name", "tags"], options, as_json=json)
 
 
 @app.command("delete")
-def delete(name: Name, yes: Yes = False, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+def delete(name: Name, yes: Yes = False) -> None:
     """Delete a user and its permissions."""
-    _confirm_last_administrator(data_dir, name, yes=yes)
-    ask(data_dir, "user.delete", name=name)
-    show_done(f"user '{name}' was deleted", as_json=json)
+    _confirm_last_administrator(name, yes=yes)
+    ask("user.delete", name=name)
+    show_done(f"user '{name}' was deleted")
 
 
 @app.command("set-password")
@@ -87,38 +79,31 @@ def set_password(
     password_stdin: PasswordStdin = False,
     password_hash: PasswordHash = None,
     hashing_algorithm: Algorithm = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Replace a user's password."""
     secret = _secret(password_stdin, password_hash, hashing_algorithm)
-    ask(data_dir, "user.set_password", name=name, **secret)
-    show_done(f"the password of user '{name}' was replaced", as_json=json)
+    ask("user.set_password", name=name, **secret)
+    show_done(f"the password of user '{name}' was replaced")
 
 
-@app.command("set-tags")
-@app.command("set", hidden=True)
+@app.command("set-tags", also=("set",))
 def set_tags(
     name: Name,
     tag: Annotated[
         list[str] | None, typer.Argument(help="All tags of the user; none removes them.")
     ] = None,
     yes: Yes = False,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Replace a user's tags."""
     if ADMINISTRATOR not in (tag or ()):
-        _confirm_last_administrator(data_dir, name, yes=yes)
-    ask(data_dir, "user.set_tags", name=name, tags=tag or [])
-    show_done(f"the tags of user '{name}' were replaced", as_json=json)
+        _confirm_last_administrator(name, yes=yes)
+    ask("user.set_tags", name=name, tags=tag or [])
+    show_done(f"the tags of user '{name}' were replaced")
 
 
-def _confirm_last_administrator(data_dir: Path, name: str, *, yes: bool) -> None:
+def _confirm_last_administrator(name: str, *, yes: bool) -> None:
     """Ask for confirmation before the last administrator is removed."""
-    administrators = [
-        row["name"] for row in ask(data_dir, "user.list") if ADMINISTRATOR in row["tags"]
-    ]
+    administrators = [row["name"] for row in ask("user.list") if ADMINISTRATOR in row["tags"]]
     if yes or administrators != [name]:
         return
     warning = (
@@ -129,7 +114,8 @@ def _confirm_last_administrator(data_dir: Path, name: str, *, yes: bool) -> None
     typer.confirm(f"{warning}. Go on?", abort=True, err=True)
 
 
-def hash_password(password_stdin: PasswordStdin = False, json: Json = False) -> None:
+@with_json
+def hash_password(password_stdin: PasswordStdin = False) -> None:
     """Print the hash of a password in the format of RabbitMQ's definitions (salted SHA-256)."""
     from leveret.core.access.passwords import RABBITMQ_SALT_BYTES, hash_password_as_rabbitmq
 
@@ -139,7 +125,10 @@ def hash_password(password_stdin: PasswordStdin = False, json: Json = False) -> 
     made = hash_password_as_rabbitmq(password, os.urandom(RABBITMQ_SALT_BYTES))
     algorithm = "rabbit_password_hashing_sha256"
     row = {"password_hash": made, "hashing_algorithm": algorithm}
-    typer.echo(json_text.dumps(row) if json else made)
+    if as_json():
+        show_json(row)
+    else:
+        typer.echo(made)
 
 
 def _secret(

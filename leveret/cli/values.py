@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import json as json_text
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leveret.cli.output import MOMENTS, iso, printable
-from leveret.cli.session import fail
+from leveret.cli.output import MOMENTS, iso, printable, show_json
+from leveret.cli.session import as_json, fail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 __all__ = [
     "MIB",
     "Arguments",
-    "all_rows",
+    "Headers",
+    "NamePart",
+    "Sent",
+    "Transient",
     "arguments_of",
     "counted",
     "header_values",
+    "listed",
     "moment_ms",
     "show_count",
     "show_one",
@@ -28,24 +35,19 @@ __all__ = [
 ]
 
 MIB = 1 << 20
-PAGE_ROWS = 1000  # of a list that a node returns page by page
-
-Arguments = Annotated[
-    list[str] | None,
-    typer.Option("--argument", help="An argument, NAME=VALUE; VALUE is JSON, or text. Repeatable."),
-]
 
 
-def all_rows(ask_page: Callable[[int, Any], dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return every row of a list; `ask_page(count, after)` returns a page."""
-    rows: list[dict[str, Any]] = []
-    after: Any = None
-    while True:
-        page = ask_page(PAGE_ROWS, after)
-        rows += page["rows"]
-        after = page["after"]
-        if after is None:
-            return rows
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Metadata of a parameter: how its value is sent to the node, and under which name."""
+
+    convert: Callable[[Any], object]
+    name: str = ""
+
+
+def listed(stated: list[Any] | None) -> list[Any]:
+    """Return the values of a repeatable parameter."""
+    return list(stated or ())
 
 
 def header_values(stated: list[str] | None) -> dict[str, str]:
@@ -73,8 +75,10 @@ def arguments_of(stated: list[str] | None, option: str = "--argument") -> dict[s
     return arguments
 
 
-def moment_ms(text: str) -> int:
-    """Return ms since 1970, from a number or an ISO 8601 time, in UTC by default."""
+def moment_ms(text: str | None) -> int | None:
+    """Return ms since 1970, from a number or an ISO 8601 time, in UTC by default; None for None."""
+    if text is None:
+        return None
     if text.isascii() and text.isdigit():
         return int(text)
     try:
@@ -86,10 +90,10 @@ def moment_ms(text: str) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def show_count(count: int, done: str, *, as_json: bool, selected: bool = False) -> None:
+def show_count(count: int, done: str, *, selected: bool = False) -> None:
     """Print the number of affected messages; for `selected` ones 0 ends with an error."""
-    if as_json:
-        typer.echo(json_text.dumps({"count": count}))
+    if as_json():
+        show_json({"count": count})
     else:
         typer.echo(f"{counted(count, 'message')} {'was' if count == 1 else 'were'} {done}")
     if selected and not count:
@@ -103,10 +107,10 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun.removesuffix('y')}ies" if noun.endswith("cy") else f"{count} {noun}s"
 
 
-def show_one(fields: Mapping[str, object], *, as_json: bool) -> None:
+def show_one(fields: Mapping[str, object]) -> None:
     """Print one object: a line for each of its fields, or all in JSON."""
-    if as_json:
-        typer.echo(json_text.dumps(fields, ensure_ascii=False))
+    if as_json():
+        show_json(fields)
         return
     for name, value in fields.items():
         text = value if isinstance(value, str) else json_text.dumps(value, ensure_ascii=False)
@@ -125,3 +129,21 @@ def span(seconds: int) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+Arguments = Annotated[
+    list[str] | None,
+    typer.Option("--argument", help="An argument, NAME=VALUE; VALUE is JSON, or text. Repeatable."),
+    Sent(arguments_of, "arguments"),
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option("--header", help="Messages with this header, NAME=VALUE; repeatable."),
+    Sent(header_values, "headers"),
+]
+NamePart = Annotated[str | None, typer.Option("--name", help="Only names that contain this text.")]
+Transient = Annotated[
+    bool,
+    typer.Option("--transient", help="Do not keep it when the node stops."),
+    Sent(not_, "durable"),
+]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.listing import Listing, show_list, whole
-from leveret.cli.options import with_options_of
 from leveret.cli.output import show_done
-from leveret.cli.session import DATA_DIR, DataDir, Json, ask
+from leveret.cli.session import ask
+from leveret.cli.values import Sent, listed
 
 __all__ = ["app"]
 
@@ -27,7 +26,9 @@ VHOST_COLUMNS = [
 ]
 Name = Annotated[str, typer.Argument(help="The virtual host's name.")]
 Description = Annotated[str, typer.Option("--description", help="A description.")]
-Tags = Annotated[list[str], typer.Option("--tag", help="A label; may be repeated.")]
+Tags = Annotated[
+    list[str], typer.Option("--tag", help="A label; may be repeated."), Sent(listed, "tags")
+]
 
 
 QueueType = Annotated[
@@ -38,25 +39,14 @@ QueueType = Annotated[
 ]
 
 
-@app.command("add")
+@app.change("add", "vhost.add", "vhost '{name}' was added")
 def add(
     name: Name,
     description: Description = "",
     tag: Tags = [],  # noqa: B006  # read, never changed
     default_queue_type: QueueType = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Add a virtual host; `permission set` gives users access."""
-    ask(
-        data_dir,
-        "vhost.add",
-        name=name,
-        description=description,
-        tags=tag,
-        default_queue_type=default_queue_type,
-    )
-    show_done(f"vhost '{name}' was added", as_json=json)
 
 
 @app.command("set")
@@ -69,8 +59,6 @@ def set_(
     ] = None,
     no_tags: Annotated[bool, typer.Option("--no-tags", help="Remove its labels.")] = False,
     default_queue_type: QueueType = None,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Change properties of a virtual host; those that are not given stay."""
     if tag and no_tags:
@@ -83,49 +71,39 @@ def set_(
     changed = [name.replace("_", " ") for name, value in stated.items() if value is not None]
     if not changed:
         raise typer.BadParameter("state what to replace: see --help")
-    ask(data_dir, "vhost.set", name=name, **stated)
-    show_done(f"vhost '{name}': replaced {' and '.join(changed)}", as_json=json)
+    ask("vhost.set", name=name, **stated)
+    show_done(f"vhost '{name}': replaced {' and '.join(changed)}")
 
 
 @app.command("create-queues")
 def create_queues(
     name: Name,
     on: Annotated[bool, typer.Option("--on/--off", help="Switch it on or off.")] = True,
-    data_dir: DataDir = DATA_DIR,
-    json: Json = False,
 ) -> None:
     """Auto-create queues: publishing to the default exchange creates the queue named by the key.
 
     The queue gets the default queue type; the user must be allowed to configure it.
     """
-    ask(data_dir, "vhost.create_queues", name=name, on=on)
+    ask("vhost.create_queues", name=name, on=on)
     done = "creates queues for messages" if on else "creates no queues for messages"
-    show_done(f"vhost '{name}' {done}", as_json=json)
+    show_done(f"vhost '{name}' {done}")
 
 
-@app.command("protect")
-def protect(name: Name, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+@app.change("protect", "vhost.protect", "vhost '{name}' is protected from deletion", protected=True)
+def protect(name: Name) -> None:
     """Protect a virtual host from deletion."""
-    ask(data_dir, "vhost.protect", name=name, protected=True)
-    show_done(f"vhost '{name}' is protected from deletion", as_json=json)
 
 
-@app.command("unprotect")
-def unprotect(name: Name, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+@app.change("unprotect", "vhost.protect", "vhost '{name}' can be deleted", protected=False)
+def unprotect(name: Name) -> None:
     """Allow a virtual host to be deleted again."""
-    ask(data_dir, "vhost.protect", name=name, protected=False)
-    show_done(f"vhost '{name}' can be deleted", as_json=json)
 
 
-@app.command("list")
-@with_options_of(Listing)
-def list_(*, data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any) -> None:
+@app.list("vhost.list", VHOST_COLUMNS)
+def list_() -> None:
     """Show all virtual hosts."""
-    show_list(whole(ask(data_dir, "vhost.list")), VHOST_COLUMNS, options, as_json=json)
 
 
-@app.command("delete")
-def delete(name: Name, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+@app.change("delete", "vhost.delete", "vhost '{name}' was deleted")
+def delete(name: Name) -> None:
     """Delete a virtual host with all its exchanges, queues and messages."""
-    ask(data_dir, "vhost.delete", name=name)
-    show_done(f"vhost '{name}' was deleted", as_json=json)

@@ -39,7 +39,7 @@ def in_words(explanation: str) -> str:
 
 
 def _unknown_settings(found: re.Match[str]) -> str:
-    from leveret.core.definitions.policy_settings import SETTINGS
+    from leveret.core.settings.policy_settings import SETTINGS
 
     return "; ".join(_unknown(name, "policy setting", SETTINGS) for name in _keys(found[1]))
 

@@ -1,14 +1,15 @@
-"""Broker semantics: virtual hosts, exchanges, routing, queues, consumers, access control.
+"""Broker semantics: virtual hosts, exchanges, routing, queues, access control.
 
-The modules here connect them: `broker` and its `vhost`s with their `topology`, the
-`intake` of messages, the `turn` of the event loop and its `timers`. The packages are:
+Imports point one way, by the layers in pyproject.toml. The packages, from above:
 
-    routing, exchanges      finding the queues of a message
-    queues, ledgers, logs   delivery, delivery state, reading and writing of records
-    filtering               filters of consumers
-    waiting, delay, retry   delayed messages and retries
-    dead_letters            messages that are rejected, expired, or exceed a limit
-    once                    de-duplication, idempotent producers, prepared messages
-    definitions, access     stored definitions; authentication, permissions, limits
-    telemetry               events, traces, usage, alerts
+    telemetry, statistics   events, log lines, traces and usage; samples and rates
+    definitions             stored definitions: administration, documents, import
+    topology                exchanges, queues and bindings of a `vhost`, routing through them
+    exchanges, routing      the exchange types; exchanges, bindings and messages
+    queues, ledgers, logs   delivery, delivery state, writing and reading of records
+    settings                arguments and policies, and what follows from them
+    access                  authentication, permissions, limits
+
+Beside them stand what they share: the `turn` of the event loop, its `timers` and `chores`,
+`events`, names and patterns.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +21,7 @@ __all__ = [
     "ConsumerFacts",
     "Endpoints",
     "Holder",
+    "Origin",
 ]
 
 
@@ -101,6 +102,14 @@ class Holder:
     channel: int
     delivery_tag: int
     consumer_tag: str | None  # None: delivered by basic.get
+
+
+class Origin(NamedTuple):
+    """Channel that a message came from or was delivered to."""
+
+    connection: str
+    channel: int
+    user: str
 
 
 class Client(Protocol):

@@ -16,9 +16,9 @@ from leveret.ports.declared import undeclared
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from leveret.core.internal_publisher import InternalPublisher
     from leveret.core.publish_interceptors import PublishContext
     from leveret.core.routing.message import Message
-    from leveret.core.routing.publishing import InternalPublisher
     from leveret.core.vhost import Vhost
 
 __all__ = ["CommandReplies", "check_fields"]

@@ -13,15 +13,17 @@ if TYPE_CHECKING:
 
     from leveret.core.command_replies import CommandReplies
     from leveret.core.exchanges import RandomBelow
+    from leveret.core.feature_counters import FeatureCounters
+    from leveret.core.internal_publisher import InternalPublisher
     from leveret.core.logs.atomic import AtomicWrites
     from leveret.core.logs.internal_topics import InternalTopics
     from leveret.core.publish_interceptors import PublishInterceptors
-    from leveret.core.routing.publishing import InternalPublisher
-    from leveret.core.telemetry.events import Events
+    from leveret.core.telemetry.event_exchange import Events
     from leveret.core.telemetry.trace import Tracer
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost
+    from leveret.ports import StateStore
 
 __all__ = ["CoreServices", "Environment"]
 
@@ -49,14 +51,14 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True)
-class CoreServices:
-    """Services that the core of one broker offers to features.
+class CoreServices(Environment):
+    """Environment of the features of one broker, with what its core offers to them.
 
     Features add themselves to `publish_interceptors`. `vhosts` are those that exist, by name.
     """
 
-    environment: Environment
     vhosts: Mapping[str, Vhost]
+    state: StateStore
     atomic: AtomicWrites
     internal_topics: InternalTopics
     publisher: InternalPublisher
@@ -64,3 +66,4 @@ class CoreServices:
     command_replies: CommandReplies
     events: Events
     tracer: Tracer
+    feature_counters: FeatureCounters

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from leveret.core.clients import Origin
     from leveret.core.logs.log_writer import Committing
     from leveret.core.routing.message import Message
-    from leveret.core.telemetry.trace import Origin
     from leveret.core.vhost import Vhost
     from leveret.errors import ChannelError
     from leveret.ports.authentication import Kind, Permission

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from leveret.core.access.limits import Quota
 from leveret.core.chores import at_once
-from leveret.core.definitions.policies import Policies
+from leveret.core.events import actor, silent
 from leveret.core.exchanges import check_type
 from leveret.core.names import check_not_reserved, not_found, resource, server_named, stripped
-from leveret.core.queues import equivalence
-from leveret.core.queues.arguments import (
+from leveret.core.routing.bindings import Binding
+from leveret.core.settings import equivalence
+from leveret.core.settings.arguments import (
     ALTERNATE_EXCHANGE,
     DEAD_LETTER_EXCHANGE,
     DEDUP_WINDOW,
@@ -26,10 +27,9 @@ from leveret.core.queues.arguments import (
     dedup_window,
     with_default_type,
 )
-from leveret.core.routing.bindings import Binding
-from leveret.core.routing.predeclared import check_not_default
-from leveret.core.telemetry.events import actor, silent
-from leveret.core.topology import Topology
+from leveret.core.settings.policies import Policies
+from leveret.core.topology.predeclared import check_not_default
+from leveret.core.topology.topology import Topology
 from leveret.errors import ChannelError
 from leveret.ports.counters import Counters
 from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
@@ -37,20 +37,20 @@ from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, Que
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
+    from leveret.core.events import Emit
     from leveret.core.exchanges import RandomBelow
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
     from leveret.core.routing.routes import RouteCache
-    from leveret.core.telemetry.events import Emit
     from leveret.ports import DefinitionSink
     from leveret.ports.authentication import Kind
-    from leveret.ports.definitions import Arguments, Definitions, VhostDefinition
+    from leveret.ports.definitions import Arguments, VhostDefinition
 
 __all__ = ["Vhost"]
 
 
-def strictly(_queue: QueueLike, _error: ChannelError) -> bool:
+def tolerate_none(_queue: QueueLike, _error: ChannelError) -> bool:
     """Reject every mismatching redeclaration: the default for `tolerates`."""
     return False
 
@@ -61,7 +61,7 @@ class Vhost:
     `open_queue(definition, owner)` makes a queue with its log; `random_name()` returns a string
     that is unique for practical purposes, `random_below(n)` one of 0 … n - 1; `deposit(queues,
     message)` stores a message in queues; `emit(key, headers)` publishes an event (see
-    leveret.core.telemetry.events); `tolerates(queue, error)` accepts a mismatching redeclaration,
+    leveret.core.events); `tolerates(queue, error)` accepts a mismatching redeclaration,
     after reporting it; `begin(chore)` runs long work in slices; `wall_ms()` gives queues their
     creation time. `traced` says whether the firehose is on (see leveret.core.telemetry.trace);
     Broker.trace sets it.
@@ -80,7 +80,7 @@ class Vhost:
         quota: Quota | None = None,
         emit: Emit = silent,
         log_exchange: bool = False,
-        tolerates: Callable[[QueueLike, ChannelError], bool] = strictly,
+        tolerates: Callable[[QueueLike, ChannelError], bool] = tolerate_none,
         counters: Counters | None = None,
         begin: Callable[[Generator[None]], object] = at_once,
         wall_ms: Callable[[], int] = lambda: 0,
@@ -111,6 +111,12 @@ class Vhost:
         self.route = self.topology.graph.route
         self.reach = self.topology.graph.reach
         self.reach_by_key = self.topology.graph.reach_by_key
+        # What needs no check.
+        self.definitions = self.topology.definitions
+        self.follow_policy = self.topology.follow_policy
+        self.remove_queue = self.topology.remove_queue
+        self.exclusive_queues = self.topology.owned_by
+        self.closing = self.topology.closing
 
     # ----- publishing
 
@@ -266,18 +272,6 @@ class Vhost:
             raise ChannelError(404, f"no alias '{alias}' in vhost '{self.name}'")
         self.topology.remove_alias(alias)
 
-    def remove_queue(self, queue: QueueLike) -> None:
-        """Remove a queue and its bindings; removing it again does nothing.
-
-        Auto-delete exchanges left without bindings go as well. The caller cancels the consumers and
-        deletes the log.
-        """
-        self.topology.remove_queue(queue)
-
-    def exclusive_queues(self, owner: object) -> list[QueueLike]:
-        """Return the exclusive queues of a connection."""
-        return self.topology.owned_by(owner)
-
     # ----- bindings
 
     def bind_queue(
@@ -339,24 +333,7 @@ class Vhost:
             self.topology.unbind(binding)
         return binding is not None
 
-    # ----- policies and deletion, called by the broker
-
-    def follow_policy(self, exchange: Exchange) -> None:
-        """Apply the current policies to an exchange; the broker does so for queues."""
-        self.topology.follow_policy(exchange)
-
-    def closing(self, drop: Callable[[QueueLike], None]) -> Generator[None]:
-        """Remove everything, in steps; `drop` removes a queue.
-
-        Called once, after the store was told.
-        """
-        return self.topology.closing(drop)
-
-    # ----- export and import of definitions
-
-    def definitions(self) -> Definitions:
-        """Return exchanges, queues and bindings, without predeclared and exclusive ones."""
-        return self.topology.definitions()
+    # ----- import of definitions
 
     def add_exchange(self, definition: ExchangeDefinition) -> None:
         """Create an exchange; no-op if the name exists. Raises 406."""

@@ -10,7 +10,7 @@ import binascii
 from typing import TYPE_CHECKING, Any
 
 from leveret.core.json_fields import plain, table_of
-from leveret.core.routing.message import make_header, read_properties
+from leveret.ports.contents import decode_properties, encode_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +68,7 @@ def _header(properties: object, body: bytes) -> bytes:
         properties = {}
     try:
         checked = {name: _property(name, value) for name, value in properties.items()}
-        return make_header(checked, len(body))
+        return encode_properties(checked, len(body))
     except ValueError as error:  # InvalidFieldError is one
         raise ValueError(f"properties: {error}") from None
 
@@ -88,7 +88,7 @@ def _property(name: str, value: object) -> object:
 
 def got_row(got: Got, encoding: str, truncate: int | None) -> dict[str, Any]:
     """Return a message that was got, with its body in the wanted encoding."""
-    properties = {name: plain(value) for name, value in read_properties(got.header).items()}
+    properties = {name: plain(value) for name, value in decode_properties(got.header).items()}
     return {
         "payload_bytes": len(got.body),
         "redelivered": got.redelivered,

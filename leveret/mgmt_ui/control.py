@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leveret.core.definitions.document import DOCUMENT_BYTES_MAX
+from leveret.core.events import COMMAND_LINE_USER
 from leveret.core.json_fields import parse_integer
-from leveret.core.telemetry.events import COMMAND_LINE_USER
 from leveret.errors import StorageError
 from leveret.mgmt_ui.control_client import control_address
 from leveret.mgmt_ui.operations.dispatcher import perform

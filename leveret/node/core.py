@@ -25,13 +25,13 @@ from leveret.core.access.limits import NodeLimits
 from leveret.core.access.passwords import verify_password
 from leveret.core.access.permissions import AccessControl
 from leveret.core.definitions.administration import Administration
-from leveret.core.definitions.policies import Policies
 from leveret.core.dependencies import Environment
+from leveret.core.settings.policies import Policies
+from leveret.core.settings.queue_settings import rate_of
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
-from leveret.features.dedup.idempotent_publish import IdempotencyLimits
-from leveret.features.rates.rates import ConnectionRates
-from leveret.features.rates.rules import rate_of
+from leveret.features.dedup.interceptor import IdempotencyLimits
+from leveret.features.rates.rules import ConnectionRates
 from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.node.process import node_name
 from leveret.node.watching import raise_alarm_on_full_disk
@@ -173,6 +173,7 @@ def _broker_settings(configuration: Configuration) -> BrokerSettings:
         counts_every_return=configuration.delivery_limit_counts == "returns",
         dedup_keys_max=configuration.dedup_keys_max,
         limits=node_limits(configuration),
+        connection_rates=_connection_rates(configuration),
         once_limits=IdempotencyLimits(
             configuration.producers_max,
             configuration.producer_idle_ms,
@@ -217,7 +218,6 @@ def node_limits(configuration: Configuration) -> NodeLimits:
         arguments_bytes_max=configuration.arguments_bytes_max,
         arguments_values_max=configuration.arguments_values_max,
         large_arguments_bytes_max=configuration.large_arguments_bytes_max,
-        connection_rates=_connection_rates(configuration),
     )
 
 

@@ -19,7 +19,7 @@ import uvloop
 
 from leveret import __version__
 from leveret.amqp.in_process import InProcessClients
-from leveret.amqp.listener import AmqpListener
+from leveret.amqp.sockets import ClientSockets, committed
 from leveret.config import ConfigurationError
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.document import DefinitionsError, decode
@@ -147,19 +147,19 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
         stores = await enter(open_stores(process, lock))
         core = await enter(open_core(process, stores))
         broker = core.broker
-        listener = AmqpListener(broker, configuration, process.spawn)
-        telemetry = await enter(open_telemetry(process, stores, core, listener.committed))
+        sockets = ClientSockets(broker, configuration, process.spawn)
+        telemetry = await enter(open_telemetry(process, stores, core, committed))
         runtime = Runtime(
             configuration, process.started_ms, process.clock.wall_ms, process.stopping
         )
-        sessions = InProcessClients(listener)
+        sessions = InProcessClients(sockets)
         context = _admin_context(stores, core, telemetry, runtime, sessions)
         await _import_definitions(context, runtime.configuration)
         await _tell_recovered(context, began)
         collector = start_collector(broker)
         await enter(open_control(process, context))
         http = await enter(open_http(process))
-        amqp = await enter(open_amqp(listener, broker))
+        amqp = await enter(open_amqp(sockets, broker))
         parts.enter_context(publishing_log(process, broker))
         instruments = start_watching(process, stores, broker)
         process.spawn(stores.encryption.remove_unneeded())

@@ -6,19 +6,21 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
+from leveret.amqp.listener import AmqpListener
+from leveret.amqp.sockets import committed
 from leveret.config import VerifyPeer
 from leveret.core.telemetry.log_exchange import LogExchange
 from leveret.errors import ConnectionClosingError
 from leveret.mgmt_ui.control import ControlServer
 from leveret.mgmt_ui.log_handler import LogExchangeHandler
-from leveret.mgmt_ui.managed import Listener
+from leveret.mgmt_ui.operations.runtime import Listener
 from leveret.mgmt_ui.server import ManagementServer, MetricsServer, SecureManagementServer
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from leveret.amqp.listener import AmqpListener
+    from leveret.amqp.sockets import ClientSockets
     from leveret.broker.broker import Broker
     from leveret.config import Configuration
     from leveret.mgmt_ui.managed import ManagedNode
@@ -128,14 +130,15 @@ async def open_http(process: Process) -> AsyncIterator[HttpServers]:
 
 
 @contextlib.asynccontextmanager
-async def open_amqp(listener: AmqpListener, broker: Broker) -> AsyncIterator[list[Listener]]:
+async def open_amqp(sockets: ClientSockets, broker: Broker) -> AsyncIterator[list[Listener]]:
     """Serve AMQP; at the end, answer the confirms in flight, then close all clients."""
+    listener = AmqpListener(sockets)
     opened = await listener.start()
     try:
         yield [Listener(*each) for each in opened]
     finally:
         listener.stop_reading()
-        await broker.caught_up(listener.committed)
+        await broker.caught_up(committed)
         await listener.stop(
             ConnectionClosingError(320, "broker forced connection closure with reason 'shutdown'"),
             STOP_GRACE_SECONDS,

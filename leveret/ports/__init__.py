@@ -56,6 +56,7 @@ class Damage(NamedTuple):
 
     lost: RangeSet  # committed, unsettled offsets that can no longer be read
     kept: Sequence[str]  # the files into which the damaged bytes were copied
+    unreadable: RangeSet  # the lost offsets, and the settled ones that can no longer be read
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,3 +1,11 @@
+from collections.abc import Mapping
+from typing import Any, Final
+
+CLASS_BASIC: Final[int]
+PROPERTIES: Final[Mapping[str, str]]
+
+def decode_properties(header: bytes, *, raw_headers: bool = False) -> dict[str, Any]: ...
+def encode_properties(properties: Mapping[str, Any], body_bytes: int) -> bytes: ...
 def with_properties(
     header: bytes,
     *,

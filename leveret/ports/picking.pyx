@@ -8,7 +8,7 @@ all other fields cost a few instructions.
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
-from leveret.ports.headers cimport HeadersPlace, field_end, find_headers
+from leveret.ports.contents cimport HeadersPlace, field_end, find_headers
 from leveret.ports.tables import MalformedFieldError, decode_value
 
 cdef enum:

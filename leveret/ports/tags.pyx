@@ -13,7 +13,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from leveret.errors import ChannelError
-from leveret.ports.headers cimport HeadersPlace, be32, field_end, field_is, find_headers
+from leveret.ports.contents cimport HeadersPlace, be32, field_end, field_is, find_headers
 
 TAGS = "x-tags"
 # More would be data, not labels; and a filter that looks for one tag compares all of them.

@@ -15,21 +15,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.errors import CorruptBatchError, LeveretError
 from leveret.ports.records import RecordFlag
+from leveret.storage.damage import sound_batches
 from leveret.storage.files import storage_error
-from leveret.storage.scan import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from leveret.ports import TopicLog
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch
     from leveret.storage.files import FileSystem
-    from leveret.storage.log import PartitionLog
     from leveret.storage.segment import Segment
 
-__all__ = ["DECISIONS_TOPIC", "Decisions", "read_decisions"]
+__all__ = ["DECISIONS_INCARNATION", "DECISIONS_TOPIC", "Decisions", "read_decisions"]
 
 DECISIONS_TOPIC = "leveret.transactions"
+DECISIONS_INCARNATION = "node"
 BODY = struct.Struct("<Q")
 
 
@@ -46,7 +47,7 @@ class Decisions:
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
-        self._log: PartitionLog | None = None
+        self._log: TopicLog | None = None
         self._offsets: dict[int, int] = {}
         self._unheard: dict[int, int] = {}  # of how many logs it is not known that they remember
         self._earlier: list[int] = []  # of an earlier run, while not all logs are open
@@ -58,7 +59,7 @@ class Decisions:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def open(self, log: PartitionLog, found: Mapping[int, int]) -> None:
+    def open(self, log: TopicLog, found: Mapping[int, int]) -> None:
         """Set the log, and the decisions of an earlier run with their offsets."""
         self._log = log
         self._offsets.update(found)
@@ -137,7 +138,8 @@ class Decisions:
 
 def read_decisions(
     files: FileSystem,
-    log: PartitionLog,
+    segments: Sequence[Segment],
+    settled: RangeSet,
     unseal: Callable[[Batch], Batch],
     warn: Callable[[str], None],
 ) -> dict[int, int]:
@@ -147,35 +149,41 @@ def read_decisions(
     device. Raises StorageError.
     """
     found: dict[int, int] = {}
-    for segment in log.segments:
-        if log.settled.contains(segment.base, min(segment.stop, log.end)):
-            continue
+    for segment in segments:
         try:
-            found.update(_read_segment(files, segment, log.settled, unseal))
+            found.update(_read_segment(files, segment, settled, unseal, warn))
         except OSError as error:
             raise storage_error("read decisions about transactions in", segment.path, error) from (
                 error
-            )
-        except CorruptBatchError as error:
-            warn(
-                f"{segment.path} is damaged ({error}): of transactions that committed just before "
-                "the node ended, some may be undone in some of their queues"
             )
     return found
 
 
 def _read_segment(
-    files: FileSystem, segment: Segment, settled: RangeSet, unseal: Callable[[Batch], Batch]
+    files: FileSystem,
+    segment: Segment,
+    settled: RangeSet,
+    unseal: Callable[[Batch], Batch],
+    warn: Callable[[str], None],
 ) -> Iterator[tuple[int, int]]:
+    def damaged(error: Exception) -> None:
+        warn(
+            f"{segment.path} is damaged ({error}): of transactions that committed just before "
+            "the node ended, some may be undone in some of their queues"
+        )
+
     handle = files.open(segment.path)
     try:
         if not segment.suspect:
             files.fdatasync(handle)
-        for _, batch in scan(files, handle, 0, segment.size):
+        for batch in sound_batches(files, handle, 0, segment.size, damaged):
             if batch.is_control:
                 continue
-            for offset, _, _, _, _, _, body in unseal(batch).records():
-                if offset not in settled and offset < segment.stop:
-                    yield BODY.unpack(body)[0], offset
+            try:
+                for offset, _, _, _, _, _, body in unseal(batch).records():
+                    if offset not in settled and offset < segment.stop:
+                        yield BODY.unpack(body)[0], offset
+            except CorruptBatchError as error:
+                damaged(error)
     finally:
         files.close(handle)

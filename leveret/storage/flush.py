@@ -1,21 +1,44 @@
-"""One flush of one log, and the batches that wait for it."""
+"""Flushes of one log: one at a time, each of everything written before it.
+
+A flush runs in a thread of the committer; its end comes back to the loop, where the committed
+offset moves and callbacks are told, or what was written is written anew or lost.
+"""
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from crc32c import crc32c
+
+from leveret.errors import StorageError
+from leveret.ports import Durability
+from leveret.ports.callbacks import call_each
 from leveret.ports.counters import Histogram
+from leveret.storage.files import storage_error
+from leveret.storage.reader import LogReader
+from leveret.storage.reclaimer import Reclaimer
+from leveret.storage.segments import Segments
+from leveret.storage.tail import LogTail
+from leveret.storage.transaction_participants import TransactionParticipants
 
 if TYPE_CHECKING:
-    from leveret.ports.records import Batch
-    from leveret.storage.files import FileSystem
-    from leveret.storage.segment import Segment
-    from leveret.storage.segments import Segments
+    import asyncio
+    from collections.abc import Callable
+    from pathlib import Path
 
-__all__ = ["Flush", "FlushFigures", "Unflushed", "UnflushedBatch"]
+    from leveret.ports.records import Batch
+    from leveret.storage.encryption import DataKey
+    from leveret.storage.files import FileSystem
+    from leveret.storage.recovery import Recovered
+    from leveret.storage.segment import Segment
+    from leveret.storage.services import LogServices
+
+__all__ = ["Flush", "FlushFigures", "FlushedLog"]
 
 REWRITE_BYTES_MAX = 256 << 20  # kept per log to be written anew should a flush fail
 DIRECTORIES_SYNCED = 4  # PARTITION, TOPIC, VHOST and topics/: any of them may be new
@@ -28,33 +51,6 @@ class UnflushedBatch(NamedTuple):
     segment: Segment
     position: int
     stop: int
-
-
-class Unflushed:
-    """Uncommitted batches of a log, oldest first."""
-
-    __slots__ = ("bytes", "entries")
-
-    def __init__(self) -> None:
-        self.entries: list[UnflushedBatch] = []
-        self.bytes = 0
-
-    def add(self, batch: Batch, segment: Segment, position: int) -> None:
-        """Add a batch that was written."""
-        self.bytes += batch.size
-        kept = batch if self.bytes <= REWRITE_BYTES_MAX else None
-        self.entries.append(UnflushedBatch(kept, segment, position, batch.stop_offset))
-
-    def flushed(self, count: int) -> None:
-        """Remove the oldest `count` batches, which are on disk."""
-        del self.entries[:count]
-        self.bytes = sum(entry.batch.size for entry in self.entries if entry.batch is not None)
-
-    def take(self) -> list[UnflushedBatch]:
-        """Return all batches and remove them."""
-        taken, self.entries = self.entries, []
-        self.bytes = 0
-        return taken
 
 
 # Microseconds, from a disk with a cache of its own to one that is about to fail.
@@ -89,14 +85,6 @@ class Flush:
     count: int
     stop: int
     took_us: int = 0  # once it has run
-
-    @staticmethod
-    def begin(files: FileSystem, segments: Segments, unflushed: Unflushed) -> Flush:
-        """Return a flush of everything written so far."""
-        dirty = segments.take_dirty()
-        sealed = [(segment, segment.stop) for segment in dirty if segment is not segments.active]
-        entries = unflushed.entries
-        return Flush(files, dirty, sealed, len(entries), entries[-1].stop if entries else 0)
 
     def run(self) -> None:
         """Flush the segments and write index files, in a worker thread. Raises OSError.
@@ -140,3 +128,339 @@ class Flush:
         """Unpin the segments on the loop, so that their files may be closed."""
         for segment in self.segments:
             segment.unpin(self.files)
+
+
+class FlushedLog(ABC):
+    """A log's files and offsets, and its flushes.
+
+    `_unflushed` are the batches that were written and wait for a flush, oldest first; `_failures`
+    counts flushes in a row that have failed.
+    """
+
+    # More attributes than Python would find without a dictionary: see core.logs.appender.
+    __slots__ = (
+        "_cache",
+        "_closed",
+        "_commit_callbacks",
+        "_durable",
+        "_failure_callbacks",
+        "_failures",
+        "_flush_again",
+        "_flushes",
+        "_is_flushing",
+        "_keeps",
+        "_parts",
+        "_reader",
+        "_reclaimer",
+        "_segments",
+        "_services",
+        "_tail",
+        "_unflushed",
+        "_unflushed_bytes",
+        "_unresolved",
+        "_until_flushed",
+        "_until_idle",
+        "committed",
+        "directory",
+        "end",
+        "flushed",
+        "settled",
+        "undone",
+    )
+
+    def __init__(
+        self,
+        services: LogServices,
+        directory: Path,
+        durability: Durability,
+        recovered: Recovered,
+        data_key: DataKey | None,
+    ) -> None:
+        self.directory = directory
+        self.end = self.committed = self._durable = recovered.end
+        self.settled = recovered.settled
+        self.undone = recovered.told.undone
+        self.flushed = recovered.flushed
+        self._services = services
+        self._keeps = durability is not Durability.NONE
+        self._flushes = durability is Durability.FSYNC
+        self._cache = services.tail_cache
+        self._tail = LogTail(None if self._keeps else self._spill)
+        self._segments = self._make_segments(data_key)
+        self._segments.adopt(recovered.segments, begins_anew=recovered.begins_anew)
+        self._reader = LogReader(
+            services.files,
+            self._segments,
+            services.open_files,
+            services.loop,
+            services.pool,
+            gapless=self._keeps,
+            unseal=services.keyring.unsealer.open,
+        )
+        self._reclaimer = Reclaimer(
+            services,
+            directory,
+            self._segments,
+            self._reader,
+            settled=self.settled,
+            undone=self.undone,
+            keeps=self._keeps,
+        )
+        self._parts = TransactionParticipants(
+            recovered.unresolved, services.decisions.remembered, services.report
+        )
+        self._unresolved = self._parts.unresolved  # asked for at each append
+        self._closed = False
+        self._commit_callbacks: list[Callable[[], None]] = []
+        self._failure_callbacks: list[Callable[[Exception], None]] = []
+        self._is_flushing = False
+        self._flush_again = False  # something was written since that wants to be flushed
+        self._failures = 0
+        self._unflushed: list[UnflushedBatch] = []
+        self._unflushed_bytes = 0
+        self._until_flushed: list[asyncio.Future[None]] = []
+        self._until_idle: list[asyncio.Future[None]] = []
+
+    def _make_segments(self, key: DataKey | None) -> Segments:
+        services = self._services
+        return Segments(
+            services.files,
+            self.directory,
+            segment_bytes_max=services.segment_bytes_max,
+            checkpoint=self._checkpoint if self._keeps else None,
+            wall_ms=services.clock.wall_ms,
+            on_roll=self._start_flush if self._keeps else lambda: None,
+            key=key,
+            new_sealer=services.keyring.sealer,
+            on_open=services.open_files.opened,
+            rests_unflushed=not self._flushes,
+        )
+
+    def _spill(self, batch: Batch) -> None:
+        """Write a batch to disk that leaves the memory cache. Raises StorageError."""
+        batch.set_checksum(crc32c(batch.checked))
+        self._segments.write(batch, batch.base_offset)
+
+    @abstractmethod
+    def _checkpoint(self) -> bytes:
+        """Return the state of the log for the beginning of a segment."""
+
+    @abstractmethod
+    def _touch(self) -> None:
+        """Have the settlements written soon."""
+
+    @abstractmethod
+    def _resolve(self, transaction: int, *, committed: bool) -> None:
+        """Apply a transaction's outcome in memory."""
+
+    @abstractmethod
+    def check_retention(self) -> None:
+        """Settle records beyond the retention limits."""
+
+    def on_commit(self, callback: Callable[[], None]) -> None:
+        """Call `callback` after commits (see ports.TopicLog)."""
+        self._commit_callbacks.append(callback)
+
+    def on_failure(self, callback: Callable[[Exception], None]) -> None:
+        """Call `callback` when a write has failed (see ports.TopicLog)."""
+        self._failure_callbacks.append(callback)
+
+    # Beginning
+
+    def flush(self) -> None:
+        """Flush what was written so far, if anything; after the flush that is running."""
+        if self._flushes and self._segments.dirty:
+            self._start_flush_behind()
+
+    def _add_unflushed(self, batch: Batch, segment: Segment, position: int) -> None:
+        """Let a batch that was written wait for a flush."""
+        self._unflushed_bytes += batch.size
+        kept = batch if self._unflushed_bytes <= REWRITE_BYTES_MAX else None
+        self._unflushed.append(UnflushedBatch(kept, segment, position, batch.stop_offset))
+
+    def _start_flush(self) -> None:
+        """Start a flush of what was written so far, unless one runs or nothing is dirty."""
+        if self._is_flushing or not self._segments.dirty:
+            return
+        self._is_flushing, self._flush_again = True, False
+        parts, reclaimer = self._parts, self._reclaimer
+        parts.flushing = (len(parts.preparing), len(parts.written))
+        reclaimer.flushing = len(reclaimer.condemned)
+        dirty, active = self._segments.take_dirty(), self._segments.active
+        sealed = [(segment, segment.stop) for segment in dirty if segment is not active]
+        stop = self._unflushed[-1].stop if self._unflushed else 0
+        flush = Flush(self._services.files, dirty, sealed, len(self._unflushed), stop)
+        self._services.committer.submit(flush.run, partial(self._flush_finished, flush))
+
+    def _start_flush_behind(self) -> None:
+        """Flush what was written so far, after the flush that is running."""
+        self._flush_again = self._is_flushing
+        self._start_flush()
+
+    def _flush_for_reclaim(self) -> None:
+        """Flush so that condemned segments can be removed, or remove them if no flush is needed."""
+        if not self._reclaimer.condemned or self._closed:
+            return
+        if self._is_flushing or self._segments.dirty:
+            self._start_flush_behind()
+        elif not self._segments.untrusted:
+            self._reclaimer.remove_flushed()
+
+    # Waiting
+
+    async def _next_flush(self) -> None:
+        """Wait for the end of the running flush, or of a new one. Raises StorageError."""
+        self._start_flush()
+        await self._wait(self._until_flushed)
+
+    async def _flush_idle(self) -> None:
+        """Wait until no flush is running; one must be."""
+        await self._wait(self._until_idle)
+
+    async def _flush_all(self) -> None:
+        failures = self._failures
+        while self._is_flushing or self._segments.dirty:
+            self._start_flush()
+            await self._flush_idle()
+        if self._failures > failures:
+            raise StorageError(f"the log in {self.directory} could not be flushed at its close")
+
+    async def _wait(self, waiters: list[asyncio.Future[None]]) -> None:
+        waiter = self._services.loop.create_future()
+        waiters.append(waiter)
+        await waiter
+
+    # Ending
+
+    def _flush_finished(self, flush: Flush, error: OSError | None) -> None:
+        self._is_flushing = False
+        self._failures = 0 if error is None else self._failures + 1
+        self._services.flushes.ended(flush, failed=error is not None)
+        flush.unpin()
+        _wake(self._until_flushed, self._flush_failure(error) if error else None)
+        # After any error in it, the next flush must start, or nothing is confirmed any more.
+        try:
+            self._flush_ended(flush, error)
+        except Exception as bug:  # noqa: BLE001
+            self._services.report(self._flush_ended, bug)
+        if not self._closed and self._wants_flush:
+            self._start_flush()
+        if not self._is_flushing:
+            _wake(self._until_idle, None)
+
+    @property
+    def _wants_flush(self) -> bool:
+        waits = self._unflushed or self._segments.sealed_dirty or self._parts.preparing
+        return bool(waits or self._flush_again)
+
+    def _flush_ended(self, flush: Flush, error: OSError | None) -> None:
+        if self._closed:
+            return
+        if self._services.open_files.is_crowded:
+            self._services.open_files.shrink()
+        if error is None:
+            self._flush_succeeded(flush)
+        else:
+            self._flush_failed(flush, error)
+
+    def _flush_succeeded(self, flush: Flush) -> None:
+        newly_covered = flush.segments[-1] is not self._reclaimer.covered
+        self._reclaimer.covered = flush.segments[-1]
+        if flush.count:
+            del self._unflushed[: flush.count]
+            self._unflushed_bytes = sum(
+                entry.batch.size for entry in self._unflushed if entry.batch is not None
+            )
+            self._durable = flush.stop
+            self.flushed = max(self.flushed, flush.stop)
+        if flush.sealed:
+            self.flushed = max(self.flushed, flush.sealed[-1][1])
+        if self._reclaimer.flushing:
+            self._reclaimer.flushed()
+        if any(self._parts.flushing):
+            for transaction in self._parts.flushed():
+                self._resolve(transaction, committed=False)
+        self._advance()
+        if flush.sealed:
+            for segment, _ in flush.sealed:
+                self._services.open_files.use(segment)
+            self.check_retention()
+        if newly_covered or flush.sealed:
+            self._reclaimer.reclaim_sealed()
+            self._flush_for_reclaim()
+
+    def _advance(self) -> None:
+        """Advance the committed offset to the durable one or the first unresolved transaction."""
+        committed = self._parts.limit(self._durable) if self._unresolved else self._durable
+        if committed == self.committed:
+            return
+        self.committed = committed
+        call_each(self._commit_callbacks, self._services.report)
+
+    def _flush_failed(self, flush: Flush, error: OSError) -> None:
+        """Rewrite unflushed batches in a new segment; never retry the old file (decision 0006)."""
+        failure = self._flush_failure(error)
+        self._reclaimer.flush_failed()
+        for segment in flush.segments:
+            segment.mark_suspect(self._services.files)
+        self._touch()  # soon another segment is begun, even if nothing is appended
+        if not self._flushes:
+            self._segments.mark_suspect()
+            self._services.warn(f"{failure}; a new segment is begun, nothing else is affected")
+            return
+        lost = self._take_unflushed()
+        if lost:
+            self._segments.cut(lost[0].segment, lost[0].position)
+        self._segments.mark_suspect()
+        self._reader.forget()
+        if self._failures == 1 and all(entry.batch is not None for entry in lost):
+            self._services.warn(f"{failure}; writing it anew into another file")
+            try:
+                self._write_again([entry.batch for entry in lost if entry.batch is not None])
+            except StorageError as second:
+                failure = second
+            else:
+                return
+        self._lose(failure)
+
+    def _flush_failure(self, error: OSError) -> StorageError:
+        return storage_error("flush the log in", self.directory, error)
+
+    def _take_unflushed(self) -> list[UnflushedBatch]:
+        taken, self._unflushed = self._unflushed, []
+        self._unflushed_bytes = 0
+        return taken
+
+    def _write_again(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            segment, position = self._segments.write(batch, batch.base_offset)
+            self._add_unflushed(batch, segment, position)
+        if self._parts.preparing and self._segments.untrusted:
+            self._segments.roll(self.end)  # its checkpoint tells what will be settled
+        self._start_flush()
+
+    def _lose(self, failure: StorageError) -> None:
+        """Drop the uncommitted records and report the failure."""
+        for entry in self._take_unflushed():
+            self._segments.cut(entry.segment, entry.position)
+            break
+        self._segments.mark_suspect()
+        self._cache.cut(self._tail, self._durable)
+        lost = self.end - self._durable
+        self.end = self._durable
+        self._parts.lose(failure)
+        self._services.warn(f"{failure}; {lost} records were not stored and are refused")
+        failed = (partial(callback, failure) for callback in self._failure_callbacks)
+        call_each(failed, self._services.report)
+
+
+def _wake(waiters: list[asyncio.Future[None]], failure: Exception | None) -> None:
+    """End all waiting, with `failure` if there is one."""
+    woken, waiters[:] = waiters[:], []
+    for waiter in woken:
+        if waiter.done():  # the waiting coroutine was cancelled
+            continue
+        if failure is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(failure)

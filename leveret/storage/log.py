@@ -7,14 +7,12 @@ device is work for the committer's threads, whose completion comes back as a cal
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
 from leveret.errors import StorageError
 from leveret.ports import Damage, Durability, LogFile
-from leveret.ports.callbacks import call_each
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import HEADER_BYTES, Batch, BatchBuilder
 from leveret.storage.checkpoint import (
@@ -28,14 +26,9 @@ from leveret.storage.checkpoint import (
 )
 from leveret.storage.damage import Survey, keep_aside
 from leveret.storage.files import storage_error
-from leveret.storage.flusher import Flusher
+from leveret.storage.flush import FlushedLog
 from leveret.storage.marks import LogMark
-from leveret.storage.reader import LogReader
-from leveret.storage.reclaimer import Reclaimer
 from leveret.storage.retention import Retainer, segment_bytes
-from leveret.storage.segments import Segments
-from leveret.storage.tail import LogTail
-from leveret.storage.transaction_participants import TransactionParticipants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +36,6 @@ if TYPE_CHECKING:
 
     from leveret.ports import Retention
     from leveret.storage.encryption import DataKey
-    from leveret.storage.flush import Flush
     from leveret.storage.recovery import Recovered
     from leveret.storage.segment import Segment
     from leveret.storage.services import LogServices
@@ -53,7 +45,7 @@ __all__ = ["PartitionLog"]
 MERGED_RANGES_MIN = 64  # so many settled at once take one pass over all ranges, not one each
 
 
-class PartitionLog:
+class PartitionLog(FlushedLog):
     """One log on disk (see ports.TopicLog).
 
     Invariant: first <= committed <= durable <= end, settled below durable. Between committed and
@@ -62,41 +54,19 @@ class PartitionLog:
     store, `noted` what was noted there last.
     """
 
-    # More attributes than Python would find without a dictionary: see core.logs.appender.
     __slots__ = (
-        "_cache",
-        "_closed",
-        "_commit_callbacks",
-        "_durable",
-        "_failure_callbacks",
-        "_flusher",
-        "_flushes",
-        "_keeps",
-        "_parts",
         "_pending",
-        "_reader",
-        "_reclaimer",
         "_retainer",
         "_returned",
-        "_segments",
-        "_services",
         "_setting_aside",
-        "_tail",
         "_touched",
-        "_unresolved",
         "appended_bytes",
         "builder",
-        "committed",
-        "directory",
-        "end",
-        "flushed",
         "key",
         "noted",
         "redelivered_stop",
         "returns",
-        "settled",
         "unclean",
-        "undone",
     )
 
     def __init__(
@@ -111,81 +81,24 @@ class PartitionLog:
         key: bytes = b"",
     ) -> None:
         """`data_key` seals new batches, until `use_key` sets another."""
+        super().__init__(services, directory, durability, recovered, data_key)
         self.builder = BatchBuilder()
-        self.directory = directory
-        self.end = self.committed = self._durable = recovered.end
-        self.settled = recovered.settled
         self.returns = recovered.returns
-        self.undone = recovered.told.undone
         self.unclean = recovered.unclean
-        self.flushed = recovered.flushed
         self.key = key
         self.noted = (-1, -1, -1)
         self.appended_bytes = 0
         self.redelivered_stop = recovered.redelivered_stop
-        self._services = services
-        self._keeps = durability is not Durability.NONE
-        self._flushes = durability is Durability.FSYNC
-        self._cache = services.tail_cache
-        self._tail = LogTail(None if self._keeps else self._spill)
-        self._segments = self._make_segments(data_key)
-        self._segments.adopt(recovered.segments, begins_anew=recovered.begins_anew)
         self._retainer: Retainer | None = None  # once records are to be kept no longer than …
-        self._reader = LogReader(
-            services.files,
-            self._segments,
-            services.open_files,
-            services.loop,
-            services.pool,
-            gapless=self._keeps,
-            unseal=services.keyring.unsealer.open,
-        )
-        self._reclaimer = Reclaimer(
-            services,
-            directory,
-            self._segments,
-            self._reader,
-            settled=self.settled,
-            undone=self.undone,
-            keeps=self._keeps,
-        )
         self._setting_aside: asyncio.Lock | None = None  # once something is damaged
-        self._parts = TransactionParticipants(
-            recovered.unresolved, services.decisions.remembered, services.report
-        )
-        self._unresolved = self._parts.unresolved  # asked for at each append
-        self._flusher = Flusher(
-            services, directory, self._segments, self._parts, self._reclaimer, self._flush_ended
-        )
         self._pending = self._reclaimer.pending  # settled, not yet written down
         self._returned = RangeSet()  # the same of what came back
         self._touched = False
-        self._closed = False
-        self._commit_callbacks: list[Callable[[], None]] = []
-        self._failure_callbacks: list[Callable[[Exception], None]] = []
         self.retention = retention
         for transaction in list(self._unresolved):
             self._resolve(transaction, committed=services.decisions.asked(transaction))
         if recovered.losses:
             self._touch()  # what is lost counts as settled: that is to be written down
-
-    def _make_segments(self, key: DataKey | None) -> Segments:
-        services = self._services
-        return Segments(
-            services.files,
-            self.directory,
-            segment_bytes_max=services.segment_bytes_max,
-            checkpoint=self._checkpoint if self._keeps else None,
-            wall_ms=services.clock.wall_ms,
-            on_roll=self._start_flush if self._keeps else lambda: None,
-            key=key,
-            new_sealer=services.keyring.sealer,
-            on_open=services.open_files.opened,
-            rests_unflushed=not self._flushes,
-        )
-
-    def _start_flush(self) -> None:
-        self._flusher.start()
 
     def _make_retainer(self) -> Retainer:
         services = self._services
@@ -276,14 +189,6 @@ class PartitionLog:
         """Seal new batches with another key; None: stop sealing."""
         self._segments.use_key(key)
 
-    def on_commit(self, callback: Callable[[], None]) -> None:
-        """Call `callback` after commits (see ports.TopicLog)."""
-        self._commit_callbacks.append(callback)
-
-    def on_failure(self, callback: Callable[[Exception], None]) -> None:
-        """Call `callback` when a write has failed (see ports.TopicLog)."""
-        self._failure_callbacks.append(callback)
-
     def append(self) -> int:
         """Append the builder's records as one batch (see ports.TopicLog)."""
         base = self.end
@@ -300,22 +205,16 @@ class PartitionLog:
             batch.set_checksum(crc32c(batch.checked))
             segment, position = self._segments.write(batch, base)
             self.end = base + batch.count
-            flusher = self._flusher
-            if self._flushes and (flusher.entries or not transient):
-                flusher.add(batch, segment, position)
-                if not flusher.under_way:
-                    flusher.start()
+            if self._flushes and (self._unflushed or not transient):
+                self._add_unflushed(batch, segment, position)
+                if not self._is_flushing:
+                    self._start_flush()
             else:
                 self._durable = self.end
                 if not self._unresolved:
                     self.committed = self.end
         self._cache.add(self._tail, batch)
         return base
-
-    def _spill(self, batch: Batch) -> None:
-        """Write a batch to disk that leaves the memory cache. Raises StorageError."""
-        batch.set_checksum(crc32c(batch.checked))
-        self._segments.write(batch, batch.base_offset)
 
     # Taking part in transactions
 
@@ -344,7 +243,7 @@ class PartitionLog:
             prepared(None)
             return
         self._parts.await_flush(transaction, prepared)
-        self._flusher.start()
+        self._start_flush()
 
     def _append_pending(self, transaction: int, records: BatchBuilder) -> None:
         base = self.end
@@ -358,7 +257,7 @@ class PartitionLog:
             batch.set_checksum(crc32c(batch.checked))
             segment, position = self._segments.write(batch, base)
             if self._flushes:
-                self._flusher.add(batch, segment, position)
+                self._add_unflushed(batch, segment, position)
         self.end = base + batch.count
         self._cache.add(self._tail, batch)
 
@@ -422,7 +321,7 @@ class PartitionLog:
                 raise StorageError(f"the log in {self.directory} is closed")
             segment = self._segments.find(offset)
             if segment is None:
-                return Damage(RangeSet([(offset, offset + 1)]), [])
+                return self._missing(offset)
             if segment is self._segments.active:
                 # Recovery cuts a last segment at its first damage: nothing more shall be behind it.
                 self._segments.roll(self.end)
@@ -431,7 +330,7 @@ class PartitionLog:
     async def _set_aside(self, segment: Segment) -> Damage:
         # A flush to come writes the index too. Where neither does, the next run finds the same
         # damage again, and loses nothing more by it.
-        settled_down = not (segment.dirty or segment.suspect or self._flusher.under_way)
+        settled_down = not (segment.dirty or segment.suspect or self._is_flushing)
         segment.pins += 1
         try:
             found, kept = await self._services.loop.run_in_executor(
@@ -452,21 +351,32 @@ class PartitionLog:
             self._reader.forget()
             segment.index = found.index
             self._services.open_files.use(segment)
-        lost, files = self._lost(found), [str(segment.directory / name) for name in kept]
+        unreadable = self._unreadable(found)
+        lost = self._unsettled(unreadable)
+        files = [str(segment.directory / name) for name in kept]
         if lost:
-            self._services.lost(self, lost, files)
-        return Damage(lost, files)
+            self._services.lost(self.directory, lost, files)
+        return Damage(lost, files, unreadable)
 
-    def _lost(self, found: Survey) -> RangeSet:
-        """Return damaged offsets that are neither settled, in memory nor waiting for a flush."""
-        lost = RangeSet()
+    def _missing(self, offset: int) -> Damage:
+        """Return that no file holds `offset`, nor those up to the next file."""
+        following = [item.base for item in self._segments.items if item.base > offset]
+        unreadable = RangeSet([(offset, min([*following, max(self.committed, offset + 1)]))])
+        return Damage(self._unsettled(unreadable), [], unreadable)
+
+    def _unreadable(self, found: Survey) -> RangeSet:
+        """Return damaged offsets that are neither in memory nor waiting for a flush."""
+        unreadable = RangeSet()
         for stretch in found.damaged:
-            for first, stop in self.settled.gaps(stretch.first, min(stretch.stop, self.committed)):
-                lost.add(first, stop)
+            if stretch.first < min(stretch.stop, self.committed):
+                unreadable.add(stretch.first, min(stretch.stop, self.committed))
         for batch in self._tail.batches:
             if batch is not None:
-                lost.remove(batch.base_offset, batch.stop_offset)
-        return lost
+                unreadable.remove(batch.base_offset, batch.stop_offset)
+        return unreadable
+
+    def _unsettled(self, ranges: RangeSet) -> RangeSet:
+        return RangeSet(part for first, stop in ranges for part in self.settled.gaps(first, stop))
 
     # NoDeadLetters
 
@@ -502,7 +412,7 @@ class PartitionLog:
     def _touch(self) -> None:
         if not self._touched:
             self._touched = True
-            self._services.touched(self)
+            self._services.touched(self.directory)
 
     def write_settlements(self) -> None:
         """Write the settlements since the last call; remove segments that are not needed.
@@ -528,7 +438,7 @@ class PartitionLog:
         self._reclaimer.roll_settled(self.end)
         self._flush_for_reclaim()
         if self.retention is not None and self._reclaimer.covered is None:
-            self._flusher.start()  # durability OS would not by itself, and no segment could go
+            self._start_flush()  # durability OS would not by itself, and no segment could go
 
     def _write_pending(self) -> None:
         if not self._keeps:
@@ -548,120 +458,16 @@ class PartitionLog:
         batch.set_checksum(crc32c(batch.checked))
         self._segments.write(batch, self.end)
 
-    def _flush_for_reclaim(self) -> None:
-        """Flush so that condemned segments can be removed, or remove them if no flush is needed."""
-        if not self._reclaimer.waits or self._closed:
-            return
-        if self._flusher.under_way or self._segments.dirty:
-            self._flusher.start_behind()
-        elif not self._segments.untrusted:
-            self._reclaimer.remove_flushed()
-
-    # Flushing
-
-    def flush(self) -> None:
-        """Flush what was written so far, if anything; after the flush that is running."""
-        if self._flushes and self._segments.dirty:
-            self._flusher.start_behind()
-
     async def settlements_safe(self) -> None:
         """Wait until all settlements are flushed (see ports.TopicLog). Raises StorageError."""
         if self._closed or not self._keeps:
             return
         self.write_settlements()
-        flusher, under_way = self._flusher, True
+        was_flushing = True
         # A flush that is under way may have begun too early: the one behind it has not.
-        while self._flushes and under_way and (flusher.under_way or self._segments.dirty):
-            under_way = flusher.under_way
-            await flusher.next()
-
-    def _flush_ended(self, flush: Flush, error: OSError | None) -> bool:
-        """Handle a flush's end; return whether the log goes on (see Flusher)."""
-        if self._closed:
-            return False
-        self._services.open_files.shrink()
-        if error is None:
-            self._flush_succeeded(flush)
-        else:
-            self._flush_failed(flush, error)
-        return True
-
-    def _flush_succeeded(self, flush: Flush) -> None:
-        newly_covered = flush.segments[-1] is not self._reclaimer.covered
-        self._reclaimer.covered = flush.segments[-1]
-        if flush.count:
-            self._flusher.flushed(flush.count)
-            self._durable = flush.stop
-            self.flushed = max(self.flushed, flush.stop)
-        if flush.sealed:
-            self.flushed = max(self.flushed, flush.sealed[-1][1])
-        self._reclaimer.flushed()
-        for transaction in self._parts.flushed():
-            self._resolve(transaction, committed=False)
-        self._advance()
-        if flush.sealed:
-            for segment, _ in flush.sealed:
-                self._services.open_files.use(segment)
-            self.check_retention()
-        if newly_covered or flush.sealed:
-            self._reclaimer.reclaim_sealed()
-            self._flush_for_reclaim()
-
-    def _advance(self) -> None:
-        """Advance the committed offset to the durable one or the first unresolved transaction."""
-        committed = self._parts.limit(self._durable) if self._unresolved else self._durable
-        if committed == self.committed:
-            return
-        self.committed = committed
-        call_each(self._commit_callbacks, self._services.report)
-
-    def _flush_failed(self, flush: Flush, error: OSError) -> None:
-        """Rewrite unflushed batches in a new segment; never retry the old file (decision 0006)."""
-        failure = storage_error("flush the log in", self.directory, error)
-        self._reclaimer.flush_failed()
-        for segment in flush.segments:
-            segment.mark_suspect(self._services.files)
-        self._touch()  # soon another segment is begun, even if nothing is appended
-        if not self._flushes:
-            self._segments.mark_suspect()
-            self._services.warn(f"{failure}; a new segment is begun, nothing else is affected")
-            return
-        lost = self._flusher.take()
-        if lost:
-            self._segments.cut(lost[0].segment, lost[0].position)
-        self._segments.mark_suspect()
-        self._reader.forget()
-        if self._flusher.failures == 1 and all(entry.batch is not None for entry in lost):
-            self._services.warn(f"{failure}; writing it anew into another file")
-            try:
-                self._write_again([entry.batch for entry in lost if entry.batch is not None])
-            except StorageError as second:
-                failure = second
-            else:
-                return
-        self._lose(failure)
-
-    def _write_again(self, batches: list[Batch]) -> None:
-        for batch in batches:
-            segment, position = self._segments.write(batch, batch.base_offset)
-            self._flusher.add(batch, segment, position)
-        if self._parts.waits and self._segments.untrusted:
-            self._segments.roll(self.end)  # its checkpoint tells what will be settled
-        self._flusher.start()
-
-    def _lose(self, failure: StorageError) -> None:
-        """Drop the uncommitted records and report the failure."""
-        for entry in self._flusher.take():
-            self._segments.cut(entry.segment, entry.position)
-            break
-        self._segments.mark_suspect()
-        self._cache.cut(self._tail, self._durable)
-        lost = self.end - self._durable
-        self.end = self._durable
-        self._parts.lose(failure)
-        self._services.warn(f"{failure}; {lost} records were not stored and are refused")
-        failed = (partial(callback, failure) for callback in self._failure_callbacks)
-        call_each(failed, self._services.report)
+        while self._flushes and was_flushing and (self._is_flushing or self._segments.dirty):
+            was_flushing = self._is_flushing
+            await self._next_flush()
 
     # Ending
 
@@ -678,16 +484,7 @@ class PartitionLog:
         finally:
             self._closed = True
             self._release()
-            self._services.closed(self, mark)
-
-    async def _flush_all(self) -> None:
-        flusher = self._flusher
-        failures = flusher.failures
-        while flusher.under_way or self._segments.dirty:
-            flusher.start()
-            await flusher.idle()
-        if flusher.failures > failures:
-            raise StorageError(f"the log in {self.directory} could not be flushed at its close")
+            self._services.closed(self.directory, mark)
 
     def _mark(self) -> LogMark | None:
         """Return the mark of the closed log. Raises StorageError."""
@@ -733,7 +530,6 @@ class PartitionLog:
         self._services.open_files.closed(self._segments)
         self._segments.release()
         # What refers to the log, and to which it refers: it goes with the last who has it.
-        self._flusher.release()
         self._reclaimer.close()
         self._retainer = None
         self._commit_callbacks.clear()
@@ -744,7 +540,7 @@ class PartitionLog:
         self._closed = True
         self.builder.clear()
         self._parts.close()
-        while self._flusher.under_way:
-            await self._flusher.idle()
+        while self._is_flushing:
+            await self._flush_idle()
         self._release()
-        self._services.deleted(self)
+        self._services.deleted(self.directory, self.key)

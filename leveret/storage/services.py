@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
     from concurrent.futures import ThreadPoolExecutor
+    from pathlib import Path
 
     from leveret.ports import Clock
     from leveret.ports.ranges import RangeSet
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from leveret.storage.files import FileSystem
     from leveret.storage.flush import FlushFigures
     from leveret.storage.keyring import Keyring
-    from leveret.storage.log import PartitionLog
     from leveret.storage.marks import LogMark
     from leveret.storage.reader import OpenFiles
     from leveret.storage.tail import TailCache
@@ -27,7 +27,10 @@ __all__ = ["LogServices"]
 
 @dataclass(frozen=True, slots=True)
 class LogServices:
-    """Services that all logs of a node share. `warn` logs a warning."""
+    """Services that all logs of a node share; `warn` logs a warning.
+
+    The callbacks are called with the directory of the log.
+    """
 
     files: FileSystem
     loop: asyncio.AbstractEventLoop
@@ -41,10 +44,10 @@ class LogServices:
     segment_bytes_max: int
     decisions: Decisions
     run: int  # the number of this run of the node, as marks have it
-    touched: Callable[[PartitionLog], None]  # has settlements to write down
-    closed: Callable[[PartitionLog, LogMark | None], None]
-    deleted: Callable[[PartitionLog], None]  # moves its files away, and has them removed
-    lost: Callable[[PartitionLog, RangeSet, Sequence[str]], None]  # messages, and what was kept
+    touched: Callable[[Path], None]  # has settlements to write down
+    closed: Callable[[Path, LogMark | None], None]
+    deleted: Callable[[Path, bytes], None]  # of this key: moves its files away, to be removed
+    lost: Callable[[Path, RangeSet, Sequence[str]], None]  # messages, and what was kept
     warn: Callable[[str], None]
 
     def report(self, subject: object, error: Exception) -> None:

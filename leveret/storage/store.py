@@ -23,7 +23,12 @@ from leveret.errors import DiskFullError, StorageError
 from leveret.ports import Durability, Retention
 from leveret.ports.losses import Loss, LossKind
 from leveret.storage.commit import Committer
-from leveret.storage.decisions import DECISIONS_TOPIC, Decisions, read_decisions
+from leveret.storage.decisions import (
+    DECISIONS_INCARNATION,
+    DECISIONS_TOPIC,
+    Decisions,
+    read_decisions,
+)
 from leveret.storage.files import storage_error
 from leveret.storage.flush import FlushFigures
 from leveret.storage.keyring import Keyring
@@ -113,7 +118,7 @@ class FileTopicStore:
         self._logs: dict[Path, PartitionLog] = {}
         self._left: set[str] = set()  # keys of kept logs: of the last run, or opened since
         self._unopened: set[str] = set()  # those that `leave_unopened` has left
-        self._touched: set[PartitionLog] = set()
+        self._touched: set[Path] = set()
         self._settle_timer: asyncio.TimerHandle | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._retention_timer: asyncio.TimerHandle | None = None
@@ -197,8 +202,16 @@ class FileTopicStore:
     def _open_decisions(self, durability: Durability) -> PartitionLog:
         """Open the log of transaction decisions, before any log asks for one."""
         retention = Retention(segment_bytes_max=DECISION_SEGMENT_BYTES)
-        log = self.open("", DECISIONS_TOPIC, "node", 0, durability, retention=retention)
-        found = read_decisions(self._files, log, self._keyring.unsealer.open, logger.warning)
+        log = self.open(
+            "", DECISIONS_TOPIC, DECISIONS_INCARNATION, 0, durability, retention=retention
+        )
+        unsettled = [
+            segment
+            for segment in log.segments
+            if not log.settled.contains(segment.base, min(segment.stop, log.end))
+        ]
+        unseal = self._keyring.unsealer.open
+        found = read_decisions(self._files, unsettled, log.settled, unseal, logger.warning)
         self._decisions.open(log, found)
         return log
 
@@ -273,12 +286,12 @@ class FileTopicStore:
         logger.error("%s: %s", queue, loss)
         self.losses.note(Loss(LossKind.MESSAGES, queue, str(loss), loss.count))
 
-    def _records_lost(self, log: PartitionLog, lost: RangeSet, kept: Sequence[str]) -> None:
+    def _records_lost(self, directory: Path, lost: RangeSet, kept: Sequence[str]) -> None:
         """Record lost records in the ledger; the queue logs them itself."""
-        topic, _, _ = log.directory.parent.name.rpartition("~~")
+        topic, _, _ = directory.parent.name.rpartition("~~")
         what = f"{lost.count} messages are lost (at offset {lost.first} and behind): what stood "
         what += f"there is damaged, and was kept as {', '.join(kept) or 'no file'}"
-        subject = f"queue '{unquote(topic)}' in vhost '{unquote(log.directory.parts[-3])}'"
+        subject = f"queue '{unquote(topic)}' in vhost '{unquote(directory.parts[-3])}'"
         self.losses.note(Loss(LossKind.MESSAGES, subject, what, lost.count))
 
     def use_key_of(self, vhost: str) -> None:
@@ -347,8 +360,8 @@ class FileTopicStore:
 
     # Settlements
 
-    def _log_touched(self, log: PartitionLog) -> None:
-        self._touched.add(log)
+    def _log_touched(self, directory: Path) -> None:
+        self._touched.add(directory)
         if self._settle_timer is None:
             delay = self._limits.settle_flush_interval_ms / 1000
             self._settle_timer = self._loop.call_later(delay, self._write_settlements)
@@ -356,7 +369,11 @@ class FileTopicStore:
     def _write_settlements(self) -> None:
         self._settle_timer = None
         touched, self._touched = self._touched, set()
-        refusals = [self._write_settlements_of(log) for log in touched]
+        refusals = [
+            self._write_settlements_of(self._logs[directory])
+            for directory in touched
+            if directory in self._logs  # else it was closed meanwhile
+        ]
         refusal = next((refusal for refusal in refusals if refusal is not None), None)
         if refusal is not None and not self._refused:
             logger.warning("settlements wait in memory: %s", refusal)
@@ -369,7 +386,7 @@ class FileTopicStore:
         try:
             log.write_settlements()
         except StorageError as error:
-            self._log_touched(log)
+            self._log_touched(log.directory)
             return error
         self._to_flush.add(log)
         return None
@@ -390,38 +407,42 @@ class FileTopicStore:
 
     # Ending
 
-    def _log_closed(self, log: PartitionLog, mark: LogMark | None) -> None:
+    def _log_closed(self, directory: Path, mark: LogMark | None) -> None:
         """Keep the mark of a closed log in memory; it is written when the node stops."""
-        self._forget(log)
+        log = self._forget(directory)
+        if log is None:
+            return
         if mark is not None:
             self._marks.put_back(log.key, mark)
-        elif not self._files.exists(log.directory):
+        elif not self._files.exists(directory):
             self._left.discard(log.key.decode())
 
-    def _forget(self, log: PartitionLog) -> None:
-        self._logs.pop(log.directory, None)
-        self._touched.discard(log)
-        self._to_flush.discard(log)
+    def _forget(self, directory: Path) -> PartitionLog | None:
+        log = self._logs.pop(directory, None)
+        self._touched.discard(directory)
+        if log is not None:
+            self._to_flush.discard(log)
+        return log
 
-    def _log_deleted(self, log: PartitionLog) -> None:
+    def _log_deleted(self, directory: Path, key: bytes) -> None:
         """Move a deleted log's directory away, at once, and remove it in a thread.
 
         Its new name tells which mark is void, should the node end before the mark is removed. The
         files are removed after the mark, so that a deleted log is never reported as missing.
         """
-        self._forget(log)
-        self._left.discard(log.key.decode())
-        doomed = self._trash / f"{_digest(log.key)}-{secrets.token_hex(8)}"
+        self._forget(directory)
+        self._left.discard(key.decode())
+        doomed = self._trash / f"{_digest(key)}-{secrets.token_hex(8)}"
         try:
-            has_files = self._files.exists(log.directory)
+            has_files = self._files.exists(directory)
             if has_files:
                 self._files.make_directory(self._trash)
-                self._files.rename(log.directory, doomed)
+                self._files.rename(directory, doomed)
         except OSError as error:
-            raise storage_error("remove", log.directory, error) from error
-        self._forget_marks([log.key] if log.key else [])
+            raise storage_error("remove", directory, error) from error
+        self._forget_marks([key] if key else [])
         if has_files:
-            self._notes.when_written(self._removal(doomed, log.directory.parent))
+            self._notes.when_written(self._removal(doomed, directory.parent))
 
     def _removal(self, doomed: Path, *parents: Path) -> Callable[[], None]:
         files = self._files

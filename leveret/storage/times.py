@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
 from leveret.ports.records import HEADER_BYTES, first_time_of
+from leveret.storage.damage import sound_batches
 from leveret.storage.encryption import MissingKeyError
 from leveret.storage.files import read_exactly
-from leveret.storage.scan import scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,17 +62,23 @@ class TimeSearch:
 
     def run(self) -> int:
         """Return the offset, `end` if all records are older. Raises OSError."""
-        if not self.segments:
+        segments = [
+            segment for segment in self.segments if segment.size
+        ]  # a crash leaves empty ones
+        if not segments:
             return self.end
-        found = self._in_segment(self.segments[self._last_begun_before()])
+        found = self._in_segment(segments[self._last_begun_before(segments)])
         return self.end if found is None else found
 
-    def _last_begun_before(self) -> int:
-        """Return the index of the segment to search: records of earlier ones are all too old."""
-        low, high = 0, len(self.segments)
+    def _last_begun_before(self, segments: Sequence[Segment]) -> int:
+        """Return the index of the segment to search: records of earlier ones are all too old.
+
+        One whose beginning cannot be read may be too young.
+        """
+        low, high = 0, len(segments)
         while high - low > 1:
             middle = (low + high) // 2
-            if began_ms(self.files, self.segments[middle]) < self.time_ms:
+            if 0 < began_ms(self.files, segments[middle]) < self.time_ms:
                 low = middle
             else:
                 high = middle
@@ -87,11 +93,9 @@ class TimeSearch:
         handle = self.files.open(segment.path)
         try:
             position = self._position(segment, handle)
-            for _, batch in scan(self.files, handle, position, size):
+            for batch in sound_batches(self.files, handle, position, size, lambda _: None):
                 if not batch.is_control and batch.last_time >= self.time_ms:
                     return self._in_batch(batch)
-        except CorruptBatchError:
-            pass
         finally:
             self.files.close(handle)
         return stop if stop <= self.end else None

@@ -143,7 +143,7 @@ def cold_methods(channel: int):
 
 
 def channel_frames(channel: int):
-    """What happens on one channel, as frames in order."""
+    """Draw the frames of one channel, in order."""
     activity = publishes(channel) | acknowledgements(channel) | cold_methods(channel)
     return st.lists(activity, max_size=6).map(lambda groups: list(itertools.chain(*groups)))
 

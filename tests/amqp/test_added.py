@@ -10,10 +10,10 @@ from pamqp import commands, header
 from leveret.amqp.added import NAME_BYTES_MAX, AddedField, CountedFields
 from leveret.amqp.deliveries import Outbox
 from leveret.amqp.frames import ChannelSlot
-from leveret.amqp.methods import encode_properties
 from leveret.ports.records import BatchBuilder
 from tests.amqp.strategies import header_values, properties
 from tests.amqp.test_deliveries import read_back, sealed
+from tests.support.contents import encode_properties
 
 FRAME_SIZE_MAX = 131064
 NAME = "x-stream-offset"

@@ -1,7 +1,7 @@
 import pytest
 from pamqp import commands
 
-from leveret.core.telemetry.events import EVENT_EXCHANGE
+from leveret.core.topology.predeclared import EVENT_EXCHANGE
 from tests.support.client import PROTOCOL_HEADER, Client
 from tests.support.messages import heard, listen
 from tests.support.stage import Stage

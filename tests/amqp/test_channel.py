@@ -1,4 +1,4 @@
-"""What a channel promises publishers and readers: confirms, returns, and reading one's writes."""
+"""Promises of a channel to publishers and readers: confirms, returns, reading one's writes."""
 
 import pytest
 from pamqp import commands

@@ -1,9 +1,9 @@
-"""Who is delivered how much, and what happens to what was delivered."""
+"""Consumers: how much each is delivered, and what becomes of deliveries."""
 
 import pytest
 from pamqp import commands
 
-from leveret.amqp import channel as channel_module
+from leveret.amqp import settling
 from leveret.amqp.methods import build
 from leveret.ports.counters import ACK, DELIVER, GET, GET_NO_ACK
 from tests.support.client import Client, Delivery, message, wire
@@ -581,7 +581,7 @@ def test_consumers_of_one_queue_share_what_counts_for_their_channel(client):
 
 
 def test_queues_that_come_and_go_do_not_grow_a_channel(client, monkeypatch):
-    monkeypatch.setattr(channel_module, "DELIVERY_STATISTICS_MIN", 3)
+    monkeypatch.setattr(settling, "DELIVERY_STATISTICS_MIN", 3)
     (channel,) = client.connection.channels.by_number.values()
     channel._delivery_statistics_max = 3
     for number in range(10):

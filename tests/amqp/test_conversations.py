@@ -52,7 +52,7 @@ calls = st.one_of(
 
 
 def seen(data, cuts):
-    """What the client sees on each channel; of confirms, which may cover many, the last one."""
+    """Return what the client sees on each channel; of confirms, which may cover many, the last."""
     stage = Stage()
     client = Client(stage).open(1, 2)
     for name in QUEUES:

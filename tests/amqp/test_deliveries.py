@@ -1,4 +1,4 @@
-"""What the compiled writer sends, as pamqp reads it."""
+"""Frames of the compiled writer, as pamqp reads them."""
 
 import subprocess
 import sys
@@ -10,9 +10,9 @@ from pamqp import body, commands, frame, header
 
 from leveret.amqp.deliveries import Outbox
 from leveret.amqp.frames import ChannelSlot
-from leveret.amqp.methods import encode_properties
 from leveret.ports.records import BatchBuilder
 from tests.amqp.strategies import properties
+from tests.support.contents import encode_properties
 
 REFERRED_BYTES = 16384  # from here on a body is sent from its batch
 names = st.text(max_size=60).map(str.encode)

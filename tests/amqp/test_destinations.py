@@ -1,4 +1,4 @@
-"""Where messages go that the reader cannot route by itself."""
+"""Routing of messages that the reader cannot route by itself."""
 
 from tests.support.client import Client, message
 from tests.support.stage import Stage

@@ -2,7 +2,7 @@
 
 What refers to each other waits for the garbage collector, which looks at everything there is while
 nobody is served: thousands of channels opened and closed would keep everybody waiting. Connections
-are tried in test_listener.py.
+are tried in test_sockets.py.
 """
 
 import pytest

@@ -112,7 +112,7 @@ def read(parts, *, frame_max=FRAME_MAX, stash=False, channels=CHANNELS):
 
 
 def next_event(reader):
-    """What comes next, however often the reader asks whether there is time."""
+    """Return the next event, however often the reader asks whether there is time."""
     while (event := reader.next()) is None and reader.paused:
         pass
     return event

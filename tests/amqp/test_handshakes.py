@@ -1,4 +1,4 @@
-"""Who may shake hands, and who waits: without sockets."""
+"""Admission of handshakes, and waiting for it: without sockets."""
 
 import random
 from collections import Counter

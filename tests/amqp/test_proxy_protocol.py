@@ -21,7 +21,7 @@ TCP4, TCP6 = 0x11, 0x21
 
 
 def read(data, size=None):
-    """What a header says that is read in pieces of `size`, and what of `data` is left unread."""
+    """Return the facts of a header read in pieces of `size`, and the part of `data` left unread."""
     header = ProxyHeader()
     while header.wanted and data:
         part = min(header.wanted, size or len(data))

@@ -1,4 +1,4 @@
-"""What a message asks of the broker is seen before it is routed."""
+"""Interceptors see what a message asks of the broker before it is routed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients see of quorum queues, single active consumers, limits and timeouts."""
+"""Quorum queues, single active consumers, limits and timeouts, as clients see them."""
 
 import pytest
 from pamqp import commands, header

@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 from pamqp import commands
 
-from leveret.core.access.limits import NodeLimits
 from leveret.core.alarms import Resource
+from leveret.core.settings.queue_settings import Rate
 from leveret.errors import ConnectionClosingError
-from leveret.features.rates.rates import ConnectionRates
-from leveret.features.rates.rules import Rate
+from leveret.features.rates.rules import ConnectionRates
 from leveret.ports.definitions import PolicyDefinition
 from tests.support.client import Client, message, wire
 from tests.support.stage import Stage
@@ -35,7 +34,7 @@ def user_limits(stage, user, **limits):
 
 
 def node(**rates):
-    return Stage(limits=NodeLimits(connection_rates=ConnectionRates(**rates)))
+    return Stage(connection_rates=ConnectionRates(**rates))
 
 
 def opened(stage, user="guest"):

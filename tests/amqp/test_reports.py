@@ -1,4 +1,4 @@
-"""What connections tell the operator, line by line."""
+"""Log lines of connections for the operator."""
 
 import pytest
 from pamqp import commands

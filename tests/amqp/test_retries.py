@@ -1,4 +1,4 @@
-"""What clients see of retries: which failures count, and which ladders are refused."""
+"""Retries as clients see them: the failures that count, and the ladders that are refused."""
 
 import pytest
 from pamqp import commands, header

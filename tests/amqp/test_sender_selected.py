@@ -4,7 +4,7 @@ import pytest
 from pamqp import commands, header
 
 from leveret.amqp.direct_reply import ADDRESS_PREFIX
-from leveret.core.routing.graph import KEYS_MAX
+from leveret.core.topology.graph import KEYS_MAX
 from tests.support.client import Client, message
 from tests.support.stage import Stage
 

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 from pamqp import commands
 
-from leveret.core.telemetry.trace import TRACE_EXCHANGE
+from leveret.core.topology.predeclared import TRACE_EXCHANGE
 from tests.support.client import Client, message
 from tests.support.messages import heard, listen
 from tests.support.stage import Stage

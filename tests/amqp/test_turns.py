@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
-from leveret.amqp import channel as channels
-from leveret.amqp.channel import COPY_BYTES_MIN
+from leveret.amqp import destinations
+from leveret.amqp.destinations import COPY_BYTES_MIN
 from leveret.amqp.frames import COPIED_BYTES_MAX
 from leveret.core.queues.consumer import CONSUMERS_A_TURN
 from leveret.core.turn import MADE_TOGETHER_MAX, PARKED_NS_MAX
@@ -507,7 +507,7 @@ COUNT = 2000  # publishes, or settlements, of one transaction
 
 
 def between_turns(client, look):
-    """What `look` sees whenever others are let in."""
+    """Return what `look` sees whenever others are let in."""
     seen, others = [], client.transport.others
 
     def looking():
@@ -675,7 +675,7 @@ def test_copies_that_take_many_bytes_are_made_in_portions(stage, client, options
 
 
 def test_small_copies_count_as_the_pages_they_take(stage, client, monkeypatch):
-    monkeypatch.setattr(channels, "COPIED_TOGETHER_BYTES", MANY * COPY_BYTES_MIN - 1)
+    monkeypatch.setattr(destinations, "COPIED_TOGETHER_BYTES", MANY * COPY_BYTES_MIN - 1)
     fan_out(stage, client)
     stage.turn.clock_ns = lambda: 0
     stage.look_ns = 1_200_000

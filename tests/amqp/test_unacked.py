@@ -148,7 +148,7 @@ def test_the_last_tag_there_is_can_be_named():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_thousands_of_holes_from_either_end(seed):
-    """What Hypothesis is too frugal to build: splits near both ends while more is delivered."""
+    """Cases too long for Hypothesis: splits near both ends while more is delivered."""
     rng = random.Random(seed)
     unacked, model = Unacked(), Model()
     for low, high in ((0, 0.1), (0.9, 1), (0, 1), (0.4, 0.6)):

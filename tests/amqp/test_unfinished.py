@@ -1,4 +1,4 @@
-"""What all connections have half sent, together: it has a limit, and nobody is stuck behind it."""
+"""The limit of all half-sent messages together, and that nobody is stuck behind it."""
 
 import pytest
 from pamqp import commands

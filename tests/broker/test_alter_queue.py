@@ -60,7 +60,7 @@ class Floor:
         self.stage.run()
 
     def kept(self):
-        """What the store has, or will have with its next flush."""
+        """Return what the store has, or will have with its next flush."""
         store = self.stage.metadata
         return [each for each in {**store.kept, **store.unwritten}.values() if each is not None]
 

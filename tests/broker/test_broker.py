@@ -260,7 +260,7 @@ def a_large_vhost(stage):
 
 
 def kept(stage):
-    """What another start would find in the virtual host."""
+    """Return what another start would find in the virtual host."""
     found = run_through(stage.metadata.load())
     of_vhost = [d for d in (*found.queues, *found.exchanges, *found.bindings) if d.vhost == "v"]
     return [d.name for d in found.vhosts], of_vhost

@@ -54,14 +54,14 @@ class CleanRoot:
             self.environment["PIP_CERT"] = f"/{CERTIFICATES}"
 
     def command(self, script: str) -> list[str]:
-        """What runs a shell script there, with /proc and /dev."""
+        """Return the command that runs a shell script there, with /proc and /dev."""
         inside = ["mount -t proc proc {0}/proc", "mount --rbind /dev {0}/dev"]
         inside += ['exec chroot {0} bash -euo pipefail -c "$1"']
         mounted = " && ".join(inside).format(self.path)
         return ["unshare", "--mount", "sh", "-c", mounted, "sh", script]
 
     def run(self, script: str, *, stdin: str = "") -> str:
-        """What a script prints, which must succeed."""
+        """Return the output of a script, which must succeed."""
         done = subprocess.run(
             self.command(script),
             env=self.environment,
@@ -125,7 +125,7 @@ def is_taken(port: int) -> bool:
 
 
 def shown(pattern: str) -> str:
-    """What the README says there, as people would copy it."""
+    """Return the README's commands there, as people would copy them."""
     found = re.search(pattern, README, re.MULTILINE)
     assert found is not None, f"the README does not say {pattern}"
     return found[1]

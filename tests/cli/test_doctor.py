@@ -172,7 +172,7 @@ def test_a_running_node(data_dir, tmp_path):
 
 @pytest.fixture
 def node_files(data_dir, logs):
-    """What a node leaves: definitions, state and a log."""
+    """Make the files of a node that ended: definitions, state and a log."""
     store = LmdbStateStore(data_dir / "state.lmdb", pytest.fail)
     store.write([(b"key %d" % number, bytes(1000)) for number in range(50)], durable=True)
     store.close()

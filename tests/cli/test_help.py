@@ -1,4 +1,4 @@
-"""What `--help` says of every command."""
+"""The text of `--help` of every command."""
 
 import re
 from inspect import unwrap

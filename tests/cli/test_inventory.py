@@ -236,7 +236,7 @@ def test_a_stopped_node_has_none(tmp_path):
 
 
 class Context:
-    """What the shell's completion knows of the words before."""
+    """Stands for the shell's completion: the words before."""
 
     def __init__(self, **params):
         self.params = params

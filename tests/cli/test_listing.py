@@ -8,6 +8,7 @@ import typer
 
 from leveret.cli import listing
 from leveret.cli.listing import Listing, Source, show_list, whole
+from leveret.cli.session import Invocation, begin
 
 NOON_MS = 1_767_614_400_000
 ROWS = [
@@ -18,12 +19,13 @@ ROWS = [
 
 @pytest.fixture
 def shown(capsys, monkeypatch):
-    """What is written of a list: (output, errors)."""
+    """Return what is written of a list: (output, errors)."""
 
     def show(source, *, as_json=False, terminal=False, aliases=None, **options):
         monkeypatch.setattr(listing, "is_for_people", lambda: terminal)
         stated = {**asdict(Listing()), **options}
-        show_list(source, ["name", "messages"], stated, as_json=as_json, aliases=aliases)
+        begin(Invocation(as_json=as_json))
+        show_list(source, ["name", "messages"], stated, aliases=aliases)
         return capsys.readouterr()
 
     return show

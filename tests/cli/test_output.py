@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from leveret.cli.output import show_rows
+from leveret.cli.session import Invocation, begin
 
 ROWS: list[dict[str, object]] = [
     {"name": "[red]orders", "state": "paused", "messages": 7},
@@ -28,7 +29,7 @@ class Stream(io.StringIO):
 
 @pytest.fixture
 def shown(monkeypatch):
-    """What is written, to a terminal of 60 columns unless it shall be none."""
+    """Return what is written, to a terminal of 60 columns unless it shall be none."""
     for name, value in (("TERM", "xterm-256color"), ("COLUMNS", "60"), ("LINES", "20")):
         monkeypatch.setenv(name, value)
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
@@ -38,7 +39,8 @@ def shown(monkeypatch):
         stream = Stream(is_terminal=is_terminal)
         with monkeypatch.context() as patched:
             patched.setattr(sys, "stdout", stream)
-            show_rows(rows, COLUMNS, as_json=as_json)
+            begin(Invocation(as_json=as_json))
+            show_rows(rows, COLUMNS)
         return stream.getvalue()
 
     return show

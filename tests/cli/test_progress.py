@@ -47,7 +47,7 @@ def test_nobody_else_does(seen_by):
 
 
 def run_watched(*command, stdin=b""):
-    """What a command writes to standard output, a pipe, and to standard error, a terminal."""
+    """Return what a command writes to standard output, a pipe, and standard error, a terminal."""
     ours, theirs = os.openpty()
     with ThreadPoolExecutor(1) as watcher:
         seen = watcher.submit(everything, ours)  # meanwhile: a terminal's buffer is small
@@ -66,7 +66,7 @@ def run_watched(*command, stdin=b""):
 
 
 def everything(terminal):
-    """What is written to a terminal until nobody can write any more."""
+    """Return what is written to a terminal until nobody can write any more."""
     seen = b""
     with os.fdopen(terminal, "rb") as stream, suppress(OSError):
         while part := stream.read1():

@@ -1,4 +1,4 @@
-"""What a command imports before it does anything: people and probes wait for it."""
+"""Imports of a command before it does anything: people and probes wait for them."""
 
 import os
 import subprocess

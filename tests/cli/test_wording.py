@@ -3,9 +3,9 @@
 import pytest
 
 from leveret.cli.wording import in_words
-from leveret.core.definitions.policies import InvalidPolicyError, check_policy
 from leveret.core.erlang_terms import json_term
-from leveret.core.queues import arguments
+from leveret.core.settings import arguments
+from leveret.core.settings.policies import InvalidPolicyError, check_policy
 from leveret.ports.definitions import PolicyDefinition
 
 

@@ -1,4 +1,4 @@
-"""What every MetadataStore does, whatever it is made of."""
+"""Contract of every MetadataStore, whatever it is made of."""
 
 import asyncio
 from contextlib import asynccontextmanager

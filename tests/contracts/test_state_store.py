@@ -1,4 +1,4 @@
-"""What every StateStore does, whatever it is made of."""
+"""Contract of every StateStore, whatever it is made of."""
 
 import mmap
 import os

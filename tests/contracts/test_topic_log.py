@@ -1,4 +1,4 @@
-"""What every TopicLog and TopicStore does with parts of transactions, whatever it is made of."""
+"""Contract of every TopicLog and TopicStore for parts of transactions."""
 
 from contextlib import asynccontextmanager
 
@@ -14,7 +14,7 @@ DURABILITIES = [Durability.FSYNC, Durability.OS, Durability.NONE]
 
 
 class Answers:
-    """What became of what was asked for."""
+    """Answers of a log to what was asked of it."""
 
     def __init__(self):
         self.errors = []

@@ -1,4 +1,4 @@
-"""What commands have in common that come as messages."""
+"""Replies to commands that come as messages."""
 
 import pytest
 

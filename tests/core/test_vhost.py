@@ -4,8 +4,8 @@ import pytest
 
 from leveret.core.access.limits import NodeLimits, Quota
 from leveret.core.chores import at_once
-from leveret.core.definitions.policies import Policies
 from leveret.core.routing.message import MadeMessage
+from leveret.core.settings.policies import Policies
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports.definitions import (
     BindingDefinition,

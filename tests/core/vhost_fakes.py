@@ -6,8 +6,8 @@ from itertools import count
 from random import Random
 
 from leveret.core.access.limits import Quota
-from leveret.core.definitions.policies import NO_POLICY, Policies
 from leveret.core.routing.message import MadeMessage, Message
+from leveret.core.settings.policies import NO_POLICY, Policies
 from leveret.core.vhost import Vhost
 from leveret.ports.definitions import Definition, QueueDefinition, VhostDefinition
 from leveret.ports.records import BatchBuilder

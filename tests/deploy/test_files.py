@@ -1,4 +1,4 @@
-"""What stands in deploy/ can be read, and means what exists: settings, ports, commands, files."""
+"""Files in deploy/ can be read, and mean what exists: settings, ports, commands, files."""
 
 import json
 import re

@@ -1,1 +1,1 @@
-"""What system tests drive a broker with: its process, raw clients, and the accounts kept."""
+"""Harness of system tests: a broker's process, raw clients, and the accounts kept."""

@@ -37,7 +37,7 @@ Key = tuple[int, int, int]  # queue, publisher, number
 
 @dataclass
 class Account:
-    """What all clients together know. Rounds are the lives of the broker process."""
+    """Account of all clients together. Rounds are the lives of the broker process."""
 
     round: int = 0
     sent: dict[Key, int] = field(default_factory=dict)  # in which round

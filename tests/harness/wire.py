@@ -163,7 +163,7 @@ class Wire:
     # -- listening
 
     def events(self, seconds: float = 0.0) -> Iterator[Event]:
-        """What has come, and what comes within `seconds`."""
+        """Return what has come, and what comes within `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
             while self._events:
@@ -245,7 +245,7 @@ class Wire:
             self._events.append(Delivery(channel, tag, redelivered, bytes(body)))
 
     def kept(self) -> Iterator[Event]:
-        """What has come already, whatever has become of the socket."""
+        """Return what has come already, whatever has become of the socket."""
         while self._events:
             yield self._events.popleft()
 

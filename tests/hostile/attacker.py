@@ -1,4 +1,4 @@
-"""What every attack has: a seed, a budget, sockets that count, and who it logs in as."""
+"""Base of every attack: a seed, a budget, sockets that count, and a login."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def outcomes(request: pytest.FixtureRequest) -> list[Outcome]:
-    """What the table at the end is made of."""
+    """Rows of the table at the end."""
     return request.config.stash[OUTCOMES]
 
 

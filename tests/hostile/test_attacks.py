@@ -1,4 +1,4 @@
-"""Whoever attacks a node with a megabyte, its other clients go on and its memory does not fill.
+"""Under attacks with a megabyte, other clients go on and memory does not fill.
 
 `make test` tries each attack once, small, all on one node, with a bound that a busy machine does
 not break; `make hostile` tries each with several seeds on a node of its own and measures.

@@ -38,7 +38,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one attack."""
+    """Outcome of one attack."""
 
     attack: str
     seed: int
@@ -122,7 +122,7 @@ class Node:
         return int((self._process / "schedstat").read_text().split()[0]) / 1e9
 
     def check(self) -> None:
-        """It serves, and nothing happened that it calls a bug."""
+        """Check that the node serves, and that nothing happened that it calls a bug."""
         assert self.broker.is_alive
         self.witness.report()
         self.broker.check_untroubled()

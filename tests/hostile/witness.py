@@ -74,7 +74,7 @@ class Waits:
 
     @classmethod
     def of(cls, seconds: list[float]) -> Self:
-        """Who waits for long would have asked again meanwhile: those waits count as well."""
+        """Waits of one who waited long and would have asked again meanwhile count as well."""
         every = [
             (wait - INTERVAL_SECONDS * missed) * 1000
             for wait in seconds
@@ -99,7 +99,7 @@ class Witness:
         self.report()
 
     def report(self) -> tuple[Waits, Waits]:
-        """What was noted since the last report: what passed, and what the node made of it."""
+        """Return what was noted since the last report: what passed, and the node's reaction."""
         self._popen.stdin.write("report\n")
         self._popen.stdin.flush()
         readable, _, _ = select.select([self._popen.stdout], [], [], ANSWER_SECONDS_MAX)

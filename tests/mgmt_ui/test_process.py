@@ -32,7 +32,7 @@ def test_time_goes_on(tmp_path):
 
 @pytest.fixture
 def group(tmp_path):
-    """Where a process's limits stand, and what memory it then has."""
+    """Return the control group of a process and the memory that it allows."""
     (tmp_path / "cgroup").write_text("1:name=systemd:/\n0::/slice/unit\n")
     unit = tmp_path / "groups" / "slice" / "unit"
     unit.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Who is still signed in."""
+"""Sessions that are still signed in."""
 
 import pytest
 

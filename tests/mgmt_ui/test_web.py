@@ -442,7 +442,7 @@ async def test_listeners(site):
 
 
 def test_routes_are_whole_before_anybody_asks(site):
-    """What `include_router` leaves undone is done while the first request holds the loop."""
+    """Routes that `include_router` leaves undone would hold the loop in the first request."""
     api = behind(web.create_app(site.node), "_api").routes
     metrics = behind(web.create_metrics_app(site.node), "routes")
     for routes in (api, metrics):

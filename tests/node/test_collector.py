@@ -43,7 +43,7 @@ def collector(node):
 
 @pytest.fixture
 def gone():
-    """What went of one knot that was set aside while it was alive."""
+    """Return what was freed of one cycle that was set aside while it was alive."""
     return []
 
 

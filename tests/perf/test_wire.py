@@ -21,7 +21,7 @@ bodies = st.lists(st.binary(max_size=64) | long_bodies, max_size=8)
 
 
 def receive(data, cuts=()):
-    """What a consumer on channel 1 makes of `data`: counters, leftover methods, acks."""
+    """Return what a consumer on channel 1 makes of `data`: counters, leftover methods, acks."""
     board = make_board()
     link = Link(-1, FRAME_BYTES_MAX)
     consumer = LoadConsumer(link, 1, make_counters(board), 1, ACK_EVERY, stamped=False)

@@ -1,4 +1,4 @@
-"""What is said of fields that nobody declares."""
+"""Errors for fields that nobody declares."""
 
 import pytest
 

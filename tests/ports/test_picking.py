@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands
 
-from leveret.amqp.methods import encode_properties
-from leveret.core.routing.message import read_properties
+from leveret.ports.contents import decode_properties
 from leveret.ports.picking import HeaderNames, without_headers
 from leveret.ports.tables import MalformedFieldError
+from tests.support.contents import encode_properties
 
 NAMES = st.sampled_from(["", "a", "ab", "b", "é", "x" * 200])
 TABLES = st.dictionaries(NAMES, st.none() | st.booleans() | st.integers(0, 9) | st.text(max_size=5))
@@ -23,10 +23,10 @@ def content_header(headers, **properties):
 @given(TABLES, st.sets(NAMES))
 def test_what_is_asked_for_is_read_as_ever(headers, names):
     header = content_header(headers, content_type="text/plain", message_id="m")
-    every = read_properties(header).get("headers", {})
+    every = decode_properties(header).get("headers", {})
     assert HeaderNames(names).pick(header) == {n: v for n, v in every.items() if n in names}
-    rest = {name: v for name, v in read_properties(header).items() if name != "headers"}
-    assert read_properties(without_headers(header)) == rest
+    rest = {name: v for name, v in decode_properties(header).items() if name != "headers"}
+    assert decode_properties(without_headers(header)) == rest
 
 
 @given(st.binary(max_size=60), st.data())

@@ -108,7 +108,7 @@ def test_negative_offsets_are_refused():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_thousands_of_holes_from_either_end(seed):
-    """What Hypothesis is too frugal to build: growth to both sides, and shrinking again."""
+    """Cases too long for Hypothesis: growth to both sides, and shrinking again."""
     rng = random.Random(seed)
     ranges, model = RangeSet([(0, 2000)]), set(range(2000))
     for low, high in ((0, 100), (1900, 2000), (0, 2000), (900, 1100)):

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands
 
-from leveret.amqp.methods import encode_properties
 from leveret.ports.records import Batch, BatchBuilder, RecordFlag
 from leveret.ports.tags import tag_bit_of, tag_mask_of
+from tests.support.contents import encode_properties
 
 FLAGS = RecordFlag.HAS_HEADERS
 

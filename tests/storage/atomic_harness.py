@@ -135,7 +135,7 @@ class AtomicNode:
         self.turn.touch(self.topics[topic])
 
     def records(self, topic: str) -> dict[int, bytes]:
-        """What can be read of a topic and is not settled."""
+        """Return what can be read of a topic and is not settled."""
         return self.loop.run_until_complete(self._records(self.topics[topic].log))
 
     async def _records(self, log) -> dict[int, bytes]:

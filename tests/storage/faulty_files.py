@@ -182,11 +182,11 @@ class FaultyFileSystem:
             }
 
     def lose_process(self) -> FaultyFileSystem:
-        """What a process started after a kill finds: everything written, flushed or not."""
+        """Leave what a process started after a kill finds: everything written, flushed or not."""
         return self._with({path: content.cached for path, content in self.files.items()})
 
     def lose_machine(self, kept_bytes: int = 0) -> FaultyFileSystem:
-        """What is there after a power cut, and up to `kept_bytes` of a file's unflushed end."""
+        """Leave what is flushed, as a power cut does, and up to `kept_bytes` of a file's end."""
         found = {}
         for path, content in self.durable.items():
             device = bytes(content.device)

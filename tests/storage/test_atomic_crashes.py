@@ -44,7 +44,7 @@ class Transformer:
         return outcome
 
     def check(self, confirmed: set[bytes]) -> set[bytes]:
-        """What was transformed; all of it in all places."""
+        """Check that what was transformed is in all places."""
         todo = set(self.node.records("in").values())
         moved = {
             topic: sorted(

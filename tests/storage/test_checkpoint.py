@@ -1,4 +1,4 @@
-"""What control batches and close marks say, written down and read again."""
+"""Control batches and close marks, written down and read again."""
 
 import pytest
 from hypothesis import given

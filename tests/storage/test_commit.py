@@ -25,7 +25,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 class MeetingPlace(list[Any]):
-    """Whoever appends waits for another to append, too, if another can."""
+    """Appends wait for others that can append, too."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ LIMITS = {"segment_bytes_max": 1500, "tail_cache_bytes_max": 2000}
 
 
 class Witness:
-    """What a test has seen: the ground for what must hold afterwards."""
+    """Record of what a test has seen, which must hold afterwards."""
 
     def __init__(self) -> None:
         self.appended: dict[int, set[bytes]] = {}

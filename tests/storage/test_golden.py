@@ -138,7 +138,7 @@ def prepare(log, transaction, *bodies, settles=()):
 
 
 def ignore(_error):
-    """Nobody waits."""
+    """Call back never: no one waits."""
 
 
 def come_back(log, first, stop, acquired, failures):

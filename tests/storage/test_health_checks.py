@@ -1,4 +1,4 @@
-"""What is wrong with files, found without changing any."""
+"""Problems of files, found without changing any."""
 
 import shlex
 import sqlite3

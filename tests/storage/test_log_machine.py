@@ -236,7 +236,7 @@ class LogMachine(RuleBasedStateMachine):
         self.check_returns()
 
     def check_returns(self):
-        """What was said of messages that are still there is known again."""
+        """Check that returns of messages that are still there are known again."""
         self.returns = {o: counts for o, counts in self.returns.items() if o not in self.settled}
         found = self.log.returns
         known = {o: (count, found.failures.get(o, 0)) for o, count in found.acquired.items()}

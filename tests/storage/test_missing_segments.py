@@ -39,7 +39,7 @@ class Kept:
         log.write_settlements()
         log.flush()
         await until(lambda: log.noted[0] == COUNT and not store._notes._is_writing)
-        await until(lambda: not (log._flusher.under_way or log._reclaimer.waits))
+        await until(lambda: not (log._is_flushing or log._reclaimer.condemned))
         if self.stop == "clean":
             await store.close()
         else:
@@ -55,7 +55,7 @@ class Kept:
         return [int(path.name[:20]) for path in self.segments]
 
     async def found(self):
-        """What is there, and what is told as lost."""
+        """Return what is there, and what is told as lost."""
         async with store_at(self.data, state=self.state, **LIMITS) as store:
             log = open_log(store, Durability.FSYNC)
             there = [

@@ -1,4 +1,4 @@
-"""What a newer release has written is refused and left as it is, never taken for damage."""
+"""Files of a newer release are refused and left as they are, never taken for damage."""
 
 import sqlite3
 import struct

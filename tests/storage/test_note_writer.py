@@ -1,4 +1,4 @@
-"""What the state store is told of logs, and what is done when it has been."""
+"""Notes of logs in the state store, and what is done once they are stored."""
 
 from leveret.storage.note_writer import WORKS_AT_ONCE, NoteWriter
 from leveret.storage.state import MemoryStateStore

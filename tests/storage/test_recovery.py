@@ -247,7 +247,7 @@ SAME_BOOT = MarkedState(same_boot=True)
 
 
 def reached(mark_committed: int) -> MarkedState:
-    """What is known when the last run has marked so many records, and died in this boot."""
+    """Return what is known when the last run has marked so many records, and died in this boot."""
     mark = LogMark(1, False, 0, 0, 0, mark_committed, 0)
     return MarkedState(mark, same_boot=True, same_run=True)
 

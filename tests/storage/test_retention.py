@@ -206,7 +206,33 @@ async def test_damage_does_not_hide_what_comes_later(tmp_path):
             file.seek(500)
             file.write(b"\xff" * 1000)
         found = await log.offset_at(begin + 10 * (second.stop - 1))
-        assert found == second.stop
+        assert found == second.stop - 1
+
+
+async def test_a_damaged_beginning_does_not_hide_what_comes_before(tmp_path):
+    state = MemoryStateStore()
+    async with store_at(tmp_path, state=state, segment_bytes_max=3000) as store:
+        log = open_log(store)
+        begin = store._services.clock.now_ms
+        put(store, log, 45, after_ms=10)
+        for segment in log._segments.items[1:]:
+            segment.began_ms = None
+            with segment.path.open("r+b") as file:
+                file.write(b"\xff" * 100)
+        assert await log.offset_at(begin + 100) == 10
+
+
+async def test_an_empty_file_after_a_crash_hides_nothing(tmp_path):
+    state = MemoryStateStore()
+    async with store_at(tmp_path, state=state, segment_bytes_max=3000) as store:
+        log = open_log(store)
+        begin = store._services.clock.now_ms
+        put(store, log, 40, after_ms=10)
+        path = log.directory
+    (path / f"{40:020d}.log").touch()
+    async with store_at(tmp_path, state=state) as store:
+        log = open_log(store)
+        assert await log.offset_at(begin + 100) == 10
 
 
 async def test_a_log_that_cannot_be_read_says_so(tmp_path):

@@ -49,6 +49,6 @@ class Browser:
         )
 
     async def notices(self, path="/overview"):
-        """What the next page says of what was done."""
+        """Return the notices of the next page."""
         found = re.findall(r'<p class="notice[^>]*>([^<]*)</p>', await self.text(path))
         return [unescape(text) for text in found]

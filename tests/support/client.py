@@ -14,8 +14,9 @@ from pamqp import base, body, commands, frame, header
 
 from leveret.amqp.connection import Connection
 from leveret.core.clients import Endpoints
+from leveret.ports.callbacks import AfterAll
 from tests.support.gate import Gate
-from tests.support.stage import CommitGate, Stage
+from tests.support.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
@@ -26,12 +27,11 @@ PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 
 
 class FakeLink:
-    """What a listener's protocol is to a Connection; the peer is a Client."""
+    """Stands for a listener's protocol; the peer is a Client."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.unfinished = stage.unfinished
-        self.connection = Connection(self, stage.broker, stage.configuration)
+        self.connection = Connection(self, stage.broker, stage.configuration, stage.unfinished)
         self.touched = False
         self.writable = True
         self.held = False
@@ -102,11 +102,10 @@ class FakeLink:
 
     async def committed(self, queues: Iterable[Queue]) -> bool:
         queues = list(queues)
-        gate = CommitGate(len(queues))
+        gate = AfterAll(len(queues))
         for queue in queues:
             queue.await_commit(gate)
-        await gate
-        return not gate.failed
+        return not await gate
 
     async def pause(self, seconds: float) -> None:
         await self.stage.pause(seconds)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def left_in_cycles() -> Iterator[list[object]]:
-    """What became garbage within it, and that only the collector of cycles would have found."""
+    """Collect what became garbage within, and only the collector of cycles would have found."""
     found: list[object] = []
     gc.collect()
     gc.disable()

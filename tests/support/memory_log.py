@@ -179,13 +179,14 @@ class MemoryTopicLog:
 
     async def set_aside(self, offset: int) -> Damage:
         await self.aside
-        lost = RangeSet([(0, self.committed)])
+        unreadable = RangeSet([(0, self.committed)])
         for batch in self.batches:
             if batch.base_offset not in self.damaged:
-                lost.remove(batch.base_offset, batch.stop_offset)
+                unreadable.remove(batch.base_offset, batch.stop_offset)
+        lost = unreadable.copy()
         for first, stop in self.settled:
             lost.remove(first, stop)
-        return Damage(lost, [f"{base}.damaged-1" for base in sorted(self.damaged)])
+        return Damage(lost, [f"{base}.damaged-1" for base in sorted(self.damaged)], unreadable)
 
     def take_over(self, left: MemoryTopicLog) -> None:
         """Be what an earlier run has left."""

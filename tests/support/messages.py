@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leveret.amqp.methods import decode_properties
+from tests.support.contents import decode_properties
 
 if TYPE_CHECKING:
     from pamqp import commands
@@ -36,7 +36,7 @@ def listen(stage: Stage, exchange: str, key: str = "#", queue: str = "listener")
 
 
 def heard(stage: Stage, queue: str = "listener") -> list[Stored]:
-    """What has come to the queue since the last look."""
+    """Return what has come to the queue since the last look."""
     stage.run()
     found = stage.queue(queue)
     batches = found.log.read(found.log.first, 1 << 30) or []

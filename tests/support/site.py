@@ -5,9 +5,9 @@ from dataclasses import replace
 import httpx
 
 from leveret.core.definitions.administration import Administration
-from leveret.mgmt_ui.managed import Listener, ManagedNode
+from leveret.mgmt_ui.managed import ManagedNode
 from leveret.mgmt_ui.operations.context import AdminContext
-from leveret.mgmt_ui.operations.runtime import Runtime
+from leveret.mgmt_ui.operations.runtime import Listener, Runtime
 from leveret.mgmt_ui.web import create_app
 from leveret.ports.definitions import PermissionDefinition, UserDefinition
 from tests.support.stage import Stage
@@ -16,7 +16,7 @@ LISTENERS = (Listener("amqp", "127.0.0.1", 5672), Listener("http", "127.0.0.1", 
 
 
 def behind(application, name):
-    """What an application holds as `name`, in itself or in what it wraps."""
+    """Return what an application holds as `name`, in itself or in what it wraps."""
     while not hasattr(application, name):
         application = application._app
     return getattr(application, name)

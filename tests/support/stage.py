@@ -14,10 +14,11 @@ from leveret.config import Configuration
 from leveret.core.access.authentication import InternalAuthenticator
 from leveret.core.access.limits import NodeLimits
 from leveret.core.access.permissions import AccessControl
-from leveret.core.definitions.policies import Policies
 from leveret.core.dependencies import Environment
+from leveret.core.settings.policies import Policies
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
+from leveret.features.rates.rules import NO_RATES, ConnectionRates
 from leveret.ports import Durability
 from leveret.ports.definitions import (
     Definitions,
@@ -40,20 +41,6 @@ if TYPE_CHECKING:
 PASSES_MAX = 1000  # a stage that has not come to rest by then never will
 
 
-class CommitGate(Gate):
-    """A waiter of one or several queues."""
-
-    def __init__(self, pending: int) -> None:
-        super().__init__(is_open=not pending)
-        self.pending = pending
-        self.failed = False
-
-    def done(self, *, failed: bool) -> None:
-        self.failed |= failed
-        self.pending -= 1
-        self.is_open = not self.pending
-
-
 class Stage:
     """One broker, whose loop is `run`: turns and coroutines go on until nothing moves any more."""
 
@@ -61,6 +48,7 @@ class Stage:
         self,
         durability: Durability = Durability.OS,
         limits: NodeLimits | None = None,
+        connection_rates: ConnectionRates = NO_RATES,
         authenticators: Sequence[Authenticator] = (),
         topics: MemoryTopicStore | None = None,
         state: MemoryStateStore | None = None,
@@ -94,6 +82,7 @@ class Stage:
                 log_exchange=self.configuration.log_exchange,
                 counts_every_return=self.configuration.delivery_limit_counts == "returns",
                 limits=limits or NodeLimits(),
+                connection_rates=connection_rates,
             ),
             access=self.access,
             policies=Policies(),
@@ -145,7 +134,7 @@ class Stage:
         self._scheduled.append(callback)
 
     def definitions(self) -> Definitions:
-        """What an Administration is to know of at the start."""
+        """Definitions that an Administration knows at the start."""
         return Definitions(
             vhosts=[vhost.definition for vhost in self.broker.vhosts.values()],
             users=self.access.users(),

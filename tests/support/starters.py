@@ -1,4 +1,4 @@
-"""Which tests can start a process: a node, a command, a client of somebody else's."""
+"""Finds tests that can start a process: a node, a command, a client of somebody else's."""
 
 from __future__ import annotations
 

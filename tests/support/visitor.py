@@ -1,4 +1,4 @@
-"""Somebody with a browser at a running node: signs in, reads pages, sends their forms."""
+"""Visitor with a browser at a running node: signs in, reads pages, sends their forms."""
 
 import re
 from html import unescape

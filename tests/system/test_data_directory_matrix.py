@@ -167,7 +167,7 @@ def harm_file(path: Path, how: str) -> None:
 
 
 class Outcome:
-    """What a node serves of a directory, and what it says."""
+    """Outcome of a start on a directory: what is served, and what is logged."""
 
     def __init__(self, data: Path) -> None:
         before = contents(data)
@@ -236,7 +236,7 @@ class Outcome:
 
 
 def diagnosed(data: Path) -> list[str]:
-    """What `leveret doctor` finds of errors in the directory of a node that does not run."""
+    """Return the errors that `leveret doctor` finds in the directory of a stopped node."""
     before = contents(data)
     command = [sys.executable, "-m", "leveret", "doctor", "--deep", "--json"]
     done = subprocess.run(

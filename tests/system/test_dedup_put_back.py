@@ -1,4 +1,4 @@
-"""What an operator lets the broker put back is no duplicate, in whatever queue has a window."""
+"""Messages that an operator puts back are no duplicates, in whatever queue has a window."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import re
 import pytest
 from pamqp import commands
 
-from leveret.cli.session import ask
+from leveret.cli.session import Invocation, ask, begin
 from leveret.core.access.passwords import hash_password_as_rabbitmq
 from tests.harness.broker import BrokerProcess
 from tests.harness.wire import Client, ClosedError
@@ -49,7 +49,8 @@ def test_who_may_enter_is_what_the_file_says(tmp_path, file):
     with BrokerProcess(tmp_path / "data", definitions=file) as broker:
         with pytest.raises(ClosedError, match="Login was refused"):
             Client(broker.port)
-        assert ask(broker.data, "user.list") == []
+        begin(Invocation(broker.data))
+        assert ask("user.list") == []
 
 
 @pytest.mark.covers("B-422")
@@ -66,11 +67,12 @@ def test_a_node_does_not_start_with_a_bad_file(tmp_path, file):
 def test_a_running_node_takes_in_and_gives_out(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker, Client(broker.port) as client:
         client.declare("mine")
-        exported = ask(broker.data, "definitions.export")
+        begin(Invocation(broker.data))
+        exported = ask("definitions.export")
         assert [queue["name"] for queue in exported["queues"]] == ["mine"]
         changed = {**exported, "policies": DOCUMENT["policies"]}
         changed["queues"] = [*exported["queues"], {**DOCUMENT["queues"][0], "name": "new"}]
-        summary = ask(broker.data, "definitions.import", document=changed)
+        summary = ask("definitions.import", document=changed)
         assert summary["imported"]["queues"] == 2
         client.confirming().publish("mine", [b"one", b"two", b"three"])
         client.await_confirms(3)

@@ -53,7 +53,7 @@ def connect_until_refused(port: int, kept: ExitStack) -> list[Client]:
 
 
 def listed_connections(node: BrokerProcess) -> list[dict[str, object]]:
-    """What an operator's command is told."""
+    """Return the connections that an operator's command lists."""
     listed = subprocess.run(
         [sys.executable, "-m", "leveret", "connection", "list", "--json"],
         env={**os.environ, "LEVERET_DATA_DIR": str(node.data)},
@@ -83,7 +83,7 @@ def test_more_queues_than_files_keep_what_they_confirmed(node):
 
 
 def test_clients_leave_files_to_queues_and_operators(node):
-    """Whoever connects without end is refused; those who are in, and operators, go on."""
+    """Peers that connect without end are refused; those who are in, and operators, go on."""
     with ExitStack() as kept:
         clients = connect_until_refused(node.port, kept)
         assert FILES_MAX // 4 < len(clients) < FILES_MAX

@@ -1,4 +1,4 @@
-"""Whatever bytes a peer sends, it gets the documented answer, and nobody else notices."""
+"""Any bytes of a peer get the documented answer, and no other client notices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 import pytest
 from pamqp import commands
 
-from leveret.amqp.listener import REFUSALS_MAX
+from leveret.amqp.sockets import REFUSALS_MAX
 from tests.harness.broker import MIB, BrokerProcess
 from tests.harness.bystander import Bystander
 from tests.harness.wire import (

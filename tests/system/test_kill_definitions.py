@@ -1,4 +1,4 @@
-"""What was declared, bound or deleted, and answered, is so after a kill."""
+"""Declarations, bindings and deletions that were answered survive a kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log of a whole node says to whoever asks why something does not work."""
+"""Log lines of a whole node, for whoever asks why something does not work."""
 
 import datetime as dt
 import json

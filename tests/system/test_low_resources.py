@@ -138,7 +138,7 @@ def test_a_full_disk_refuses_and_loses_nothing(tmp_path, durability, ends):
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_a_full_disk_is_drained_by_consumers_alone(tmp_path, durability):
-    """Nobody frees space but the consumers: their settlements must find room."""
+    """Consumers alone free space: their settlements must find room."""
     with small_disk(tmp_path / "disk", 32 * MIB) as disk:
         settings = {**SETTINGS, "disk_free_bytes_min": 0}
         with BrokerProcess(

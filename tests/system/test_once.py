@@ -1,4 +1,4 @@
-"""Whoever sends again what was not confirmed has each message stored once, under any kills."""
+"""Publishes repeated until they are confirmed are stored once, under any kills."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def broker(tmp_path):
 
 
 def send(channel, body=b"x", mandatory=True, exchange="x", **properties):
-    """What became of a message: stored, returned or nacked."""
+    """Return what became of a message: stored, returned or nacked."""
     properties = pika.BasicProperties(delivery_mode=2, **properties)
     try:
         channel.basic_publish(exchange, "k", body, properties, mandatory=mandatory)

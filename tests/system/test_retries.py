@@ -1,4 +1,4 @@
-"""What failed comes back or is a dead letter in the end, however often the process is killed."""
+"""Failed messages come back or are dead letters in the end, however often the process dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a real client does is counted exactly, and the week's samples survive a restart."""
+"""A real client's messages are counted exactly, and the week's samples survive a restart."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def log_bytes(data: Path) -> int:
 
 
 def count_when_flushed(client, queue):
-    """What is kept once retention, which runs behind the flushes, has come to rest."""
+    """Return what is kept once retention, which runs behind the flushes, has come to rest."""
     deadline = time.monotonic() + 20
     counts = [client.count(queue)]
     while len(counts) < 10 or len(set(counts[-10:])) > 1:

@@ -16,7 +16,7 @@ import pika
 import pytest
 from pika.exceptions import AMQPConnectionError, ProbableAuthenticationError
 
-from leveret.amqp.listener import REFUSALS_MAX
+from leveret.amqp.sockets import REFUSALS_MAX
 from leveret.cli.certs import make_certificates
 from tests.process import node_addresses, running_node
 

@@ -1,4 +1,4 @@
-"""What governs clients: topic permissions, limits and policies (interop_tests.users has them)."""
+"""Rules for clients: topic permissions, limits and policies (interop_tests.users has them)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes when something else goes: chains of exchanges, queues with their consumers."""
+"""Automatic deletion: chains of exchanges, queues with their consumers."""
 
 from __future__ import annotations
 

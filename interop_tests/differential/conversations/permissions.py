@@ -1,4 +1,4 @@
-"""What a user may do who may not do everything: which method needs which permission on what."""
+"""Permissions: the method, and the resource on which it needs which one."""
 
 from __future__ import annotations
 

@@ -7,11 +7,12 @@ mistakes.
 
 from __future__ import annotations
 
-from leveret.amqp.operations import basic, exchanges, modes, queues
+from leveret.amqp.operations import basic, exchanges, get, modes, queues
 
 OPERATIONS = {
     **exchanges.OPERATIONS,
     **queues.OPERATIONS,
     **basic.OPERATIONS,
+    **get.OPERATIONS,
     **modes.OPERATIONS,
 }

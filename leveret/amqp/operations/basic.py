@@ -1,4 +1,4 @@
-"""basic.qos, consume, cancel, get and recover; the reader handles publish and the acks."""
+"""basic.qos, consume, cancel and recover; the reader handles publish and the acks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from leveret.amqp.added import AddedField
 from leveret.amqp.arguments import plain_table
 from leveret.amqp.consumer import ChannelConsumer, return_counts
 from leveret.core.names import resource, stripped
-from leveret.core.queues.arguments import check_consumer_arguments, type_of
 from leveret.core.queues.stream import Stream
-from leveret.core.queues.stream_offsets import STREAM_OFFSET
-from leveret.errors import ChannelError, ConnectionClosingError, StorageError
+from leveret.core.settings.arguments import check_consumer_arguments, type_of
+from leveret.core.settings.stream_offsets import STREAM_OFFSET
+from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.features.filters.filtered import check_filterable
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from leveret.amqp.channel import Channel
     from leveret.amqp.operations.operation import Operations
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.core.queues.queue import Queue
-
-GET_PAUSE_MS_MAX = 1000  # a limit that was lifted is noticed this late
 
 OFFSET = AddedField(STREAM_OFFSET)  # stream consumers get each message's offset
 
@@ -62,7 +59,7 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> Awaitable[None]
     channel.broker.admission.check_consumer(len(channel.consumers))
     name = channel.queue_named(stripped(method.queue))
     if name == direct_reply.REPLY_NAME:
-        direct_reply.consume(channel, method)
+        _consume_replies(channel, method)
         return None
     tag = method.consumer_tag or channel.broker.random_name("amq.ctag-")
     channel.check_new_tag(tag)
@@ -70,6 +67,19 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> Awaitable[None]
     return channel.when_effective(
         [channel.queue(name)], lambda: _start_consumer(channel, name, tag, method)
     )
+
+
+def _consume_replies(channel: Channel, method: commands.Basic.Consume) -> None:
+    """Start a channel's consumer of direct replies: at most one, without acknowledgements."""
+    tag = method.consumer_tag or channel.broker.random_name("amq.ctag-")
+    channel.check_new_tag(tag)
+    if not method.no_ack:
+        raise ChannelError(406, "reply consumer cannot acknowledge")
+    if channel.reply_consumer is not None:
+        raise ChannelError(406, "reply consumer already set")
+    channel.reply_consumer = direct_reply.ReplyConsumer(channel, tag)
+    if not method.nowait:
+        channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
 
 
 def _start_consumer(channel: Channel, name: str, tag: str, method: commands.Basic.Consume) -> None:
@@ -92,7 +102,7 @@ def _start_consumer(channel: Channel, name: str, tag: str, method: commands.Basi
         added=OFFSET if isinstance(queue, Stream) else None,
         added_again=return_counts(queue),
     )
-    channel.connection.limits.follow_consumer(consumer)
+    consumer.follow(channel.connection.limits)
     if not method.nowait:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
     channel.add_consumer(consumer, exclusive=method.exclusive)
@@ -129,102 +139,13 @@ def _end_consumer(channel: Channel, method: commands.Basic.Cancel) -> None:
     if consumer is not None:
         channel.cancel_consumer(consumer)
     elif channel.reply_consumer is not None and channel.reply_consumer.tag == tag:
-        direct_reply.cancel(channel)
+        channel.cancel_replies()
     if not method.nowait:
         channel.send(commands.Basic.CancelOk(consumer_tag=method.consumer_tag))
 
 
 def cancel_ok(_channel: Channel, _method: commands.Basic.CancelOk) -> None:
     """Ignore a client's cancel-ok."""
-
-
-def get(channel: Channel, method: commands.Basic.Get) -> Awaitable[None] | None:
-    """Deliver one message (basic.get)."""
-    queue = channel.readable_queue(method.queue)
-    if queue.settings.single_active_by_priority:
-        name = resource("queue", queue.name, queue.definition.vhost)
-        raise ChannelError(
-            405,
-            f"cannot obtain access to locked {name}. basic.get operations are not supported by "
-            "quorum queues with single active consumer",
-        )
-    if queue.rates is not None or channel.connection.limits.consume:
-        return _get_within_rates(channel, queue, no_ack=method.no_ack)
-    if queue.touched:
-        channel.broker.turn.catch_up(queue)
-    if queue.is_caught_up:
-        return _get_ready(channel, queue, no_ack=method.no_ack)
-    return _get_when_caught_up(channel, queue, no_ack=method.no_ack)
-
-
-async def _get_within_rates(channel: Channel, queue: Queue, *, no_ack: bool) -> None:
-    """Deliver one message when the rates allow it; the connection is not read meanwhile.
-
-    A get-empty would be wrong, and would make many clients stop.
-    """
-    connection = channel.connection
-    while (meter := connection.limits.meter(queue)) is not None and channel.alive:
-        wait_ms = meter.wait_ms()
-        if not wait_ms:
-            break
-        await connection.transport.pause(min(wait_ms, GET_PAUSE_MS_MAX) / 1000)
-    if not channel.alive:
-        return
-    before = channel.slot.delivery_tag
-    work = _get_when_caught_up(channel, queue, no_ack=no_ack)
-    if work is not None:
-        await work
-    if meter is not None:
-        meter.delivered(channel.slot.delivery_tag - before)
-
-
-def _get_when_caught_up(channel: Channel, queue: Queue, *, no_ack: bool) -> Awaitable[None] | None:
-    return channel.when_caught_up(queue, lambda: _get_ready(channel, queue, no_ack=no_ack))
-
-
-def _get_ready(channel: Channel, queue: Queue, *, no_ack: bool) -> Awaitable[None] | None:
-    leased = queue.get()
-    if leased is None:
-        channel.send_empty(queue)
-        return None
-    offset, redelivered = leased
-    try:
-        batch = queue.batch_at_hand(offset)
-    except StorageError as error:
-        raise _cannot_get(queue, offset, error) from error
-    if batch is None:
-        return _get_fetched(channel, queue, leased, no_ack=no_ack)
-    channel.send_got(queue, batch, offset, redelivered=redelivered, no_ack=no_ack)
-    return None
-
-
-async def _get_fetched(
-    channel: Channel, queue: Queue, leased: tuple[int, bool] | None, *, no_ack: bool
-) -> None:
-    """Deliver the leased record, or the next one that is not lost."""
-    while leased is not None:
-        offset, redelivered = leased
-        try:
-            batch = await queue.record_batch(offset)
-        except StorageError as error:
-            if queue.deleted:
-                break
-            raise _cannot_get(queue, offset, error) from error
-        if batch is None:
-            leased = queue.get()
-        elif channel.alive:
-            channel.send_got(queue, batch, offset, redelivered=redelivered, no_ack=no_ack)
-            return
-        else:
-            queue.return_([(offset, offset + 1)], failed=False)
-            return
-    if channel.alive:
-        channel.send_empty(queue)
-
-
-def _cannot_get(queue: Queue, offset: int, error: StorageError) -> ConnectionClosingError:
-    queue.return_([(offset, offset + 1)], failed=False)
-    return ConnectionClosingError(541, f"Cannot get a message from queue '{queue.name}': {error}")
 
 
 def recover(channel: Channel, method: commands.Basic.Recover) -> None:
@@ -247,7 +168,6 @@ OPERATIONS: Operations = {
     commands.Basic.Consume: consume,
     commands.Basic.Cancel: cancel,
     commands.Basic.CancelOk: cancel_ok,
-    commands.Basic.Get: get,
     commands.Basic.Recover: recover,
     commands.Basic.RecoverAsync: recover,
 }

@@ -14,10 +14,10 @@ from leveret.amqp import announcements, handshake, reports
 from leveret.amqp.client_properties import client_properties
 from leveret.amqp.handshake import ConnectionState
 from leveret.amqp.methods import FRAME_OVERHEAD_BYTES, NO_METHOD
-from leveret.amqp.rate_hold import ConnectionLimits
 from leveret.amqp.sasl import parse_response, refusal
 from leveret.core.access.authentication import check_vhost, explain_refusal
 from leveret.errors import ConnectionClosingError
+from leveret.features.rates.rates import ConnectionLimits
 from leveret.ports.authentication import SecretRefusedError, TooManyGuessesError
 
 if TYPE_CHECKING:
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 
     from pamqp import base
 
-    from leveret.amqp.connection import Connection
+    from leveret.amqp.protocol import ConnectionBase
     from leveret.ports.authentication import Rights
 
 
-def handle_connection_method(connection: Connection, method: base.Frame) -> Awaitable[None] | None:
+def handle_connection_method(
+    connection: ConnectionBase, method: base.Frame
+) -> Awaitable[None] | None:
     """Handle a method of channel 0, in any state of the connection."""
     if isinstance(method, commands.Connection.Close):
         if connection.state is not ConnectionState.CLOSING:
@@ -57,7 +59,7 @@ def unexpected(state: ConnectionState) -> ConnectionClosingError:
     return ConnectionClosingError(504, f"unexpected method in connection state {state.value}")
 
 
-async def start_ok(connection: Connection, method: commands.Connection.StartOk) -> None:
+async def start_ok(connection: ConnectionBase, method: commands.Connection.StartOk) -> None:
     """Authenticate the client (connection.start-ok)."""
     connection.mechanism = method.mechanism
     try:
@@ -76,7 +78,7 @@ async def start_ok(connection: Connection, method: commands.Connection.StartOk) 
     connection.send(handshake.tune(connection.configuration))
 
 
-async def _authenticated(connection: Connection, method: commands.Connection.StartOk) -> Rights:
+async def _authenticated(connection: ConnectionBase, method: commands.Connection.StartOk) -> Rights:
     """Return the rights of the authenticated user. Raises ConnectionClosingError 403 and 503."""
     transport, configuration = connection.transport, connection.configuration
     if transport.rights is not None:
@@ -114,7 +116,7 @@ def _octets(value: bytes | str) -> bytes:
     return value if isinstance(value, bytes) else value.encode()
 
 
-def _read_properties(connection: Connection, method: commands.Connection.StartOk) -> None:
+def _read_properties(connection: ConnectionBase, method: commands.Connection.StartOk) -> None:
     """Store the client properties. Raises ConnectionClosingError 501 and 502."""
     encoded: Any = method.client_properties  # unopened: see decode_method
     properties_max = connection.configuration.client_properties_max
@@ -122,7 +124,7 @@ def _read_properties(connection: Connection, method: commands.Connection.StartOk
     connection.capabilities = handshake.client_capabilities(connection.client_properties)
 
 
-async def _refuse_login(connection: Connection, method: commands.Connection.StartOk) -> None:
+async def _refuse_login(connection: ConnectionBase, method: commands.Connection.StartOk) -> None:
     """Delay, then close; only clients that announced the capability get a close method (B-008)."""
     await connection.transport.pause(connection.configuration.login_delay_seconds)
     _read_properties(connection, method)
@@ -130,7 +132,7 @@ async def _refuse_login(connection: Connection, method: commands.Connection.Star
         connection.close_socket()
 
 
-def tune_ok(connection: Connection, method: commands.Connection.TuneOk) -> None:
+def tune_ok(connection: ConnectionBase, method: commands.Connection.TuneOk) -> None:
     """Apply the limits that the client has chosen (connection.tune-ok)."""
     tuned = connection.tuned = handshake.negotiate(connection.configuration, method)
     connection.reader.set_frame_max(tuned.frame_max)
@@ -139,7 +141,7 @@ def tune_ok(connection: Connection, method: commands.Connection.TuneOk) -> None:
     connection.state = ConnectionState.OPEN
 
 
-def open_vhost(connection: Connection, method: commands.Connection.Open) -> None:
+def open_vhost(connection: ConnectionBase, method: commands.Connection.Open) -> None:
     """Open a virtual host (connection.open)."""
     name = method.virtual_host
     vhost = connection.broker.vhosts.get(name)
@@ -154,13 +156,15 @@ def open_vhost(connection: Connection, method: commands.Connection.Open) -> None
     connection.broker.connections.add(connection)
     connection.state = ConnectionState.RUNNING
     connection.transport.opened()
-    connection.limits = ConnectionLimits(connection)
+    connection.limits = ConnectionLimits(connection.broker.rates, connection.user, vhost)
     connection.follow_rates()
     connection.send(commands.Connection.OpenOk())
     announcements.connection_opened(connection)
 
 
-async def update_secret(connection: Connection, method: commands.Connection.UpdateSecret) -> None:
+async def update_secret(
+    connection: ConnectionBase, method: commands.Connection.UpdateSecret
+) -> None:
     """Replace the user's credential before it expires (connection.update-secret)."""
     try:
         secret = _octets(method.new_secret or "").decode()

@@ -8,17 +8,17 @@ from pamqp import commands
 
 from leveret.amqp.arguments import plain_table
 from leveret.core.names import stripped
-from leveret.core.queues.arguments import ALTERNATE_EXCHANGE
+from leveret.core.settings.arguments import ALTERNATE_EXCHANGE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from leveret.amqp.channel import Channel
     from leveret.amqp.operations.operation import Operations
+    from leveret.amqp.protocol import ChannelBase
     from leveret.ports.definitions import Arguments
 
 
-def declare(channel: Channel, method: commands.Exchange.Declare) -> Awaitable[None] | None:
+def declare(channel: ChannelBase, method: commands.Exchange.Declare) -> Awaitable[None] | None:
     """Create an exchange, or check that the existing one is equivalent."""
     name = stripped(method.exchange)
     if method.passive:
@@ -43,7 +43,7 @@ def declare(channel: Channel, method: commands.Exchange.Declare) -> Awaitable[No
     return channel.reply(commands.Exchange.DeclareOk(), nowait=method.nowait, kept=kept)
 
 
-def _require_alternate(channel: Channel, name: str, arguments: Arguments) -> None:
+def _require_alternate(channel: ChannelBase, name: str, arguments: Arguments) -> None:
     """Require the permissions for an alternate exchange: read this one, write the alternate."""
     alternate = arguments.get(ALTERNATE_EXCHANGE)
     if isinstance(alternate, str) and name not in channel.vhost.exchanges:
@@ -51,7 +51,7 @@ def _require_alternate(channel: Channel, name: str, arguments: Arguments) -> Non
         channel.require("write", "exchange", alternate)
 
 
-def delete(channel: Channel, method: commands.Exchange.Delete) -> Awaitable[None] | None:
+def delete(channel: ChannelBase, method: commands.Exchange.Delete) -> Awaitable[None] | None:
     """Delete an exchange; a missing one is no error."""
     name = stripped(method.exchange)
     channel.require("configure", "exchange", name)
@@ -59,7 +59,7 @@ def delete(channel: Channel, method: commands.Exchange.Delete) -> Awaitable[None
     return channel.reply(commands.Exchange.DeleteOk(), nowait=method.nowait)
 
 
-def bind(channel: Channel, method: commands.Exchange.Bind) -> Awaitable[None] | None:
+def bind(channel: ChannelBase, method: commands.Exchange.Bind) -> Awaitable[None] | None:
     """Bind exchange `destination` to exchange `source`."""
     destination, source = stripped(method.destination), stripped(method.source)
     channel.require("write", "exchange", destination)
@@ -71,7 +71,7 @@ def bind(channel: Channel, method: commands.Exchange.Bind) -> Awaitable[None] | 
     return channel.reply(commands.Exchange.BindOk(), nowait=method.nowait)
 
 
-def unbind(channel: Channel, method: commands.Exchange.Unbind) -> Awaitable[None] | None:
+def unbind(channel: ChannelBase, method: commands.Exchange.Unbind) -> Awaitable[None] | None:
     """Remove an exchange-to-exchange binding."""
     destination, source = stripped(method.destination), stripped(method.source)
     channel.require("write", "exchange", destination)

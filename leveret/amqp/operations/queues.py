@@ -8,11 +8,11 @@ from pamqp import commands
 
 from leveret.amqp import direct_reply
 from leveret.amqp.arguments import plain_table
-from leveret.amqp.channel import not_for_streams
 from leveret.amqp.methods import build
+from leveret.amqp.operations.operation import not_for_streams
 from leveret.core.names import not_found, resource, stripped
-from leveret.core.queues.arguments import DEAD_LETTER_EXCHANGE, type_of
 from leveret.core.queues.queue import Queue
+from leveret.core.settings.arguments import DEAD_LETTER_EXCHANGE, type_of
 from leveret.errors import ConnectionClosingError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _declare_volatile(
     channel: Channel, name: str, method: commands.Queue.Declare
 ) -> Awaitable[None] | None:
     """Answer whether a direct-reply address still has a consumer (else 404); create nothing."""
-    if not direct_reply.is_awaited(channel, name):
+    if not direct_reply.is_awaited(channel.broker, name):
         raise not_found("queue", name, channel.vhost.name)
     answer = build(commands.Queue.DeclareOk, queue=name, message_count=0, consumer_count=1)
     return channel.reply(answer, nowait=method.nowait, kept=False)

@@ -1,5 +1,5 @@
-"""Access control: authentication, permissions, limits and rates.
+"""Access control: authentication, permissions and limits.
 
 `authentication` and `passwords` check logins, `permissions` says what users may do; `limits`
-and `rates` bound their usage.
+bound their usage.
 """

@@ -1,4 +1,4 @@
-"""Limits of virtual hosts, users and the node, and the checks that enforce them.
+"""Limits of virtual hosts, users and the node, the checks that enforce them, sizes of arguments.
 
 An absent or negative limit means none; 0 admits nothing. Checked when a connection or a channel
 opens and when a queue, an exchange or a consumer is created, never per message.
@@ -7,26 +7,20 @@ opens and when a queue, an exchange or a consumer is created, never per message.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from leveret.core.access.sizes import LARGE_BYTES, measure
 from leveret.core.erlang_terms import binary, json_term
 from leveret.core.names import resource
-from leveret.errors import ChannelError, ConnectionClosingError, LeveretError
-from leveret.features.rates.rates import NO_RATES, ConnectionRates
+from leveret.errors import ChannelError, LeveretError
 from leveret.ports.fields import INT64_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
-    from leveret.core.access.sizes import LargeArguments
-    from leveret.core.clients import Client
     from leveret.ports.definitions import (
         Arguments,
         Json,
         Limits,
-        UserDefinition,
         VhostDefinition,
     )
 
@@ -34,13 +28,18 @@ __all__ = [
     "NO_LIMIT",
     "USER_LIMITS",
     "VHOST_LIMITS",
-    "Admission",
     "InvalidLimitError",
+    "LargeArguments",
     "NodeLimits",
     "Quota",
     "checked_limits",
+    "measure",
 ]
 
+LARGE_BYTES: Final = 1024  # more than arguments written by people
+VALUE_BYTES: Final = (
+    9  # a number with its type letter; strings and containers have their length in it
+)
 NO_LIMIT: Final = -1
 RATE_LIMITS: Final = ("publish-rate", "publish-burst", "consume-rate", "consume-burst")
 VHOST_LIMITS: Final = ("max-connections", "max-queues", *RATE_LIMITS)
@@ -63,7 +62,6 @@ class NodeLimits:
     arguments_bytes_max: int = NO_LIMIT  # of one definition, or one consumer
     arguments_values_max: int = NO_LIMIT
     large_arguments_bytes_max: int = NO_LIMIT  # of all large arguments of a virtual host together
-    connection_rates: ConnectionRates = NO_RATES
 
 
 def checked_limits(limits: Mapping[str, Json], known: Collection[str], name: str) -> Limits:
@@ -145,82 +143,48 @@ class Quota:
             )
 
 
-class Admission:
-    """Limits on connections, channels and consumers.
+class Size(NamedTuple):
+    """Approximate octets on the wire, and number of values, nested ones included."""
 
-    `clients` are the open connections; they are counted only if a limit requires it, which takes
-    some milliseconds for ten thousand.
-    """
+    octets: int
+    values: int
 
-    def __init__(
-        self,
-        node_name: str,
-        limits: NodeLimits,
-        clients: Collection[Client],
-        user: Callable[[str], UserDefinition | None],
-    ) -> None:
-        self._node_name = node_name
-        self._limits = limits
-        self._clients = clients
-        self._user = user
 
-    def check_connection(self, vhost: VhostDefinition, user: str) -> None:
-        """Raise ConnectionClosingError 530 if node, virtual host or user may have no more."""
-        limit = self._limits.connections_max
-        if 0 <= limit <= len(self._clients):
-            raise ConnectionClosingError(
-                530, f"connection refused: node connection limit ({limit}) is reached"
-            )
-        limit = vhost.limits.get("max-connections", NO_LIMIT)
-        if self._is_full(limit, lambda client: client.vhost.name == vhost.name):
-            raise ConnectionClosingError(
-                530,
-                f"access to vhost '{vhost.name}' refused for user '{user}': "
-                f"connection limit ({limit}) is reached",
-            )
-        limit = self._user_limit(user, "max-connections")
-        if self._is_full(limit, lambda client: client.user == user):
-            raise ConnectionClosingError(
-                530,
-                f"connection refused for user '{user}': user connection limit ({limit}) is reached",
-            )
+class LargeArguments:
+    """Total size of the large arguments of a virtual host's definitions."""
 
-    def check_channel(self, user: str) -> None:
-        """Raise ConnectionClosingError 530 if user or node may have no more channels."""
-        limit = self._user_limit(user, "max-channels")
-        if 0 <= limit <= self._channel_count(limit, user):
-            raise ConnectionClosingError(
-                530,
-                f"number of channels opened for user '{user}' has reached the maximum allowed "
-                f"user limit of {limit}",
-            )
-        limit = self._limits.channels_max
-        if 0 <= limit <= self._channel_count(limit):
-            raise ConnectionClosingError(
-                530,
-                f"number of channels opened on node '{self._node_name}' has reached the "
-                f"maximum allowed limit of {limit}",
-            )
+    def __init__(self) -> None:
+        self.octets = 0
+        self._of: dict[object, int] = {}
 
-    def check_consumer(self, count: int) -> None:
-        """Raise ConnectionClosingError 530 if a channel with `count` consumers may have no more."""
-        limit = self._limits.consumers_per_channel_max
-        if 0 <= limit <= count:
-            raise ConnectionClosingError(530, f"reached maximum ({limit}) of consumers per channel")
+    def enter(self, holder: object, arguments: Arguments) -> None:
+        """Add the arguments of a queue, an exchange or a binding, if they are large."""
+        octets = measure(arguments).octets if arguments else 0
+        if octets > LARGE_BYTES:
+            self._of[holder] = octets
+            self.octets += octets
 
-    def _user_limit(self, user: str, name: str) -> int:
-        definition = self._user(user)
-        return NO_LIMIT if definition is None else definition.limits.get(name, NO_LIMIT)
+    def leave(self, holder: object) -> None:
+        """Subtract the arguments of a deleted holder."""
+        self.octets -= self._of.pop(holder, 0)
 
-    def _is_full(self, limit: int, concerns: Callable[[Client], bool]) -> bool:
-        """Whether at least `limit` of the clients satisfy `concerns`."""
-        if not 0 <= limit <= len(self._clients):
-            return False
-        concerned = (client for client in self._clients if concerns(client))
-        return len(list(islice(concerned, limit))) == limit
 
-    def _channel_count(self, limit: int, user: str | None = None) -> int:
-        """Return the number of channels of one user, or all; 0 if there is no limit."""
-        if limit < 0:
-            return 0
-        return sum(client.channel_count for client in self._clients if user in {None, client.user})
+def measure(table: Arguments) -> Size:
+    """Return a table's size; the table itself counts as no value."""
+    octets, values = 0, 0
+    waiting: list[Any] = [table]
+    while waiting:
+        container = waiting.pop()
+        if isinstance(container, dict):
+            octets += sum(1 + len(name.encode(errors="surrogateescape")) for name in container)
+            container = container.values()
+        for value in container:
+            values += 1
+            octets += VALUE_BYTES
+            if isinstance(value, str):
+                octets += len(value.encode(errors="surrogateescape"))
+            elif isinstance(value, bytes | bytearray):
+                octets += len(value)
+            elif isinstance(value, dict | list | tuple):
+                waiting.append(value)
+    return Size(octets, values)

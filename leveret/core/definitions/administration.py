@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from leveret.core.access.limits import USER_LIMITS, VHOST_LIMITS
 from leveret.core.access.permissions import AccessControl, InvalidPatternError
 from leveret.core.definitions.parameters import Parameters
-from leveret.core.definitions.policies import InvalidPolicyError, Policies
 from leveret.core.definitions.validation import (
     AdministrationError,
     check_name,
     checked_tags,
     validated_limits,
 )
-from leveret.core.queues.arguments import TYPES
-from leveret.core.telemetry.events import silent
+from leveret.core.events import silent
+from leveret.core.settings.arguments import TYPES
+from leveret.core.settings.policies import InvalidPolicyError, Policies
 from leveret.features.alerts import rules as alerts
 from leveret.ports.definitions import (
     Definitions,
@@ -37,7 +37,7 @@ from leveret.ports.definitions import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from leveret.core.telemetry.events import Emit
+    from leveret.core.events import Emit
     from leveret.ports import MetadataStore
     from leveret.ports.definitions import Definition, Json
 
@@ -73,7 +73,7 @@ class Administration:
     ) -> None:
         """Create it with callbacks that are called after each change, before a flush.
 
-        So is `emit`, which publishes events (see leveret.core.telemetry.events). `policies` and
+        So is `emit`, which publishes events (see leveret.core.events). `policies` and
         `parameters` are shared with the broker; `trace(vhost, on)` turns the firehose on or off if
         a node runs.
         """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.erlang_terms import frozen
 from leveret.core.json_fields import plain
-from leveret.core.queues.arguments import QUEUE_TYPE
+from leveret.core.settings.arguments import QUEUE_TYPE
 from leveret.ports.definitions import ExchangeDefinition, QueueDefinition
 from leveret.ports.log_text import one_line, quoted
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leveret.core.definitions.parameters import CLUSTER_NAME
 from leveret.core.exchanges import DELAYED_MESSAGE, DELAYED_TYPE, EXCHANGE_TYPES
-from leveret.core.queues.arguments import EVERY_ARGUMENT
+from leveret.core.settings.arguments import EVERY_ARGUMENT
 from leveret.features.alerts.rules import COMPONENT as ALERT
 from leveret.ports.definitions import (
     ExchangeDefinition,

@@ -13,7 +13,7 @@ from leveret.core.access.limits import Quota
 from leveret.core.access.permissions import AccessControl
 from leveret.core.chores import at_once
 from leveret.core.definitions.administration import Administration
-from leveret.core.definitions.policies import NO_POLICY, Policies
+from leveret.core.settings.policies import NO_POLICY, Policies
 from leveret.core.vhost import Vhost
 from leveret.ports.counters import Counters
 from leveret.ports.definitions import Definitions

@@ -17,7 +17,7 @@ from leveret.errors import ChannelError
 from leveret.ports.definitions import Arguments
 
 if TYPE_CHECKING:
-    from leveret.core.exchanges.router import Router
+    from leveret.core.routing.router import Router
 
 # `random_below(n)` returns one of 0 … n - 1.
 RandomBelow: TypeAlias = Callable[[int], int]

@@ -18,7 +18,7 @@ from math import log
 from typing import TYPE_CHECKING
 
 from leveret.core.erlang_terms import field_type, term
-from leveret.core.exchanges.router import KeyRouter
+from leveret.core.routing.router import KeyRouter
 from leveret.errors import ChannelError
 from leveret.ports.definitions import QueueDefinition
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.exchanges.router import KeyRouter
+from leveret.core.routing.router import KeyRouter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from leveret.core.erlang_terms import field_type, frozen, term
-from leveret.core.exchanges.router import KeyRouter
+from leveret.core.routing.router import KeyRouter
 from leveret.errors import ChannelError
-from leveret.features.filters.arguments import FILTER_SQL, FILTER_TAGS
+from leveret.features.filters.rules import FILTER_SQL, FILTER_TAGS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable

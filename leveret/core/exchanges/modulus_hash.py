@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from leveret.core.exchanges.router import KeyRouter
+from leveret.core.routing.router import KeyRouter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

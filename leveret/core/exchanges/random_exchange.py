@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.exchanges.router import KeyRouter
-from leveret.core.queues.arguments import MODULES, type_of
+from leveret.core.routing.router import KeyRouter
+from leveret.core.settings.arguments import MODULES, type_of
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:

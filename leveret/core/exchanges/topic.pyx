@@ -12,7 +12,7 @@ among 10,000 patterns full of wildcards took six times as long.
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
 
-from leveret.core.exchanges.router import RoutingLimitError
+from leveret.core.routing.router import RoutingLimitError
 from leveret.errors import ChannelError
 
 # Every `#` keeps a path alive while others advance: more of them multiply the paths.

@@ -1,3 +1,4 @@
+# distutils: language = c++
 """Ledger of a queue with message groups: at most one message of each group is leased.
 
 Has the methods of `Ledger`, `learn` and `forget` as `PriorityLedger`, and `is_open`: whether
@@ -13,31 +14,33 @@ Messages without a group share one place in the ring: its turn delivers as many 
 from groups since its last one. A returned message goes back to the head of its group, and the group
 to the end of the ring.
 
-A message with a group costs 12 bytes (up to a quarter more while the array grows), a group with
-waiting or leased messages some 70. Groups are identified by a hash of 64 bits: two with the same
+A message with a group costs 12 bytes (up to a quarter more while the array grows), some 50 more
+while it is leased, and a group with waiting or leased messages some 100. Groups are identified by a hash of 64 bits: two with the same
 hash only block each other. Offsets removed out of turn (expired, purged) are skipped when they are
 reached.
 """
 
-from libc.stddef cimport size_t
+from cython.operator cimport dereference as found_at
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, qsort, realloc
-from libc.string cimport memmove
+from libcpp.algorithm cimport sort
+from libcpp.unordered_map cimport unordered_map
+from libcpp.vector cimport vector
 
-from leveret.core.ledgers.number_map cimport NOWHERE, NumberMap
 from leveret.errors import ChannelError
-from leveret.ports.headers cimport HeadersPlace, be32, field_end, field_is, find_headers
+from leveret.ports.contents cimport HeadersPlace, be32, field_end, field_is, find_headers
 from leveret.ports.ranges cimport RangeSet, range_at
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_GROUP, RecordView
 
 GROUP = "x-message-group"
 GROUP_BYTES_MAX = 255
+MAPPED_BYTES = 48       # memory of an entry of a hash map, with its share of the table
 
 cdef enum:
     NAME_BYTES = 15
     UNGROUPED = 0               # the group of messages without one
     STALE_MIN = 1024            # stale places kept before weeding, beside as many live ones
     ROOM_MIN = 16
+    NOWHERE = 0x7FFFFFFF        # no index: absent from a map, or the end of a list
 
 cdef const uint8_t* NAME = <const uint8_t*>b"x-message-group"
 # Random per process, so that clients cannot construct colliding groups.
@@ -58,9 +61,17 @@ cdef struct Group:
     bint in_ring
 
 
-cdef int _by_offset(const void* one, const void* other) noexcept nogil:
-    cdef uint64_t first = (<const Learned*>one).offset, second = (<const Learned*>other).offset
-    return (first > second) - (first < second)
+cdef bint _by_offset(const Learned& one, const Learned& other) noexcept nogil:
+    return one.offset < other.offset
+
+
+ctypedef unordered_map[uint64_t, uint32_t] Indexes
+
+
+cdef inline uint32_t _find(Indexes& indexes, uint64_t key) except? 0xFFFFFFFF:
+    """Return the value of `key`, or NOWHERE."""
+    cdef Indexes.iterator found = indexes.find(key)
+    return NOWHERE if found == indexes.end() else found_at(found).second
 
 
 # ----- the header
@@ -132,21 +143,15 @@ cdef class GroupLedger:
     cdef RangeSet returned              # unsettled offsets that were returned
     cdef uint64_t reached               # one past the highest offset ever leased
     cdef uint64_t first_redelivered_stop
-    cdef Learned* learned               # offsets and groups not yet committed, in order
-    cdef Py_ssize_t learned_count
-    cdef Py_ssize_t learned_room
-    cdef uint64_t* offsets              # offset of each place
-    cdef uint32_t* nexts                # next place of the same group, or next free place
-    cdef uint32_t places                # places ever used
-    cdef uint32_t places_room
+    cdef vector[Learned] learned        # offsets and groups not yet committed, in order
+    cdef vector[uint64_t] offsets       # offset of each place
+    cdef vector[uint32_t] nexts         # next place of the same group, or next free place
     cdef uint32_t places_free           # first free place
     cdef readonly uint32_t node_count   # places in use, stale ones included
-    cdef Group* groups
-    cdef uint32_t groups_used
-    cdef uint32_t groups_room
+    cdef vector[Group] groups
     cdef uint32_t groups_free
-    cdef NumberMap by_hash
-    cdef NumberMap out                  # offset → group, of leased offsets removed from their list
+    cdef Indexes by_hash
+    cdef Indexes out                    # offset → group, of leased offsets removed from their list
     cdef uint32_t ring_head
     cdef uint32_t ring_tail
     cdef uint64_t served                # messages of groups since the last turn of ungrouped ones
@@ -161,19 +166,12 @@ cdef class GroupLedger:
         self.ready, self.leased = RangeSet(), RangeSet()
         self.returned = RangeSet()
         self.reached = self.first_redelivered_stop = redelivered_stop
-        self.by_hash, self.out = NumberMap(), NumberMap()
         self.ring_head = self.ring_tail = NOWHERE
         self.places_free = self.groups_free = NOWHERE
         self.earlier = settled
         self.earlier_stop = committed
         self.committed = min(first, committed)
         self._new_group(0)      # UNGROUPED
-
-    def __dealloc__(self):
-        free(self.learned)
-        free(self.offsets)
-        free(self.nexts)
-        free(self.groups)
 
     # ----- what it holds
 
@@ -194,9 +192,9 @@ cdef class GroupLedger:
     def held_bytes(self):
         """Memory of ranges, places and groups, in bytes."""
         cdef RangeSet held
-        cdef size_t found = self.places_room * (sizeof(uint64_t) + sizeof(uint32_t))
-        found += self.groups_room * sizeof(Group) + self.learned_room * sizeof(Learned)
-        found += (self.by_hash.room + self.out.room) * (sizeof(uint64_t) + sizeof(uint32_t))
+        cdef size_t found = self.offsets.capacity() * (sizeof(uint64_t) + sizeof(uint32_t))
+        found += self.groups.capacity() * sizeof(Group) + self.learned.capacity() * sizeof(Learned)
+        found += (self.by_hash.size() + self.out.size()) * MAPPED_BYTES
         for held in (self.free_ready, self.free_leased, self.ready, self.leased, self.returned):
             found += held.held_bytes
         return found
@@ -204,7 +202,7 @@ cdef class GroupLedger:
     @property
     def group_count(self):
         """Number of groups with waiting or leased messages; stale ones may be included."""
-        return self.by_hash.count
+        return self.by_hash.size()
 
     @property
     def is_open(self):
@@ -241,39 +239,27 @@ cdef class GroupLedger:
         cdef size_t position = BATCH_HEADER_BYTES
         cdef uint64_t offset = batch.base_offset, group
         cdef uint32_t i
-        cdef bint early = self.learned_count and self.learned[self.learned_count - 1].offset > offset
+        cdef bint early = not self.learned.empty() and self.learned.back().offset > offset
         if not <int>batch.features & HAS_GROUP:
             return
         for i in range(batch.count):
             position = batch.view(position, &record)
             if record.flags & HAS_GROUP and read_group(&record, &group):
-                self._note(offset, group)
+                self.learned.push_back(Learned(offset, group))
             offset += 1
         if early:   # the backlog of an earlier run is read while new records come in
-            qsort(self.learned, self.learned_count, sizeof(Learned), &_by_offset)
-
-    cdef int _note(self, uint64_t offset, uint64_t group) except -1:
-        cdef Learned* grown
-        if self.learned_count == self.learned_room:
-            grown = <Learned*>realloc(self.learned, max(2 * self.learned_room, 8) * sizeof(Learned))
-            if grown == NULL:
-                raise MemoryError
-            self.learned = grown
-            self.learned_room = max(2 * self.learned_room, 8)
-        self.learned[self.learned_count] = Learned(offset, group)
-        self.learned_count += 1
-        return 0
+            sort(self.learned.begin(), self.learned.end(), &_by_offset)
 
     def forget(self, uint64_t offset):
         """Drop the uncommitted records from `offset` on, which are lost; offsets will be reused."""
-        while self.learned_count and self.learned[self.learned_count - 1].offset >= offset:
-            self.learned_count -= 1
+        while not self.learned.empty() and self.learned.back().offset >= offset:
+            self.learned.pop_back()
 
     def commit(self, uint64_t stop):
         cdef uint64_t at = self.committed
-        cdef Py_ssize_t i = 0
+        cdef size_t i = 0
         assert stop >= self.committed, "the committed offset does not go back"
-        while i < self.learned_count and self.learned[i].offset < stop:
+        while i < self.learned.size() and self.learned[i].offset < stop:
             if self.learned[i].offset >= at:
                 self._enter_free(at, self.learned[i].offset)
                 self._enter(self.learned[i].offset, self.learned[i].group)
@@ -281,8 +267,7 @@ cdef class GroupLedger:
             i += 1
         self._enter_free(at, stop)
         if i:
-            memmove(self.learned, &self.learned[i], (self.learned_count - i) * sizeof(Learned))
-            self.learned_count -= i
+            self.learned.erase(self.learned.begin(), self.learned.begin() + i)
         self.committed = stop
         if stop >= self.earlier_stop:
             self.earlier = None
@@ -304,10 +289,10 @@ cdef class GroupLedger:
         cdef uint32_t number
         if self.earlier is not None and offset < self.earlier_stop and _has(self.earlier, offset):
             return 0
-        number = self.by_hash.find(group)
+        number = _find(self.by_hash, group)
         if number == NOWHERE:
             number = self._new_group(group)
-            self.by_hash.put(group, number)
+            self.by_hash[group] = number
         self._append(number, offset)
         self.ready.add(offset, offset + 1)
         if not self.groups[number].out:
@@ -317,51 +302,38 @@ cdef class GroupLedger:
     # ----- groups and their places
 
     cdef uint32_t _new_group(self, uint64_t group) except? 0xFFFFFFFF:
-        cdef uint32_t number = self.groups_free, room
-        cdef Group* grown
-        if number != NOWHERE:
-            self.groups_free = self.groups[number].next
-        else:
-            if self.groups_used == self.groups_room:
-                room = _more(self.groups_room)
-                grown = <Group*>realloc(self.groups, room * sizeof(Group))
-                if grown == NULL:
-                    raise MemoryError
-                self.groups, self.groups_room = grown, room
-            number = self.groups_used
-            self.groups_used += 1
-        self.groups[number] = Group(group, NOWHERE, NOWHERE, NOWHERE, 0, False)
+        cdef uint32_t number = self.groups_free
+        cdef Group new = Group(group, NOWHERE, NOWHERE, NOWHERE, 0, False)
+        if number == NOWHERE:
+            self.groups.push_back(new)
+            return self.groups.size() - 1
+        self.groups_free = self.groups[number].next
+        self.groups[number] = new
         return number
 
-    cdef void _end_group(self, uint32_t number) noexcept:
+    cdef int _end_group(self, uint32_t number) except -1:
         """Remove a group without waiting or leased messages."""
-        self.by_hash.pop(self.groups[number].hash)
+        self.by_hash.erase(self.groups[number].hash)
         self.groups[number].next = self.groups_free
         self.groups_free = number
-        if not self.by_hash.count:      # the arrays are empty and can be filled in order again
-            self.groups_used = 1
+        if self.by_hash.empty():        # the array is empty and can be filled in order again
+            self.groups.resize(1)
             self.groups_free = NOWHERE
+        return 0
 
     cdef uint32_t _place(self, uint64_t offset) except? 0xFFFFFFFF:
-        cdef uint32_t place = self.places_free, room
-        cdef uint64_t* offsets
-        cdef uint32_t* nexts
-        if place != NOWHERE:
-            self.places_free = self.nexts[place]
-        else:
-            if self.places == self.places_room:
-                room = _more(self.places_room)
-                offsets = <uint64_t*>realloc(self.offsets, room * sizeof(uint64_t))
-                if offsets == NULL:
-                    raise MemoryError
-                self.offsets = offsets
-                nexts = <uint32_t*>realloc(self.nexts, room * sizeof(uint32_t))
-                if nexts == NULL:
-                    raise MemoryError
-                self.nexts, self.places_room = nexts, room
-            place = self.places
-            self.places += 1
+        cdef uint32_t place = self.places_free
+        cdef size_t room = self.offsets.size()
         self.node_count += 1
+        if place == NOWHERE:
+            if room == self.offsets.capacity():     # by a quarter, not twice: there may be millions
+                room = max(room + room // 4, <size_t>ROOM_MIN)
+                self.offsets.reserve(room)
+                self.nexts.reserve(room)
+            self.offsets.push_back(offset)
+            self.nexts.push_back(NOWHERE)
+            return self.offsets.size() - 1
+        self.places_free = self.nexts[place]
         self.offsets[place] = offset
         self.nexts[place] = NOWHERE
         return place
@@ -406,19 +378,19 @@ cdef class GroupLedger:
         self.places_free = place
         self.node_count -= 1
         if not self.node_count:
-            free(self.offsets)
-            free(self.nexts)
-            self.offsets, self.nexts = NULL, NULL
-            self.places = self.places_room = 0
+            self.offsets.clear()
+            self.offsets.shrink_to_fit()
+            self.nexts.clear()
+            self.nexts.shrink_to_fit()
             self.places_free = NOWHERE
 
     cdef int _weed(self) except -1:
         """Free the places of offsets that were removed out of turn and settled."""
         cdef uint32_t number, place, before, after
         cdef Group* group
-        for number in range(1, self.groups_used):
+        for number in range(1, <uint32_t>self.groups.size()):
             group = &self.groups[number]
-            if group.head == NOWHERE or self.by_hash.find(group.hash) != number:
+            if group.head == NOWHERE or _find(self.by_hash, group.hash) != number:
                 continue
             while group.head != NOWHERE and not self._waits(self.offsets[group.head]):
                 self._drop_head(number)
@@ -496,7 +468,7 @@ cdef class GroupLedger:
             if _has(self.ready, offset):
                 return not group.out
             if _has(self.leased, offset):
-                self.out.put(offset, number)
+                self.out[offset] = number
                 group.out += 1
             self._drop_head(number)
         return False
@@ -562,7 +534,7 @@ cdef class GroupLedger:
                         self._join(UNGROUPED)
                 return
             assert self.offsets[self.groups[number].head] == offset, "leases are taken in order"
-            self.out.put(offset, number)
+            self.out[offset] = number
             self.groups[number].out += 1
             self._leave()
             self._drop_head(number)
@@ -625,9 +597,10 @@ cdef class GroupLedger:
 
     cdef int _come_home(self, uint64_t offset, bint returned) except -1:
         """Remove an offset with a group from the leased ones; put it back if `returned`."""
-        cdef uint32_t number = self.out.pop(offset)
+        cdef uint32_t number = _find(self.out, offset)
         if number == NOWHERE:   # withdrawn out of turn, so it is still in its group's list
             return 0
+        self.out.erase(offset)
         if returned:
             self._insert(number, offset)
         self.groups[number].out -= 1
@@ -684,11 +657,6 @@ cdef class GroupLedger:
 cdef inline bint _has(RangeSet held, uint64_t offset) noexcept:
     cdef Py_ssize_t i = held._find(offset)
     return i < held.size and range_at(held, i).first <= offset
-
-
-cdef inline uint32_t _more(uint32_t room) noexcept nogil:
-    """Return a capacity grown by a quarter, which limits the overhead per message."""
-    return max(room + room // 4, <uint32_t>ROOM_MIN)
 
 
 cdef list _overlap(RangeSet held, uint64_t first, uint64_t stop):

@@ -1,21 +1,22 @@
+# distutils: language = c++
 """Ledger of a queue with priorities: higher ones are delivered first.
 
 Has the methods of `Ledger`, and `learn`: the priorities of a batch's records, which must be given
 before they are committed; others have the default priority. Offsets left by an earlier run are not
 ready at once: they are learned and committed batch by batch.
 
-Within a priority offsets are delivered in order. DelayedRequeue offsets go back to their old place or,
+Within a priority offsets are delivered in order. Returned offsets go back to their old place or,
 with `returns_first`, are delivered before all others, in the order in which they were returned.
 """
 
 from collections import deque
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport free, qsort, realloc
-from libc.string cimport memmove
+from libcpp.algorithm cimport sort
+from libcpp.vector cimport vector
 
 from leveret.core.ledgers.ledger cimport Fresh, alike, noted
-from leveret.ports.properties cimport priority
+from leveret.ports.contents cimport priority
 from leveret.ports.ranges cimport Range, RangeSet, range_at
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_PRIORITY, RecordView
 
@@ -26,9 +27,8 @@ cdef struct Learned:
     int level
 
 
-cdef int _by_offset(const void* one, const void* other) noexcept nogil:
-    cdef uint64_t first = (<const Learned*>one).first, second = (<const Learned*>other).first
-    return (first > second) - (first < second)
+cdef bint _by_offset(const Learned& one, const Learned& other) noexcept nogil:
+    return one.first < other.first
 
 
 cdef class Level:
@@ -47,9 +47,7 @@ cdef class PriorityLedger:
     cdef list levels                    # highest priority first; created on demand
     cdef int priority_max
     cdef int otherwise
-    cdef Learned* learned               # priorities of offsets not yet committed, in order
-    cdef Py_ssize_t learned_count
-    cdef Py_ssize_t learned_room
+    cdef vector[Learned] learned        # priorities of offsets not yet committed, in order
     cdef object returns                 # returned ranges in order; None without returns_first
     cdef RangeSet returned              # their offsets that are ready
     cdef RangeSet leased_again          # offsets delivered from them
@@ -68,7 +66,6 @@ cdef class PriorityLedger:
         self.levels = []
         self.priority_max = priority_max
         self.otherwise = min(otherwise, priority_max)
-        self.learned = NULL
         self.returns = deque() if returns_first else None
         self.returned = RangeSet()
         self.leased_again = RangeSet()
@@ -76,9 +73,6 @@ cdef class PriorityLedger:
         self.earlier_stop = committed
         self.first_redelivered_stop = redelivered_stop
         self.committed = min(first, committed)
-
-    def __dealloc__(self):
-        free(self.learned)
 
     # ----- what it holds
 
@@ -145,7 +139,7 @@ cdef class PriorityLedger:
         cdef Learned* last = NULL
         cdef uint32_t i
         cdef int level
-        cdef bint early = self.learned_count and self.learned[self.learned_count - 1].first > offset
+        cdef bint early = not self.learned.empty() and self.learned.back().first > offset
         if not <int>batch.features & HAS_PRIORITY:
             return
         for i in range(batch.count):
@@ -156,38 +150,25 @@ cdef class PriorityLedger:
             if last != NULL and last.level == level:
                 last.stop += 1
             else:
-                last = self._note(offset, level)
+                self.learned.push_back(Learned(offset, offset + 1, level))
+                last = &self.learned.back()
             offset += 1
         if early:   # the backlog of an earlier run is read while new records come in
-            qsort(self.learned, self.learned_count, sizeof(Learned), &_by_offset)
-
-    cdef Learned* _note(self, uint64_t offset, int level) except NULL:
-        cdef Learned* grown
-        if self.learned_count == self.learned_room:
-            grown = <Learned*>realloc(self.learned, max(2 * self.learned_room, 8) * sizeof(Learned))
-            if grown == NULL:
-                raise MemoryError
-            self.learned = grown
-            self.learned_room = max(2 * self.learned_room, 8)
-        self.learned[self.learned_count] = Learned(offset, offset + 1, level)
-        self.learned_count += 1
-        return &self.learned[self.learned_count - 1]
+            sort(self.learned.begin(), self.learned.end(), &_by_offset)
 
     def forget(self, uint64_t offset):
         """Drop the uncommitted records from `offset` on, which are lost; offsets will be reused."""
-        while self.learned_count and self.learned[self.learned_count - 1].first >= offset:
-            self.learned_count -= 1
-        if self.learned_count:
-            self.learned[self.learned_count - 1].stop = min(
-                self.learned[self.learned_count - 1].stop, offset
-            )
+        while not self.learned.empty() and self.learned.back().first >= offset:
+            self.learned.pop_back()
+        if not self.learned.empty():
+            self.learned.back().stop = min(self.learned.back().stop, offset)
 
     def commit(self, uint64_t stop):
         cdef uint64_t at = self.committed, end
-        cdef Py_ssize_t i = 0
+        cdef size_t i = 0
         cdef Learned* run
         assert stop >= self.committed, "the committed offset does not go back"
-        while i < self.learned_count and self.learned[i].first < stop:
+        while i < self.learned.size() and self.learned[i].first < stop:
             run = &self.learned[i]
             if run.stop > at:
                 self._enter(self.otherwise, at, max(run.first, at))
@@ -199,8 +180,7 @@ cdef class PriorityLedger:
             i += 1
         self._enter(self.otherwise, at, stop)
         if i:
-            memmove(self.learned, &self.learned[i], (self.learned_count - i) * sizeof(Learned))
-            self.learned_count -= i
+            self.learned.erase(self.learned.begin(), self.learned.begin() + i)
         self.committed = stop
         if stop >= self.earlier_stop:
             self.earlier = None

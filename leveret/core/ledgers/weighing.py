@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from leveret.core.ledgers.ledger import Ledger
-    from leveret.core.queues.sizes import BodySizes
+    from leveret.core.ledgers.sizes import BodySizes
     from leveret.ports.ranges import RangeSet
 
     Ranges = Iterable[tuple[int, int]]

@@ -2,5 +2,5 @@
 
 `log_writer` is a log with waiters for its commits, `internal_topics` are logs that only the broker
 writes to, `atomic` writes to several logs at once; `publish_tags` maps records to publishes.
-`window` and `reading` read; `data_loss` and `error_throttle` report read errors to the operator.
+`window` reads; `data_loss` and `error_throttle` report read errors to the operator.
 """

@@ -200,7 +200,7 @@ class AtomicWrite:
             part.is_written = True
             prepared = partial(self._part_prepared, part)
             try:
-                writer.prepare(self.transaction, part.records, settles, prepared, PartCommit(self))
+                writer.prepare(self.transaction, part.records, settles, prepared, self)
             except Exception as error:  # noqa: BLE001  # the write must fail, whatever the error
                 prepared(error)
                 return
@@ -240,8 +240,8 @@ class AtomicWrite:
                 writer.carry_out(self.transaction, part.settles)
         self._tell()
 
-    def seen(self) -> None:
-        """Count a part whose records are committed, or never will be."""
+    def done(self, *, failed: bool) -> None:  # noqa: ARG002  # a failed write was notified before
+        """Count a part whose records are committed, or never will be (see Waiter)."""
         if self._unseen:
             self._unseen -= 1
             self._tell()
@@ -250,14 +250,3 @@ class AtomicWrite:
         if not self._unseen and self._waiter is not None:
             waiter, self._waiter = self._waiter, None
             waiter.done(failed=self._failed)
-
-
-class PartCommit:
-    """Waiter for the commit of one part's records."""
-
-    def __init__(self, write: AtomicWrite) -> None:
-        self._write = write
-
-    def done(self, *, failed: bool) -> None:  # noqa: ARG002  # a failed write was notified before
-        """Note the commit. Called once."""
-        self._write.seen()

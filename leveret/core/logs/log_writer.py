@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from leveret.ports.callbacks import call_each
+from leveret.ports.callbacks import AfterAll, call_each
 from leveret.ports.counters import PUBLISH
 
 if TYPE_CHECKING:
@@ -52,21 +53,29 @@ def tell_each(waiters: Iterable[Waiter], report: Report, *, failed: bool) -> Non
             report(waiter, error)
 
 
-class AfterBoth:
-    """Waiter that notifies others after two commits, of two logs that share the records."""
+class PendingCommit:
+    """Something that is committed, or fails, once; and those that wait for it (see Committing).
 
-    def __init__(self, waiters: list[Waiter], report: Report) -> None:
-        self._waiters = waiters
+    `failed` is None until then.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self.failed: bool | None = None
+        self._waiters: list[Waiter] = []
         self._report = report
-        self._pending = 2
-        self._failed = False
 
-    def done(self, *, failed: bool) -> None:
-        """Note one of the two commits."""
-        self._failed |= failed
-        self._pending -= 1
-        if not self._pending:
-            tell_each(self._waiters, self._report, failed=self._failed)
+    def await_commit(self, waiter: Waiter) -> None:
+        """Call `waiter.done` at the end, possibly at once."""
+        if self.failed is None:
+            self._waiters.append(waiter)
+        else:
+            waiter.done(failed=self.failed)
+
+    def finish(self, *, failed: bool) -> None:
+        """Notify the waiters of the end."""
+        self.failed = failed
+        waiters, self._waiters = self._waiters, []
+        tell_each(waiters, self._report, failed=failed)
 
 
 class Gone:
@@ -189,7 +198,7 @@ class LogWriter(ABC):
     def _await_also(self, other: Committing) -> None:
         """Make waiters for gathered records wait for those of `other` as well."""
         if self._waiting:
-            both = AfterBoth(self._waiting, self._report)
+            both = AfterAll(2, partial(tell_each, self._waiting, self._report))
             self._waiting = [both]
             other.await_commit(both)
 

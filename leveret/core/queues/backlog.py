@@ -1,31 +1,36 @@
-"""Recovery of in-memory indexes for messages that an earlier run left in a queue.
+"""Recovery of in-memory state from the log that an earlier run has left to a queue.
 
 The log knows which offsets are unsettled. The priority, group and expiration of a message are only
-in its record: the backlog is read once, a window at a time, in the background.
+in its record: the log is scanned once for the queue and all of its extensions, in the background.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import tell_each
-from leveret.core.logs.window import LogWindow
 from leveret.errors import StorageError
+from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.queue import Queue
+    from leveret.ports.records import Batch
 
 
 class Backlog:
     """Backlog of one queue, and the waiters for its recovery."""
 
-    __slots__ = ("_queue", "_readings", "_waiters")
+    __slots__ = ("_lost", "_queue", "_readings", "_waiters")
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._readings = 0  # running or queued
         self._waiters: list[Waiter] = []
+        self._lost = RangeSet()  # unreadable, and perhaps not committed in the queue's state yet
 
     @property
     def is_being_read(self) -> bool:
@@ -35,7 +40,10 @@ class Backlog:
     def read(self) -> None:
         """Schedule reading the unsettled records: at start, or if more must be known of them."""
         self._readings += 1
-        self._queue.services.read_backlog(self._learn)
+        if self._queue.held:  # publishers wait
+            self._queue.services.spawn(self._learn())
+        else:
+            self._queue.services.read_backlog(self._learn)
 
     def await_learned(self, waiter: Waiter) -> None:
         """Pass `waiter` to the queue's `await_commit` once the backlog is read."""
@@ -48,38 +56,60 @@ class Backlog:
 
     async def _learn(self) -> None:
         queue = self._queue
-        await queue.recover_extensions()
-        await learn_backlog(queue, show=queue.is_learning)
+        stop = queue.log.committed
+        try:
+            all_from = await queue.recover_extensions()
+            for scan in self._scans(stop, all_from):
+                await self._read(scan)
+        except StorageError as error:
+            queue.reader.errors.report(error)
         self._readings -= 1
         if queue.deleted:
             return
+        queue.state.commit(max(queue.state.committed, stop))
+        queue.state.lose(self._lost)
+        self._lost.clear()
         queue.backlog_learned()
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             queue.await_commit(waiter)
         queue.touch()
 
+    def _scans(self, stop: int, all_from: int | None) -> Iterator[LogScan]:
+        """Yield the scans to be made; `all_from`: see OpenQueue.recover_extensions.
 
-async def learn_backlog(queue: Queue, *, show: bool) -> None:
-    """Read every committed, unsettled record and index it in `queue`.
+        Publishers wait only for what is behind that, unless everything must be known in order.
+        """
+        queue = self._queue
+        log, report = queue.log, queue.reader.errors.report
+        if all_from is not None and not queue.is_learning:
+            yield LogScan(log, report, self._lose, first=all_from, stop=stop, all_from=all_from)
+            queue.log_scanned()
+            stop, all_from = all_from, None
+        yield LogScan(log, report, self._lose, stop=stop, all_from=all_from)
 
-    With `show`, what was read becomes ready, as nothing of it was before. Unreadable records are
-    skipped; deliveries handle the damage.
-    """
-    window = LogWindow(queue.log)
-    stop = queue.log.committed
-    offset = queue.log.settled.gaps(0, stop).first
-    while offset is not None and not queue.deleted:
-        try:
-            batches = await window.fill(offset)
-        except StorageError:
-            break
-        for batch in batches:
-            if batch.base_offset < stop:
-                queue.learn(batch, settled=queue.log.settled)
-        offset = min(batches[-1].stop_offset, stop)
-        if show:
-            queue.state.commit(offset)
-        offset = queue.log.settled.gaps(offset, stop).first
-    if show and not queue.deleted:
-        queue.state.commit(stop)
+    async def _read(self, scan: LogScan) -> None:
+        """Index what a scan reads; in a queue that learns, it becomes ready behind that."""
+        queue, first = self._queue, scan.offset
+        while not queue.deleted and (batches := await scan.read()):
+            for batch in batches:
+                queue.scanned(batch)
+                if batch.base_offset >= first:  # else the next scan reads it
+                    self._learn_unsettled(batch)
+            if queue.is_learning:  # what needs no order is ready already
+                queue.state.commit(max(queue.state.committed, scan.offset))
+
+    def _learn_unsettled(self, batch: Batch) -> None:
+        settled = self._queue.log.settled
+        if settled.gaps(batch.base_offset, batch.stop_offset):
+            self._queue.learn(batch, settled=settled)
+
+    def _lose(self, lost: RangeSet) -> RangeSet:
+        """Drop unreadable records; what was delivered before stays with its consumers."""
+        state = self._queue.state
+        gone = RangeSet(state.lose(lost))
+        for first, stop in lost:
+            gone.add(max(first, state.committed), max(stop, state.committed))
+        for first, stop in gone:
+            self._lost.add(first, stop)
+        return gone

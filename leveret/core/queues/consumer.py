@@ -1,4 +1,4 @@
-"""Consumer of a queue, as the queue sees it.
+"""Consumer of a queue, as the queue and its state see it.
 
 `say_farewell` notifies the consumers of a deleted queue: some at once, the rest in later turns.
 """
@@ -19,15 +19,23 @@ if TYPE_CHECKING:
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
 
-__all__ = ["CONSUMERS_A_TURN", "QueueConsumer", "say_farewell"]
+__all__ = ["CONSUMERS_A_TURN", "Consumer", "QueueConsumer", "say_farewell"]
 
 CONSUMERS_A_TURN = 64  # about ten microseconds each
 
 
-class QueueConsumer(Protocol):
-    """Consumer as a queue sees it, in addition to the state's interface."""
+class Consumer(Protocol):
+    """Consumer as the state sees it. Compared by identity; `priority` does not change."""
 
-    priority: int
+    @property
+    def priority(self) -> int:
+        """Priority of the consumer; higher ones are served first."""
+        ...
+
+
+class QueueConsumer(Consumer, Protocol):
+    """Consumer as a queue sees it."""
+
     no_ack: bool
     arguments: Arguments  # validated arguments of basic.consume
 

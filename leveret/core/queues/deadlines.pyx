@@ -1,3 +1,4 @@
+# distutils: language = c++
 """Deadlines of records with an own expiration, and expiry checks for a few records.
 
 A queue with the same TTL for all messages needs no list of deadlines: its oldest message expires
@@ -5,10 +6,11 @@ first. A message with its own `expiration` may expire before older ones: those a
 `Deadlines`, neighbours with the same deadline as one entry.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libcpp.algorithm cimport make_heap, pop_heap, push_heap
+from libcpp.vector cimport vector
 
-from leveret.ports.properties cimport expiration_ms
+from leveret.ports.contents cimport TIMESTAMP_BIT, expiration_ms, find_property
 from leveret.ports.ranges cimport RangeSet
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_EXPIRATION, RecordView
 
@@ -25,9 +27,10 @@ cdef struct Entry:
     uint64_t stop
 
 
-cdef inline bint _before(const Entry* one, const Entry* other) noexcept nogil:
-    return one.deadline < other.deadline or (
-        one.deadline == other.deadline and one.first < other.first
+cdef bint _later(const Entry& one, const Entry& other) noexcept nogil:
+    """Order of a heap that has the earliest deadline in front."""
+    return one.deadline > other.deadline or (
+        one.deadline == other.deadline and one.first > other.first
     )
 
 
@@ -49,29 +52,20 @@ cdef class Deadlines:
     Entries of records delivered meanwhile are discovered when they are due, or by `prune`.
     """
 
-    cdef Entry* heap
-    cdef Py_ssize_t size
-    cdef Py_ssize_t capacity
-
-    def __cinit__(self):
-        self.heap = NULL
-        self.size = self.capacity = 0
-
-    def __dealloc__(self):
-        free(self.heap)
+    cdef vector[Entry] heap
 
     def __len__(self):
-        return self.size
+        return self.heap.size()
 
     @property
     def held_bytes(self):
         """Memory reserved for entries, in bytes."""
-        return self.capacity * sizeof(Entry)
+        return self.heap.capacity() * sizeof(Entry)
 
     @property
     def next(self):
         """Earliest deadline, or None."""
-        return self.heap[0].deadline if self.size else None
+        return None if self.heap.empty() else self.heap.front().deadline
 
     def learn(self, Batch batch not None):
         """Add the records of a batch that have an expiration."""
@@ -106,17 +100,16 @@ cdef class Deadlines:
         With equal deadlines, the lowest offsets come first. `next` tells whether more are due.
         """
         cdef list due = []
-        while self.size and self.heap[0].deadline <= now and len(due) < TAKEN_MAX:
-            due.append((self.heap[0].first, self.heap[0].stop))
-            self.size -= 1
-            if self.size:
-                self._sink(0, self.heap[self.size])
+        while not self.heap.empty() and self.heap.front().deadline <= now and len(due) < TAKEN_MAX:
+            due.append((self.heap.front().first, self.heap.front().stop))
+            pop_heap(self.heap.begin(), self.heap.end(), &_later)
+            self.heap.pop_back()
         return due
 
     def prune(self, RangeSet live not None):
         """Remove entries without an offset in `live`."""
-        cdef Py_ssize_t i, kept = 0
-        for i in range(self.size):
+        cdef size_t i, kept = 0
+        for i in range(self.heap.size()):
             if live.overlap(self.heap[i].first, self.heap[i].stop):
                 self.heap[kept] = self.heap[i]
                 kept += 1
@@ -124,52 +117,24 @@ cdef class Deadlines:
 
     def cut(self, uint64_t offset):
         """Remove all offsets from `offset` on."""
-        cdef Py_ssize_t i, kept = 0
-        for i in range(self.size):
+        cdef size_t i, kept = 0
+        for i in range(self.heap.size()):
             if self.heap[i].first < offset:
                 self.heap[kept] = self.heap[i]
                 self.heap[kept].stop = min(self.heap[kept].stop, offset)
                 kept += 1
         self._keep(kept)
 
-    cdef void _keep(self, Py_ssize_t kept) noexcept:
+    cdef int _keep(self, size_t kept) except -1:
         """Keep the first `kept` entries and restore the heap order."""
-        cdef Py_ssize_t i
-        self.size = kept
-        for i in range(kept // 2 - 1, -1, -1):
-            self._sink(i, self.heap[i])
-
-    cdef int _push(self, Entry entry) except -1:
-        cdef Py_ssize_t i = self.size, parent
-        cdef Entry* grown
-        if self.size == self.capacity:
-            grown = <Entry*>realloc(self.heap, max(2 * self.capacity, 8) * sizeof(Entry))
-            if grown == NULL:
-                raise MemoryError
-            self.heap = grown
-            self.capacity = max(2 * self.capacity, 8)
-        self.size += 1
-        while i:
-            parent = (i - 1) >> 1
-            if not _before(&entry, &self.heap[parent]):
-                break
-            self.heap[i] = self.heap[parent]
-            i = parent
-        self.heap[i] = entry
+        self.heap.resize(kept)
+        make_heap(self.heap.begin(), self.heap.end(), &_later)
         return 0
 
-    cdef void _sink(self, Py_ssize_t i, Entry entry) noexcept:
-        """Insert `entry` at index `i`, or below as the heap order demands."""
-        cdef Py_ssize_t child = 2 * i + 1
-        while child < self.size:
-            if child + 1 < self.size and _before(&self.heap[child + 1], &self.heap[child]):
-                child += 1
-            if not _before(&self.heap[child], &entry):
-                break
-            self.heap[i] = self.heap[child]
-            i = child
-            child = 2 * i + 1
-        self.heap[i] = entry
+    cdef int _push(self, Entry entry) except -1:
+        self.heap.push_back(entry)
+        push_heap(self.heap.begin(), self.heap.end(), &_later)
+        return 0
 
 
 def deadline(Batch batch not None, uint64_t offset, ttl):
@@ -224,3 +189,13 @@ cdef bint _judge(
         expired[0] = fate
         offset[0] += 1
     return True
+
+
+def timestamp_of(Batch batch not None, uint64_t offset):
+    """Return a record's `timestamp` property, in seconds since 1970; None if it has none."""
+    cdef RecordView record
+    cdef uint32_t size
+    cdef const uint8_t* value
+    batch.view(batch.locate(offset), &record)
+    value = find_property(&record, TIMESTAMP_BIT, &size)
+    return None if value == NULL else int.from_bytes((<const char*>value)[:size])

@@ -14,7 +14,7 @@ from leveret.core.queues.deadlines import Deadlines
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from leveret.core.queues.sizes import BodySizes
+    from leveret.core.ledgers.sizes import BodySizes
 
 
 class DelayedRequeue:

@@ -1,4 +1,4 @@
-"""Discarding of messages: the reasons, and what becomes of them.
+"""Discarding of messages: what becomes of them.
 
 A queue hands over what it discards, leased to no consumer; features dead-letter or retry it
 (leveret.features.dead_letter.worker).
@@ -6,42 +6,16 @@ A queue hands over what it discards, leased to no consumer; features dead-letter
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-from leveret.features.dead_letter import rules as deaths
-from leveret.features.retry import rules as retry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.core.logs.log_writer import LogWriter
+    from leveret.core.settings.discard_reasons import Reason
     from leveret.ports.records import Batch
 
-__all__ = ["BatchSlice", "DiscardedMessages", "NoDeadLetters", "Reason"]
-
-
-class Reason(StrEnum):
-    """Reason for which a queue discards a message."""
-
-    REJECTED = deaths.REJECTED
-    EXPIRED = deaths.EXPIRED
-    MAX_LENGTH = deaths.MAX_LENGTH
-    DELIVERY_LIMIT = deaths.DELIVERY_LIMIT
-    # Discarded only if the queue retries such messages (see leveret.features.retry.rules).
-    REQUEUED = retry.REQUEUED
-    DISCONNECTED = retry.DISCONNECTED
-    TIMED_OUT = retry.TIMED_OUT
-
-    @property
-    def is_death(self) -> bool:
-        """Whether the message is discarded for this reason even without retries."""
-        return self in deaths.REASONS
-
-    @property
-    def when_exhausted(self) -> Reason:
-        """Reason for dead-lettering after the last retry."""
-        return self if self.is_death else Reason.DELIVERY_LIMIT
+__all__ = ["BatchSlice", "DiscardedMessages", "NoDeadLetters"]
 
 
 class BatchSlice(NamedTuple):

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.queues.discarding import Reason
 from leveret.core.queues.expiry import Expiry
 from leveret.core.queues.extensions import QueueExtension
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX
 from leveret.core.queues.overflow import OverflowPolicy
+from leveret.core.settings.discard_reasons import Reason
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
     from leveret.core.logs.log_writer import Committing
     from leveret.core.queues.extensions import Demand
     from leveret.core.queues.queue import Queue
-    from leveret.core.queues.settings import QueueSettings
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch, BatchBuilder
 
@@ -73,22 +73,21 @@ class ExpiryAndLimits(QueueExtension):
     @property
     def indexes_all(self) -> bool:  # type: ignore[override]
         """Whether it needs the sizes of all records."""
-        return self.overflow.sizes is not None
+        return self._state.counts_bytes
 
     @property
     def held_bytes(self) -> int:  # type: ignore[override]
         """Estimated memory of deadlines."""
         return self.expiry.held_bytes
 
-    def appended(self, batch: Batch, settled: RangeSet | None) -> None:
-        """Index the properties of a batch's records, except `settled` ones."""
+    def appended(self, batch: Batch, settled: RangeSet | None) -> None:  # noqa: ARG002
+        """Index the deadlines of a batch's records."""
         if batch.features & RecordFlag.HAS_EXPIRATION:
             self.expiry.learn(batch)
-        self.overflow.learn(batch, settled)
 
     def recovered(self) -> None:
         """Count the bytes of what was ready before its sizes were known."""
-        self.overflow.weigh()
+        self._state.recount_bytes()
 
     def committed(self) -> None:
         """Enforce what no consumer can take at once.
@@ -106,7 +105,6 @@ class ExpiryAndLimits(QueueExtension):
     def truncated(self, offset: int) -> None:
         """Drop records from `offset` on: they are lost, and their offsets will be reused."""
         self.expiry.forget(offset)
-        self.overflow.forget(offset)
 
     # -- around a delivery
 

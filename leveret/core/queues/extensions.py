@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from leveret.core.logs.log_writer import Committing, Waiter
     from leveret.core.queues.consumer import QueueConsumer
-    from leveret.core.queues.settings import QueueSettings
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch, BatchBuilder
@@ -32,7 +32,8 @@ class QueueExtension:
     indexed_features = RecordFlag(0)  # `appended` must see records that have one of these flags
     indexes_all = False  # `appended` must see all records
     needs_backlog = False  # nothing may be delivered before it has seen all unsettled records
-    recovers = False  # `recover` has something to read, whatever the queue's log holds
+    recovers = False  # it has something to restore, whatever unsettled records the queue has
+    scans_from: int | None = None  # offset from which `scanned` must see all records
     held_bytes = 0  # estimated memory
     parked_count = 0  # leased to no consumer, until the extension makes them ready
     is_caught_up = True  # everything that it stored elsewhere is committed
@@ -88,10 +89,13 @@ class QueueExtension:
     # -- recovery
 
     async def recover(self) -> None:
-        """Read what it needs besides the queue's log, before the backlog is read."""
+        """Read what it needs besides the queue's log, before that is scanned."""
+
+    def scanned(self, batch: Batch) -> None:
+        """Note a batch of the log, of which all records may be settled; called in order."""
 
     def recovered(self) -> None:
-        """Note that the backlog was read."""
+        """Note that the log was scanned as far as needed; may be called more than once."""
 
     # -- delivery
 

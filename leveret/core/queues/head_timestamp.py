@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.core.queues.deadlines import timestamp_of
 from leveret.core.queues.queue import Queue
 from leveret.errors import CorruptBatchError, StorageError
-from leveret.ports.properties import timestamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.core.routing.bindings import QueueLike
     from leveret.ports.records import Batch
 
 __all__ = ["HEADS_READ_MAX", "head_timestamp", "read_heads"]
@@ -24,7 +23,7 @@ __all__ = ["HEADS_READ_MAX", "head_timestamp", "read_heads"]
 HEADS_READ_MAX = 100
 
 
-def head_timestamp(queue: QueueLike) -> int | None:
+def head_timestamp(queue: object) -> int | None:
     """Return the head's timestamp in seconds since 1970; None if it has none or is not in memory.
 
     Streams have no head, since each consumer reads at its own position.
@@ -39,7 +38,7 @@ def head_timestamp(queue: QueueLike) -> int | None:
     return None if batch is None else _note(queue, batch, offset)
 
 
-async def read_heads(queues: Iterable[QueueLike]) -> None:
+async def read_heads(queues: Iterable[object]) -> None:
     """Read the heads that `head_timestamp` needs, at most HEADS_READ_MAX.
 
     Unreadable messages are skipped; deliveries handle the damage.
@@ -60,7 +59,7 @@ async def read_heads(queues: Iterable[QueueLike]) -> None:
             _note(queue, batches[0], offset)
 
 
-def _head(queue: QueueLike) -> int | None:
+def _head(queue: object) -> int | None:
     """Return the offset of the next ready message, or None."""
     if not isinstance(queue, Queue) or queue.deleted or not queue.message_count:
         return None

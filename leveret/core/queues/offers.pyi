@@ -1,4 +1,4 @@
-from leveret.core.queues.state import Consumer
+from leveret.core.queues.consumer import Consumer
 
 class Deliver:
     @property

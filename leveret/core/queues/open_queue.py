@@ -9,9 +9,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leveret.core.definitions.policies import NO_POLICY
 from leveret.core.logs.log_writer import LogWriter
 from leveret.core.queues.extensions import Demand, QueueExtension
+from leveret.core.settings.policies import NO_POLICY
 from leveret.ports.counters import (
     BYTES_OUT,
     DELIVER,
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.core.queues.consumer import QueueConsumer
-    from leveret.core.queues.discarding import Reason
     from leveret.core.queues.extensions import ExtensionKind
     from leveret.core.queues.services import QueueServices
-    from leveret.core.queues.settings import QueueSettings
+    from leveret.core.settings.discard_reasons import Reason
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
-    from leveret.ports.records import BatchBuilder
+    from leveret.ports.records import Batch, BatchBuilder
 
 # Records delivered by one queue in a turn, so that a long backlog does not delay other queues and
 # sockets.
@@ -123,6 +123,29 @@ class OpenQueue(LogWriter):
         """Have an extension that was made outside of `ExtensionKind.follow`."""
         self._extended[kind] = extension
         self._extend()
+
+    async def recover_extensions(self) -> int | None:
+        """Let extensions read what they need besides the queue's log.
+
+        Returns the offset from which `scanned` must be given all of the log; None: nothing.
+        """
+        recovering = [extension for extension in self._extensions if extension.recovers]
+        for extension in recovering:
+            await extension.recover()
+        firsts = (extension.scans_from for extension in recovering)
+        return min((first for first in firsts if first is not None), default=None)
+
+    def scanned(self, batch: Batch) -> None:
+        """Give a batch of the log to the extensions that must see all records."""
+        for extension in self._extensions:
+            if extension.scans_from is not None and extension.scans_from < batch.stop_offset:
+                extension.scanned(batch)
+
+    def log_scanned(self) -> None:
+        """Tell the extensions that must see all records that they have."""
+        for extension in self._extensions:
+            if extension.scans_from is not None:
+                extension.recovered()
 
     def _close_extensions(self, *, keep_lasting: bool = False) -> None:
         """Close all extensions, or those that do not outlive a change of the queue's order."""

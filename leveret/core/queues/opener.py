@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.definitions.policies import NO_POLICY
-from leveret.core.queues.arguments import type_of
 from leveret.core.queues.queue import Queue
-from leveret.core.queues.settings import QueueSettings, resolve_settings
 from leveret.core.queues.stream import Stream
 from leveret.core.queues.unopened_queue import UnopenedQueue, may_stay_unopened
-from leveret.features.dead_letter.rules import TOPIC_SUFFIX
+from leveret.core.settings.arguments import type_of
+from leveret.core.settings.policies import NO_POLICY
+from leveret.core.settings.queue_settings import TOPIC_SUFFIX, QueueSettings, resolve_settings
 from leveret.ports import Durability
 
 if TYPE_CHECKING:
-    from leveret.core.definitions.policies import EffectivePolicy, Policies
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.services import QueueServices
+    from leveret.core.settings.policies import EffectivePolicy, Policies
     from leveret.ports import TopicLog, TopicStore
     from leveret.ports.definitions import QueueDefinition
 

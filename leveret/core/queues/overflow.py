@@ -9,25 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.core.logs.publish_tags import PublishTags
-from leveret.core.queues.settings import Overflow
-from leveret.core.queues.sizes import BodySizes
+from leveret.core.settings.queue_settings import Overflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.core.queues.settings import QueueSettings
     from leveret.core.queues.state import QueueState
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports import TopicLog
-    from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch, BatchBuilder
 
 UNLIMITED = (1 << 64) - 1
-# Records considered first when bytes must be dropped; more only if they are too small.
-NEXT_RECORDS = 256
 
 
 class OverflowPolicy:
-    """Length limits of one queue. With a limit in bytes its state is given the sizes of bodies.
+    """Length limits of one queue. With a limit in bytes its state counts the bytes of bodies.
 
     `credit_once_sent()` is how many deliveries consumers can take once theirs are sent.
     """
@@ -42,7 +38,6 @@ class OverflowPolicy:
         self._state = state
         self._credit_once_sent = credit_once_sent
         self._log = log
-        self.sizes: BodySizes | None = None
         self.reconfigure(settings)
 
     def reconfigure(self, settings: QueueSettings) -> None:
@@ -52,31 +47,7 @@ class OverflowPolicy:
         self._length = UNLIMITED if settings.max_length is None else settings.max_length
         self._bytes = UNLIMITED if settings.max_length_bytes is None else settings.max_length_bytes
         self._log.builder.publish_tags = PublishTags() if self._rejects else None
-        if self._bytes == UNLIMITED:
-            self.sizes = None
-        elif self.sizes is None:
-            self.sizes = BodySizes()
-        self._state.weigh(self.sizes)
-
-    def learn(self, batch: Batch, settled: RangeSet | None) -> None:
-        """Record the body sizes of a batch, except those of `settled` records."""
-        if self.sizes is None:
-            return
-        self.sizes.learn(batch)
-        if settled is not None:
-            first, stop = batch.base_offset, batch.stop_offset
-            for low, high in settled.gaps(first, stop).gaps(first, stop):
-                self.sizes.forget(low, high)
-
-    def forget(self, offset: int) -> None:
-        """Drop the sizes of records from `offset` on, which are lost and were never ready."""
-        if self.sizes is not None:
-            self.sizes.cut(offset)
-
-    def weigh(self) -> None:
-        """Recompute byte counts after `learn` was called for records that were ready already."""
-        if self.sizes is not None:
-            self._state.weigh(self.sizes)
+        self._state.count_bytes(wanted=self._bytes != UNLIMITED)
 
     # -- refusing publishes
 
@@ -123,9 +94,7 @@ class OverflowPolicy:
         return stop - first - self._log.settled.overlap(first, stop)
 
     def _uncommitted_bytes(self) -> int:
-        if self.sizes is None:
-            return 0
-        return self.sizes.total(self._state.committed, self._log.end)
+        return self._state.bytes_of(self._state.committed, self._log.end)
 
     # -- dropping the head
 
@@ -139,22 +108,5 @@ class OverflowPolicy:
             ranges = self._state.withdraw(self._state.next_ranges(excess))
         excess_bytes = self._state.waiting_bytes - self._bytes
         if excess_bytes > 0:
-            ranges += self._state.withdraw(self._heaviest(excess_bytes))
+            ranges += self._state.withdraw(self._state.next_ranges_of(excess_bytes))
         return ranges
-
-    def _heaviest(self, excess_bytes: int) -> list[tuple[int, int]]:
-        """Return the next offsets that have `excess_bytes` together."""
-        assert self.sizes is not None, "bytes are limited"
-        state, records = self._state, NEXT_RECORDS
-        while True:
-            found: list[tuple[int, int]] = []
-            missing = excess_bytes
-            for first, stop in state.next_ranges(records):
-                reached, reached_bytes = self.sizes.reach(first, stop, missing)
-                found.append((first, reached))
-                missing -= reached_bytes
-                if missing <= 0:
-                    return found
-            if records >= state.ready_count:
-                return found
-            records *= 8

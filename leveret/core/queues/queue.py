@@ -10,16 +10,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from leveret.core.logs.log_writer import AfterBoth
-from leveret.core.logs.reading import QueueReader
 from leveret.core.queues.backlog import Backlog
 from leveret.core.queues.consumer import say_farewell
-from leveret.core.queues.discarding import Reason
 from leveret.core.queues.extensions import Demand, QueueExtension
 from leveret.core.queues.open_queue import NOTHING_MORE, PUMP_RECORDS_MAX, OpenQueue
 from leveret.core.queues.queue_expiry import QueueExpiry
+from leveret.core.queues.reading import QueueReader
 from leveret.core.queues.sending import count, cut
 from leveret.core.queues.state import QueueState
+from leveret.core.settings.discard_reasons import Reason
+from leveret.ports.callbacks import AfterAll
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.offers import Deliver
     from leveret.core.queues.sending import Runs
     from leveret.core.queues.services import QueueServices
-    from leveret.core.queues.settings import QueueSettings
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.core.timers import Timer
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
@@ -91,8 +91,9 @@ class Queue(OpenQueue):
         log, extensions = self.log, self._extensions
         has_backlog = bool(log.settled.gaps(0, log.committed))
         learns = bool(self.state.indexed_features) or any(e.needs_backlog for e in extensions)
-        self.is_learning = (has_backlog and learns) or any(e.recovers for e in extensions)
-        if has_backlog or self.is_learning:
+        recovers = any(extension.recovers for extension in extensions)
+        self.is_learning = learns and (has_backlog or recovers)
+        if has_backlog or recovers:
             self._read_backlog()
         else:
             self.state.commit(log.committed)
@@ -136,12 +137,6 @@ class Queue(OpenQueue):
         self._noted = self.state.indexed_features | self._demanding
         for extension in self._extensions:
             self._noted |= extension.indexed_features
-
-    async def recover_extensions(self) -> None:
-        """Let extensions read what they need besides the queue's log."""
-        for extension in self._extensions:
-            if extension.recovers:
-                await extension.recover()
 
     @property
     def _indexes_all(self) -> bool:
@@ -269,7 +264,7 @@ class Queue(OpenQueue):
 
     def learn(self, batch: Batch, settled: RangeSet | None = None) -> None:
         """Index the properties of a batch's records, except `settled` ones."""
-        self.state.index(batch)
+        self.state.index(batch, settled)
         if batch.features & self._demanding:
             self._extend(Demand(RecordFlag(batch.features)))
         for extension in self._extensions:
@@ -311,7 +306,7 @@ class Queue(OpenQueue):
             return
         for extension in self._extensions:
             if not extension.is_caught_up:
-                both = AfterBoth([waiter], self._report)
+                both = AfterAll(2, waiter.done)
                 extension.await_commit(both)
                 waiter = both
         self._await_log(waiter)
@@ -383,7 +378,7 @@ class Queue(OpenQueue):
         else:
             self.passed_over_in = 0
             return True
-        if self.passed_over_in or not delivered:  # otherwise there is nothing to note
+        if self.passed_over_in or (not delivered and self.state.is_held_up):
             held_up = self.state.ready_count > 0 and self.state.is_held_up
             self._note_pump(delivered=delivered > 0, held_up=held_up)
         return bool(self._extensions) and self._pumped(delivered=delivered > 0)

@@ -1,6 +1,6 @@
 from collections.abc import Iterator
 
-from leveret.core.queues.state import Consumer
+from leveret.core.queues.consumer import Consumer
 
 STALE_ENTRIES_MAX: int
 DEAL_SINGLY_MAX: int

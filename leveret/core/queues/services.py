@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from leveret.core.feature_counters import FeatureCounters
 from leveret.core.queues.discarding import NoDeadLetters
-from leveret.core.telemetry.feature_counters import FeatureCounters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

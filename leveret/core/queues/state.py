@@ -22,11 +22,12 @@ offsets become ready only with `release`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from leveret.core.ledgers.groups import GroupLedger
 from leveret.core.ledgers.ledger import Ledger
 from leveret.core.ledgers.priorities import PriorityLedger
+from leveret.core.ledgers.sizes import BodySizes
 from leveret.core.ledgers.weighing import WeighedLedger
 from leveret.core.queues.delayed_requeue import DelayedRequeue
 from leveret.core.queues.offers import Deliver
@@ -38,19 +39,13 @@ from leveret.ports.returns import Returns
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from leveret.core.queues.settings import QueueSettings, RetryDelay
-    from leveret.core.queues.sizes import BodySizes
+    from leveret.core.queues.consumer import Consumer
+    from leveret.core.settings.queue_settings import QueueSettings, RetryDelay
     from leveret.ports import TopicLog
     from leveret.ports.records import Batch
 
-
-class Consumer(Protocol):
-    """Consumer as the state sees it. Compared by identity; `priority` does not change."""
-
-    @property
-    def priority(self) -> int:
-        """Priority of the consumer; higher ones are served first."""
-        ...
+# Records considered first when their bytes are limited; more only if they are too small.
+RECORDS_FOR_BYTES = 256
 
 
 class QueueState:
@@ -75,6 +70,7 @@ class QueueState:
         "_ledger",
         "_lines",
         "_single_active",
+        "_sizes",
         "acquired",
         "commit",
         "counts",
@@ -113,6 +109,7 @@ class QueueState:
         self.delivery_limit = delivery_limit
         self.retry_delay = retry_delay
         self._delayed = DelayedRequeue()
+        self._sizes: BodySizes | None = None  # of all unsettled records, if bytes are counted
         # The ledger, if its order depends on properties of records, and the flags of those.
         self._indexed = ledger if isinstance(ledger, PriorityLedger | GroupLedger) else None
         self._groups = ledger if isinstance(ledger, GroupLedger) else None
@@ -199,7 +196,7 @@ class QueueState:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of ready and delayed messages, by the sizes given to `weigh`, else 0."""
+        """Bytes of ready and delayed messages, if bytes are counted, else 0."""
         ledger = self._ledger
         ready_bytes = ledger.ready_bytes if isinstance(ledger, WeighedLedger) else 0
         return ready_bytes + self._delayed.bytes
@@ -221,6 +218,23 @@ class QueueState:
         """Return the ranges of the next `limit` offsets to be delivered, in order."""
         return self._ledger.next_ranges(limit)
 
+    def next_ranges_of(self, size: int) -> list[tuple[int, int]]:
+        """Return the ranges of the next offsets that have `size` bytes together, in order."""
+        assert self._sizes is not None, "bytes are counted"
+        limit = RECORDS_FOR_BYTES
+        while True:
+            found: list[tuple[int, int]] = []
+            missing = size
+            for first, stop in self.next_ranges(limit):
+                reached, reached_bytes = self._sizes.reach(first, stop, missing)
+                found.append((first, reached))
+                missing -= reached_bytes
+                if missing <= 0:
+                    return found
+            if limit >= self.ready_count:
+                return found
+            limit *= 8
+
     def peek_runs(self, limit: int, end: int) -> tuple[list[tuple[int, int]], bool]:
         """Return (runs, redelivered): the next offsets below `end`, at most `limit` of them."""
         return self._ledger.peek_runs(limit, end)
@@ -237,29 +251,55 @@ class QueueState:
         """Return all ready and leased offsets, as a new RangeSet."""
         return self._ledger.unsettled()
 
-    def weigh(self, sizes: BodySizes | None) -> None:
-        """Count the bytes of ready and delayed messages by these sizes; None: no longer.
+    # -- properties of records, which determine the order and the bytes
 
-        To be called again when sizes of ready offsets were added.
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether `index` must be told all records, to count the bytes of waiting ones."""
+        return self._sizes is not None
+
+    def count_bytes(self, *, wanted: bool) -> None:
+        """Count the bytes of waiting records from now on, or no longer.
+
+        After records that are waiting already have been indexed for it, call `recount_bytes`.
         """
+        if wanted == self.counts_bytes:
+            return
         ledger = self._ledger
         if isinstance(ledger, WeighedLedger):
             ledger = ledger.inner
-        self._ledger = ledger if sizes is None else WeighedLedger(ledger, sizes)
+        self._sizes = BodySizes() if wanted else None
+        self._ledger = ledger if self._sizes is None else WeighedLedger(ledger, self._sizes)
         self.commit = self._ledger.commit
-        self._delayed.weigh(sizes)
+        self._delayed.weigh(self._sizes)
 
-    # -- properties of records that determine the order
+    def recount_bytes(self) -> None:
+        """Count the bytes of waiting records anew."""
+        if isinstance(self._ledger, WeighedLedger):
+            self._ledger.weigh()
+        self._delayed.weigh(self._sizes)
 
-    def index(self, batch: Batch) -> None:
-        """Index the priorities or groups of a batch's records, before they are committed."""
+    def bytes_of(self, first: int, stop: int) -> int:
+        """Return the bytes of the records [first, stop), if bytes are counted, else 0."""
+        return 0 if self._sizes is None else self._sizes.total(first, stop)
+
+    def index(self, batch: Batch, settled: RangeSet | None = None) -> None:
+        """Index a batch's records, before they are committed, or except `settled` ones."""
         if self._indexed is not None and batch.features & self.indexed_features:
             self._indexed.learn(batch)
+        if self._sizes is not None:
+            self._sizes.learn(batch)
+            if settled is not None:
+                first, stop = batch.base_offset, batch.stop_offset
+                for low, high in settled.gaps(first, stop).gaps(first, stop):
+                    self._sizes.forget(low, high)
 
     def truncate(self, offset: int) -> None:
         """Forget uncommitted records from `offset` on: they are lost, their offsets reused."""
         if self._indexed is not None:
             self._indexed.forget(offset)
+        if self._sizes is not None:
+            self._sizes.cut(offset)
 
     # -- returns, as filters follow them
 

@@ -1,8 +1,8 @@
 """Stream: records stay in the log, and any number of consumers read them independently.
 
-The second kind of queue beside `Queue`, with the same callers. Nothing is leased: a consumer is a
-cursor with credit; acknowledgements of any kind only give credit. Records removed by retention or
-lost are settled in the log; cursors skip them.
+The second kind of queue beside `Queue`, with the same callers. The state (`StreamState`) decides
+who reads what next. Nothing is leased: acknowledgements of any kind only give credit. Records
+removed by retention or lost are settled in the log; cursors skip them.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from leveret.core.logs.data_loss import loss_error
 from leveret.core.logs.error_throttle import ErrorThrottle
+from leveret.core.logs.log_scan import LogScan, quarantine
 from leveret.core.logs.window import LogWindow
 from leveret.core.queues.consumer import QueueConsumer, say_farewell
 from leveret.core.queues.extensions import Demand
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue
-from leveret.core.queues.stream_offsets import (
+from leveret.core.queues.stream_state import StreamState
+from leveret.core.settings.stream_offsets import (
     STREAM_OFFSET,
     FromAge,
     FromOffset,
@@ -29,10 +30,11 @@ from leveret.errors import CorruptBatchError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from leveret.core.queues.discarding import Reason
     from leveret.core.queues.extensions import ExtensionKind
+    from leveret.core.queues.offers import Deliver
     from leveret.core.queues.services import QueueServices, StreamFilter
-    from leveret.core.queues.settings import QueueSettings
+    from leveret.core.settings.discard_reasons import Reason
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.records import Batch
@@ -42,19 +44,13 @@ if TYPE_CHECKING:
 SHARED_WINDOWS_MAX = 4
 
 
-class Cursor:
-    """Read position of one consumer."""
+class StreamReader:
+    """Reading of the log for one consumer."""
 
-    __slots__ = ("asked", "consumer", "filter", "offset", "waits", "window")
+    __slots__ = ("filter", "window")
 
-    def __init__(
-        self, consumer: QueueConsumer, wanted: StreamFilter | None, window: LogWindow
-    ) -> None:
-        self.consumer = consumer
+    def __init__(self, wanted: StreamFilter | None, window: LogWindow) -> None:
         self.filter = wanted
-        self.offset = 0  # next record to read
-        self.asked = 0  # offset named by the client: nothing below it is delivered
-        self.waits = False  # waits for a device read
         self.window = window  # window read last, possibly shared; its deliveries continue there
 
 
@@ -72,13 +68,27 @@ class Stream(OpenQueue):
     ) -> None:
         super().__init__(definition, settings, None, log, services)
         self._wall_ms = services.timers.wall_ms
-        self._cursors: dict[QueueConsumer, Cursor] = {}
-        self._ready: dict[Cursor, None] = {}  # cursors to be served, in order
-        self._nothing = LogWindow(log)  # shared by cursors that hold nothing
+        self.state = StreamState(log.committed)
+        self._readers: dict[QueueConsumer, StreamReader] = {}
+        self._nothing = LogWindow(log)  # shared by readers that hold nothing
         self._shared: deque[LogWindow] = deque(maxlen=SHARED_WINDOWS_MAX)
         self._errors = ErrorThrottle(self, services.report)
-        self._held_up = False  # whether a consumer waits for capacity shared with other queues
         self._extend(Demand(opening=True))
+        if any(extension.recovers for extension in self._extensions):
+            self._spawn(self._recover())
+
+    async def _recover(self) -> None:
+        """Let extensions restore what an earlier run has left."""
+        try:
+            first = await self.recover_extensions()
+            if first is not None:
+                scan = LogScan(self.log, self._errors.report, first=first, all_from=first)
+                while not self.deleted and (batches := await scan.read()):
+                    for batch in batches:
+                        self.scanned(batch)
+        except StorageError as error:
+            self._errors.report(error)
+        self.log_scanned()
 
     def _extension_kinds(self) -> Sequence[ExtensionKind]:
         return [kind for kind in self.services.extensions if kind.for_streams]
@@ -113,12 +123,12 @@ class Stream(OpenQueue):
     @property
     def consumer_count(self) -> int:
         """Number of consumers, with or without capacity."""
-        return len(self._cursors)
+        return self.state.consumer_count
 
     @property
     def held_bytes(self) -> int:
         """Estimated memory in bytes, see OpenQueue. Shared windows count once."""
-        windows = {*self._shared, *(cursor.window for cursor in self._cursors.values())}
+        windows = {*self._shared, *(reader.window for reader in self._readers.values())}
         read = [batch for window in windows for batch in window.held]
         peek = self.log.peek
         return super().held_bytes + sum(
@@ -128,12 +138,11 @@ class Stream(OpenQueue):
     # -- publishing
 
     def _show_committed(self) -> None:
-        self._ready.update((cursor, None) for cursor in self._cursors.values() if not cursor.waits)
+        self.state.commit(self.log.committed)
 
     def _failed(self, error: Exception) -> None:
         super()._failed(error)
-        for cursor in self._cursors.values():
-            cursor.offset = max(min(cursor.offset, self.log.end), cursor.asked)
+        self.state.truncate(self.log.end)
 
     # -- consuming
 
@@ -143,42 +152,39 @@ class Stream(OpenQueue):
 
     def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:  # noqa: ARG002
         """Add `consumer` at the position its validated arguments ask for."""
-        cursor = self._cursors[consumer] = Cursor(
-            consumer,
-            self.services.stream_filter(consumer.arguments, self._turn.is_over),
-            self._nothing,
-        )
-        self.searches = self.searches or cursor.filter is not None
+        wanted = self.services.stream_filter(consumer.arguments, self._turn.is_over)
+        self._readers[consumer] = StreamReader(wanted, self._nothing)
+        self.searches = self.searches or wanted is not None
+        state = self.state
         match parse_start(consumer.arguments.get(STREAM_OFFSET, Place.NEXT.value)):
             case FromOffset(offset):
-                cursor.offset = cursor.asked = offset
+                state.add_consumer(consumer, offset, least=offset)
             case FromTime(time_ms):
-                self._wait_for(cursor, self._find_time(cursor, time_ms))
+                self._add_at_time(consumer, time_ms)
             case FromAge(age_ms):
-                self._wait_for(cursor, self._find_time(cursor, max(self._wall_ms() - age_ms, 0)))
+                self._add_at_time(consumer, max(self._wall_ms() - age_ms, 0))
             case Place.FIRST:
-                cursor.offset = self.first
+                state.add_consumer(consumer, self.first)
             case place:
                 end = self.log.end + self.builder.count
-                cursor.offset = max(end - (place is Place.LAST), 0)
+                state.add_consumer(consumer, max(end - (place is Place.LAST), 0))
         self.wake(consumer)
+
+    def _add_at_time(self, consumer: QueueConsumer, time_ms: int) -> None:
+        """Add a consumer that begins with the first record stored at `time_ms` or later."""
+        self.state.add_consumer(consumer, 0)
+        self._wait_for(consumer, self._find_time(consumer, time_ms))
 
     def remove_consumer(self, consumer: QueueConsumer) -> None:
         """Remove `consumer`; nothing more is delivered to it."""
-        cursor = self._cursors.pop(consumer)
-        self._ready.pop(cursor, None)
-        if cursor.filter is not None:
-            self.searches = any(other.filter is not None for other in self._cursors.values())
+        self.state.remove_consumer(consumer)
+        if self._readers.pop(consumer).filter is not None:
+            self.searches = any(each.filter is not None for each in self._readers.values())
 
     def wake(self, consumer: QueueConsumer | None = None) -> None:
         """Note that this consumer, or any, may have more capacity."""
-        if consumer is None:
-            woken = list(self._cursors.values())
-        else:
-            cursor = self._cursors.get(consumer)
-            woken = [] if cursor is None else [cursor]
-        self._ready.update((cursor, None) for cursor in woken if not cursor.waits)
-        if self._ready:
+        self.state.wake(consumer)
+        if self.state.has_next:
             self._turn.touch(self)
 
     def pump(self) -> bool:
@@ -186,64 +192,52 @@ class Stream(OpenQueue):
         passed = 0
         if self.settings.is_paused:
             return False
-        self._held_up = False
-        while self._ready and passed < PUMP_RECORDS_MAX:
-            if passed and self.searches and self._turn.is_over():
+        state = self.state
+        state.begin_round()
+        while passed < PUMP_RECORDS_MAX and not (passed and self.searches and self._turn.is_over()):
+            consumer: QueueConsumer | None = state.next()  # type: ignore[assignment]  # added so
+            if consumer is None:
                 break
-            cursor = next(iter(self._ready))
-            del self._ready[cursor]
-            count = self._advance(cursor)
-            if count:
-                self._ready[cursor] = None
-                passed += count
-        self._note_pump(delivered=passed > 0, held_up=self._held_up)
-        return bool(self._ready)
+            passed += self._advance(consumer)
+        self._note_pump(delivered=passed > 0, held_up=state.is_held_up)
+        return state.has_next
 
-    def _advance(self, cursor: Cursor) -> int:
+    def _advance(self, consumer: QueueConsumer) -> int:
         """Deliver the next records from one window. Returns how many the cursor has passed."""
-        capacity = cursor.consumer.capacity()
-        if capacity <= 0:
-            self._held_up = self._held_up or capacity < 0
-            return 0  # the consumer wakes the stream when it has capacity
-        kept = self._kept_from(cursor.offset)
-        if kept is None:
-            cursor.window = self._nothing
-            if not self._ready:
-                self._shared.clear()
+        state, reader = self.state, self._readers[consumer]
+        capacity = consumer.capacity()
+        offer = state.credit(consumer, capacity, self.log.settled)
+        if offer is None:
+            if capacity > 0:  # it has read everything
+                reader.window = self._nothing
+                if not state.has_next:
+                    self._shared.clear()
             return 0
-        begin = cursor.offset
-        cursor.offset, stop = kept
-        batches = self._window(cursor)
+        batches = self._window(consumer, reader, offer.first)
         if batches is None:
             return 0  # continues when the read has completed
-        self._deliver(cursor, batches, min(stop, batches[-1].stop_offset), capacity)
-        return cursor.offset - begin
+        return state.deliver(offer, self._send(offer, batches, reader.filter))
 
-    def _kept_from(self, offset: int) -> tuple[int, int] | None:
-        """Return the next range of readable records at or after `offset`, or None."""
-        committed = self.log.committed
-        if offset >= committed:
-            return None
-        return next(iter(self.log.settled.gaps(offset, committed)), None)
-
-    def _deliver(self, cursor: Cursor, batches: list[Batch], stop: int, capacity: int) -> None:
-        """Send matching records before `stop`, at most `capacity`, as one run."""
-        first = cursor.offset
-        if cursor.filter is not None:
-            first, stop = cursor.filter.run(batches, first, stop)
-        stop = min(stop, first + capacity)
-        cursor.offset = stop
-        if first < stop:
-            cursor.offset = cursor.consumer.send(batches, first, stop, redelivered=False)
+    def _send(self, offer: Deliver, batches: list[Batch], wanted: StreamFilter | None) -> int:
+        """Send matching records of an offer as one run. Returns the first offset not passed."""
+        first, stop = offer.first, min(offer.stop, batches[-1].stop_offset)
+        if wanted is not None:
+            first, stop = wanted.run(batches, first, stop)
+        stop = min(stop, first + offer.limit)
+        if first == stop:
+            return stop
+        consumer: QueueConsumer = offer.consumer  # type: ignore[assignment]  # by add_consumer
+        return consumer.send(batches, first, stop, redelivered=False)
 
     # -- reading
 
-    def _window(self, cursor: Cursor) -> list[Batch] | None:
-        """Return batches from the cursor's position on; None after starting a read for them."""
-        offset = cursor.offset
-        for window in (cursor.window, *self._shared):
+    def _window(
+        self, consumer: QueueConsumer, reader: StreamReader, offset: int
+    ) -> list[Batch] | None:
+        """Return the batches from `offset` on; None after starting a read for them."""
+        for window in (reader.window, *self._shared):
             if window.holds(offset):
-                cursor.window = window
+                reader.window = window
                 return window.at_hand(offset)
         window = LogWindow(self.log)
         try:
@@ -251,63 +245,55 @@ class Stream(OpenQueue):
         except StorageError:
             batches = None  # the fetch finds the damage again and handles it
         if batches is None:
-            self._wait_for(cursor, self._fetch(cursor, window))
+            self._wait_for(consumer, self._fetch(reader, window, offset))
         else:
-            self._share(cursor, window)
+            self._share(reader, window)
         return batches
 
-    def _share(self, cursor: Cursor, window: LogWindow) -> None:
-        cursor.window = window
+    def _share(self, reader: StreamReader, window: LogWindow) -> None:
+        reader.window = window
         self._shared.appendleft(window)
 
-    def _wait_for(self, cursor: Cursor, work: Coroutine[object, object, None]) -> None:
-        """Suspend the cursor until a device read completes."""
-        cursor.waits = True
-        self._spawn(self._resume(cursor, work))
+    def _wait_for(self, consumer: QueueConsumer, work: Coroutine[object, object, None]) -> None:
+        """Suspend a consumer until a device read completes."""
+        self.state.suspend(consumer)
+        self._spawn(self._resume(consumer, work))
 
-    async def _resume(self, cursor: Cursor, work: Coroutine[object, object, None]) -> None:
+    async def _resume(self, consumer: QueueConsumer, work: Coroutine[object, object, None]) -> None:
         try:
             await work
         except StorageError as error:
             self._errors.report(error)
             return  # continues when it is woken the next time
         finally:
-            cursor.waits = False
-        self.wake(cursor.consumer)
+            self.state.resume(consumer)
+        self.wake(consumer)
 
-    async def _find_time(self, cursor: Cursor, time_ms: int) -> None:
-        """Move the cursor to the first record stored at `time_ms` or later."""
+    async def _find_time(self, consumer: QueueConsumer, time_ms: int) -> None:
+        """Move a cursor to the first record stored at `time_ms` or later."""
         try:
-            cursor.offset = await self.log.offset_at(time_ms)
+            offset = await self.log.offset_at(time_ms)
         except StorageError as error:
-            cursor.offset = self.first  # deliver too much rather than too little
+            offset = self.first  # deliver too much rather than too little
             self._errors.report(error)
+        self.state.seek(consumer, offset)
 
-    async def _fetch(self, cursor: Cursor, window: LogWindow) -> None:
-        """Read at the cursor's position, unless that was settled meanwhile."""
+    async def _fetch(self, reader: StreamReader, window: LogWindow, offset: int) -> None:
+        """Read the batches at `offset`, unless it was settled meanwhile."""
         settled = self.log.settled
-        if cursor.offset in settled:
+        if offset in settled:
             return
         try:
-            await window.fill(cursor.offset)
+            await window.fill(offset)
         except CorruptBatchError:
-            if cursor.offset in settled:
+            if offset in settled:
                 return
-            await self._set_aside(cursor.offset)
-            if self.deleted or cursor.offset in settled:
+            await quarantine(self.log, offset, self._errors.report)
+            if self.deleted or offset in settled:
                 return
-            await window.fill(cursor.offset)
-        self._share(cursor, window)
+            await window.fill(offset)
+        self._share(reader, window)
         self._errors.end()
-
-    async def _set_aside(self, offset: int) -> None:
-        """Quarantine unreadable records, and report the loss."""
-        damage = await self.log.set_aside(offset)
-        if self.deleted:
-            return
-        self.log.settle(list(damage.lost))
-        if damage.lost or damage.kept:
-            self._errors.report(loss_error(damage.lost, damage.kept))
 
     # -- settling: only gives credit to the consumer; records stay
 
@@ -333,8 +319,8 @@ class Stream(OpenQueue):
         self._let_publishers_go()
         self._close_extensions()
         self._shared.clear()
-        self._ready.clear()
-        consumers = list(self._cursors)
-        self._cursors.clear()
+        consumers = list(self._readers)
+        self._readers.clear()
+        self.state.clear()
         self._errors.close()
         say_farewell(self._turn, consumers)

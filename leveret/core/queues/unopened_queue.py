@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.definitions.policies import NO_POLICY
 from leveret.core.logs.log_writer import tell_each
 from leveret.core.queues.queue import Queue
+from leveret.core.settings.policies import NO_POLICY
 from leveret.ports.counters import Counters
 from leveret.ports.records import BatchBuilder
 from leveret.ports.usage import Usage
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.extensions import QueueExtension
     from leveret.core.queues.services import QueueServices
-    from leveret.core.queues.settings import QueueSettings
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
 

@@ -1,6 +1,5 @@
-"""Routing: the graph of exchanges and bindings, and the routes through it.
+"""Exchanges, bindings and messages as routing sees them, and the cached routes of an exchange.
 
-`graph` is that of a virtual host, made of `exchange` and `bindings`; `routes` caches its results,
-`walk` follows single messages. `message` is the message as routing sees it, `publishing` sends the
-broker's own messages. The exchange types are in leveret.core.exchanges.
+`router` is the interface of the exchange types, which are in leveret.core.exchanges; the graph of a
+virtual host and the walk through it are in leveret.core.topology.
 """

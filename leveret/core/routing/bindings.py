@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from leveret.core.erlang_terms import frozen
 from leveret.core.names import resource
-from leveret.features.filters.arguments import binding_filter, judgement_steps
+from leveret.features.filters.rules import binding_filter, judgement_steps
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from leveret.core.definitions.policies import EffectivePolicy
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
-    from leveret.features.filters.filters import RecordFilter
+    from leveret.core.settings.policies import EffectivePolicy
     from leveret.ports.counters import Counters
     from leveret.ports.definitions import BindingDefinition, QueueDefinition
     from leveret.ports.records import BatchBuilder
@@ -68,7 +67,7 @@ class Binding:
     """A binding with its two ends; equal bindings share an identity, not an object.
 
     Its `filter` is applied after the exchange type has matched it, and costs `judgement_steps` if
-    SQL is evaluated (leveret.core.routing.walk). Raises ChannelError 406 for invalid filter
+    SQL is evaluated (leveret.core.topology.walk). Raises ChannelError 406 for invalid filter
     arguments.
     """
 
@@ -81,12 +80,10 @@ class Binding:
         self.source = source
         self.destination = destination
         self.identity = identity(definition)
-        self.filter: RecordFilter | None = None
-        self.judgement_steps = 0
-        if definition.arguments:
-            of = resource("exchange", definition.source, definition.vhost)
-            self.filter = binding_filter(definition.arguments, of)
-            self.judgement_steps = judgement_steps(definition.arguments)
+        arguments = definition.arguments
+        of = resource("exchange", definition.source, definition.vhost) if arguments else ""
+        self.filter = binding_filter(arguments, of) if arguments else None
+        self.judgement_steps = judgement_steps(arguments) if arguments else 0
 
     def lets_through(self, message: Message | None) -> bool:
         """Whether its filter accepts a message; always without a filter."""

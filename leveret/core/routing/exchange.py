@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.definitions.policies import NO_POLICY
-from leveret.core.queues.arguments import ALTERNATE_EXCHANGE, DEDUP_WINDOW
 from leveret.core.routing.routes import Route, RouteCache
-from leveret.features.dedup.rules import window_ms
+from leveret.core.settings.arguments import ALTERNATE_EXCHANGE, DEDUP_WINDOW, window_ms
+from leveret.core.settings.policies import NO_POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from leveret.core.definitions.policies import EffectivePolicy
-    from leveret.core.exchanges.router import Router
     from leveret.core.routing.bindings import Binding
+    from leveret.core.routing.router import Router
+    from leveret.core.settings.policies import EffectivePolicy
     from leveret.ports.counters import Counters
     from leveret.ports.definitions import ExchangeDefinition
 

@@ -2,74 +2,26 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from leveret.features.dead_letter.rules import BLIND_COPIES
+from leveret.ports.contents import decode_properties, encode_properties
 from leveret.ports.records import RecordFlag
-from leveret.ports.tables import MalformedFieldError, decode_fields, encode_fields, encode_table
+from leveret.ports.tables import MalformedFieldError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from leveret.ports.definitions import Arguments
 
-__all__ = ["MadeMessage", "Message", "StoredMessage", "make_header", "read_properties"]
+__all__ = [
+    "BLIND_COPIES",
+    "OPEN_COPIES",
+    "MadeMessage",
+    "Message",
+    "StoredMessage",
+]
 
-CLASS_BASIC = 60
-# Bits of a content header's property flags.
-CONTENT_TYPE_BIT, HEADERS_BIT, DELIVERY_MODE_BIT = 1 << 15, 1 << 13, 1 << 12
-CORRELATION_ID_BIT, TIMESTAMP_BIT = 1 << 10, 1 << 6
+OPEN_COPIES, BLIND_COPIES = "CC", "BCC"  # headers with more routing keys
 DELIVERY_MODE_PERSISTENT = 2
-FIXED_BYTES = 14  # of a content header, before its properties
-# Properties in the order of their flags, from bit 15 down, with their field kinds
-# (leveret.ports.tables).
-PROPERTIES = {
-    "content_type": "r",
-    "content_encoding": "r",
-    "headers": "t",
-    "delivery_mode": "o",
-    "priority": "o",
-    "correlation_id": "r",
-    "reply_to": "r",
-    "expiration": "r",
-    "message_id": "r",
-    "timestamp": "T",
-    "type": "r",
-    "user_id": "r",
-    "app_id": "r",
-    "cluster_id": "r",
-}
-
-
-def read_properties(header: bytes, *, raw_headers: bool = False) -> dict[str, Any]:
-    """Return the properties in a content header by name. Raises MalformedFieldError.
-
-    With `raw_headers` the values of the headers table are RawValues.
-    """
-    flags = int.from_bytes(header[FIXED_BYTES - 2 : FIXED_BYTES])
-    names = [name for bit, name in enumerate(PROPERTIES) if flags & 1 << 15 - bit]
-    kinds = "".join(PROPERTIES[name] for name in names)
-    if raw_headers:
-        kinds = kinds.replace("t", "w")
-    return dict(zip(names, decode_fields(header, FIXED_BYTES, kinds), strict=True))
-
-
-def make_header(properties: Mapping[str, Any], body_bytes: int) -> bytes:
-    """Return the content header of a message with these properties; None means absent.
-
-    Raises ValueError for a value that its property cannot hold.
-    """
-    flags, kinds, values = 0, "", []
-    for bit, (name, kind) in enumerate(PROPERTIES.items()):
-        value = properties.get(name)
-        if value is not None:
-            flags |= 1 << 15 - bit
-            kinds += kind
-            values.append(value)
-    head = struct.pack(">HHQH", CLASS_BASIC, 0, body_bytes, flags)
-    return head + encode_fields(kinds, values)
 
 
 class Message(Protocol):
@@ -126,21 +78,14 @@ class MadeMessage:
     @property
     def header(self) -> bytes:
         """Content header, built anew for each call."""
-        bits, fields = HEADERS_BIT, encode_table(self.headers)
-        if self.content_type:
-            bits |= CONTENT_TYPE_BIT
-            fields = bytes((len(self.content_type),)) + self.content_type.encode() + fields
-        if self.persistent:
-            bits |= DELIVERY_MODE_BIT
-            fields += bytes((DELIVERY_MODE_PERSISTENT,))
-        if self.correlation_id:
-            bits |= CORRELATION_ID_BIT
-            text = self.correlation_id.encode()
-            fields += bytes((len(text),)) + text
-        if self.timestamp_seconds is not None:
-            bits |= TIMESTAMP_BIT
-            fields += struct.pack(">Q", self.timestamp_seconds)
-        return struct.pack(">HHQH", CLASS_BASIC, 0, len(self.body), bits) + fields
+        properties = {
+            "content_type": self.content_type or None,
+            "headers": self.headers,
+            "delivery_mode": DELIVERY_MODE_PERSISTENT if self.persistent else None,
+            "correlation_id": self.correlation_id or None,
+            "timestamp": self.timestamp_seconds,
+        }
+        return encode_properties(properties, len(self.body))
 
     @property
     def flags(self) -> int:
@@ -150,7 +95,7 @@ class MadeMessage:
 
     def property(self, name: str) -> Any:
         """Return one property by its AMQP name; None if absent."""
-        return read_properties(self.header).get(name)
+        return decode_properties(self.header).get(name)
 
 
 class StoredMessage:
@@ -186,7 +131,7 @@ class StoredMessage:
         """All properties by name."""
         if self._properties is None:
             try:
-                self._properties = read_properties(self.header)
+                self._properties = decode_properties(self.header)
             except MalformedFieldError:
                 self._properties = {}
         return self._properties

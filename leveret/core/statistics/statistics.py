@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from leveret.core.queues.arguments import TYPES, type_of
-from leveret.core.statistics.churn import Churn
+from leveret.core.settings.arguments import TYPES, type_of
 from leveret.ports.counters import MESSAGE_SIZE_BOUNDS, Counters, DeliveryStatistics, Histogram
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from leveret.core.statistics.series import Series
     from leveret.ports.definitions import QueueDefinition
 
-__all__ = ["Counted", "Statistics"]
+__all__ = ["Churn", "Counted", "Statistics"]
 
 # From network latency to a day: longer waits are intended.
 LATENCY_BOUNDS_MS = (
@@ -28,6 +27,17 @@ LATENCY_BOUNDS_MS = (
 )
 
 UTILISATION_MS = 60_000  # twelve samples: enough for a share, and quick to show a change
+
+# RabbitMQ's counters by the events that they count (core.events).
+CHURN_EVENTS = {
+    "connection.created": "connection_created",
+    "connection.closed": "connection_closed",
+    "channel.created": "channel_created",
+    "channel.closed": "channel_closed",
+    "queue.declared": "queue_declared",  # each declaration, even of an existing queue; not an event
+    "queue.created": "queue_created",
+    "queue.deleted": "queue_deleted",
+}
 
 DELIVER_GET = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 
@@ -52,6 +62,24 @@ class Gauges:
 
     def __init__(self) -> None:
         self.counters = Counters()  # holder of the sampler's series
+
+
+class Churn:
+    """Connections, channels and queues created and closed on a node since its start."""
+
+    def __init__(self) -> None:
+        self.counters = Counters()  # holder of the sampler's series
+        self._counts = dict.fromkeys(CHURN_EVENTS.values(), 0)
+
+    def happened(self, event: str) -> None:
+        """Count an event, whether or not it is published."""
+        name = CHURN_EVENTS.get(event)
+        if name is not None:
+            self._counts[name] += 1
+
+    def totals(self) -> Mapping[str, int]:
+        """Return all counts by name."""
+        return dict(self._counts)
 
 
 class Statistics:

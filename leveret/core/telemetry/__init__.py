@@ -1,5 +1,5 @@
-"""Telemetry as messages: events, log lines, traces and usage; and alerts.
+"""Telemetry as messages: events, log lines and traces; and usage.
 
-`events`, `log_exchange` and `trace` publish to exchanges as RabbitMQ does; `usage` meters traffic
-by account, and `usage_keeping` stores it.
+`event_exchange`, `log_exchange` and `trace` publish to exchanges as RabbitMQ does; `usage` meters
+traffic by account.
 """

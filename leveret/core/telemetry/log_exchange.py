@@ -9,18 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.core.routing.message import MadeMessage
-from leveret.core.telemetry.events import EVENT_VHOST
+from leveret.core.topology.predeclared import EVENT_VHOST, LOG_EXCHANGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from leveret.core.internal_publisher import InternalPublisher
     from leveret.core.routing.bindings import QueueLike
-    from leveret.core.routing.publishing import InternalPublisher
     from leveret.core.vhost import Vhost
 
-__all__ = ["LOG_EXCHANGE", "LogExchange", "LogLine"]
-
-LOG_EXCHANGE = "amq.rabbitmq.log"
+__all__ = ["LogExchange", "LogLine"]
 
 # (level, text, time in seconds since 1970, subject)
 LogLine = tuple[str, str, int, object]

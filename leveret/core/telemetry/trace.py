@@ -10,32 +10,25 @@ Called by channels while `Vhost.traced` is set. Deliveries of the copies are not
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from leveret.core.routing.message import MadeMessage, read_properties
+from leveret.core.routing.message import OPEN_COPIES, MadeMessage
+from leveret.core.topology.predeclared import TRACE_EXCHANGE
+from leveret.ports.contents import decode_properties
 from leveret.ports.fields import INT32_MAX, INT32_MIN
 from leveret.ports.tables import MalformedFieldError, RawValue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leveret.core.clients import Origin
+    from leveret.core.internal_publisher import InternalPublisher
     from leveret.core.routing.message import Message
-    from leveret.core.routing.publishing import InternalPublisher
     from leveret.core.vhost import Vhost
 
-__all__ = ["TRACE_EXCHANGE", "Origin", "Tracer"]
+__all__ = ["Tracer"]
 
-TRACE_EXCHANGE = "amq.rabbitmq.trace"
 KEY_BYTES_MAX = 255  # a prefix and a name can exceed a short string
-CARBON_COPY = "CC"
-
-
-class Origin(NamedTuple):
-    """Channel that a message came from or was delivered to."""
-
-    connection: str
-    channel: int
-    user: str
 
 
 class Tracer:
@@ -80,7 +73,7 @@ class Tracer:
 
     def _trace(self, vhost: Vhost, key: bytes, message: Message, more: dict[str, object]) -> None:
         try:
-            properties = read_properties(message.header, raw_headers=True)
+            properties = decode_properties(message.header, raw_headers=True)
         except MalformedFieldError:
             properties = {}  # malformed: clients' tables are not checked before
         headers = {
@@ -105,7 +98,7 @@ def _whereabouts(vhost: Vhost, origin: Origin) -> dict[str, object]:
 
 def _routing_keys(message: Message) -> list[object]:
     """Return the routing key, and those of the header CC."""
-    more = message.headers.get(CARBON_COPY)
+    more = message.headers.get(OPEN_COPIES)
     return [message.routing_key, *(more if isinstance(more, list) else [])]
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from leveret.core.definitions.parameters import Parameters
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.core.telemetry.events import Events
+    from leveret.core.telemetry.event_exchange import Events
     from leveret.core.vhost import Vhost
     from leveret.features.alerts.rules import Alert
 

@@ -7,18 +7,22 @@ published to elsewhere is a message of its own.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leveret.core.definitions.validation import AdministrationError
 from leveret.core.queues.expiration import expiration_fault
-from leveret.core.routing.message import CLASS_BASIC, PROPERTIES, StoredMessage, read_properties
+from leveret.core.routing.message import StoredMessage
 from leveret.errors import ChannelError
 from leveret.features.retry.retrying import check_retry_headers
-from leveret.ports.contents import open_header
+from leveret.ports.contents import (
+    PROPERTIES,
+    decode_properties,
+    encode_properties,
+    open_header,
+)
 from leveret.ports.records import RecordFlag
-from leveret.ports.tables import MalformedFieldError, encode_fields
+from leveret.ports.tables import MalformedFieldError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +85,7 @@ def sent_anew(seen: BrowsedMessage, changes: Changes) -> tuple[bytes, bytes]:
 def _properties(header: bytes, changes: Changes) -> dict[str, Any]:
     """Return the edited properties; unchanged headers keep their bytes."""
     try:
-        properties = read_properties(header, raw_headers=True)
+        properties = decode_properties(header, raw_headers=True)
     except MalformedFieldError:
         raise AdministrationError("invalid", "the message's properties cannot be read") from None
     _merge(properties, _checked(changes.properties or {}))
@@ -130,12 +134,8 @@ def _short(key: str) -> bytes:
 
 def _packed(properties: Mapping[str, Any], body_bytes: int) -> bytes:
     """Return an encoded content header. Raises AdministrationError."""
-    names = [name for name in PROPERTIES if name in properties]
-    bits = sum(1 << 15 - bit for bit, name in enumerate(PROPERTIES) if name in properties)
-    kinds = "".join(PROPERTIES[name] for name in names)
     try:
-        fields = encode_fields(kinds, [properties[name] for name in names])
-        header = struct.pack(">HHQH", CLASS_BASIC, 0, body_bytes, bits) + fields
+        header = encode_properties(properties, body_bytes)
         check_retry_headers(header)
     except (ValueError, TypeError) as error:
         raise AdministrationError("invalid", str(error)) from None

@@ -3,7 +3,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from leveret.ports.headers cimport HeadersPlace, field_end, field_is, find_headers
+from leveret.ports.contents cimport HeadersPlace, field_end, field_is, find_headers
 from leveret.ports.records cimport BATCH_HEADER_BYTES, HAS_HEADERS, Batch, RecordView
 
 

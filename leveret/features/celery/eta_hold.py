@@ -29,10 +29,13 @@ if TYPE_CHECKING:
 
     from leveret.core.logs.log_writer import Committing, Waiter
     from leveret.core.queues.queue import Queue
-    from leveret.core.queues.settings import QueueSettings
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.features.dead_letter.publish import Missing, Ranges
-    from leveret.features.delay.store.store import DelayedMessageStore, PendingMessage
-    from leveret.features.delay.store.stores import DelayedMessageStores
+    from leveret.features.delay.store.store import (
+        DelayedMessageStore,
+        DelayedMessageStores,
+        PendingMessage,
+    )
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.records import BatchBuilder
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from leveret.core.queues.arguments import type_of
-from leveret.core.queues.settings import DeadLetterStrategy
+from leveret.core.settings.arguments import type_of
+from leveret.core.settings.queue_settings import DeadLetterStrategy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.core.queues.discarding import Reason
     from leveret.core.queues.queue import Queue
+    from leveret.core.settings.discard_reasons import Reason
 
 __all__ = ["DISABLED", "DeadLetterCounters", "DeathLabels"]
 

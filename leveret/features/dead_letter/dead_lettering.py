@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.routing.message import StoredMessage
-from leveret.core.routing.predeclared import DEFAULT_EXCHANGE
+from leveret.core.routing.message import BLIND_COPIES, OPEN_COPIES, StoredMessage
+from leveret.core.topology.predeclared import DEFAULT_EXCHANGE
 from leveret.features.dead_letter.packing import DeadLetterTemplate, DeadLetterWriter
 from leveret.features.dead_letter.rules import (
-    BLIND_COPIES,
-    OPEN_COPIES,
     Death,
     dead_headers,
     further_keys,
@@ -33,10 +31,11 @@ from leveret.ports.tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from leveret.core.queues.discarding import BatchSlice, Reason
+    from leveret.core.queues.discarding import BatchSlice
     from leveret.core.queues.queue import Queue
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
+    from leveret.core.settings.discard_reasons import Reason
     from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost
     from leveret.features.dead_letter.publish import DeadLetterPublish

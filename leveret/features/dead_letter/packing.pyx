@@ -12,8 +12,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from leveret.core.logs.publish_tags cimport PublishTags
-from leveret.ports.contents cimport Piece, Properties, read_properties, rewrite
-from leveret.ports.headers cimport field_end, field_is
+from leveret.ports.contents cimport Piece, Properties, field_end, field_is, read_properties, rewrite
 from leveret.ports.records cimport (
     Batch, BatchBuilder, DEAD_LETTERED, HAS_EXPIRATION, HAS_HEADERS, RETRIED, RecordView,
 )

@@ -33,9 +33,9 @@ from leveret.ports.tables import MalformedFieldError, decode_raw_table, encode_t
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
 
+    from leveret.core.events import Emit
     from leveret.core.logs.atomic import AtomicWrite, AtomicWrites
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.core.telemetry.events import Emit
     from leveret.core.timers import Timers
     from leveret.core.vhost import Vhost
     from leveret.ports.records import Batch

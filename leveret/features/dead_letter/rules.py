@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from leveret.core.settings.discard_reasons import Reason
 from leveret.ports.tables import Timestamp, decode_value
 
 if TYPE_CHECKING:
@@ -29,11 +30,6 @@ if TYPE_CHECKING:
 
 DEATHS = "x-death"
 FIRST, LAST = "x-first-death-", "x-last-death-"
-OPEN_COPIES, BLIND_COPIES = "CC", "BCC"
-REJECTED, EXPIRED, MAX_LENGTH, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "delivery_limit"
-REASONS = (REJECTED, EXPIRED, MAX_LENGTH, DELIVERY_LIMIT)
-# A queue with this suffix is, or may become, the dead-letter topic of the queue named before it.
-TOPIC_SUFFIX = ".dlq"
 
 Entry: TypeAlias = dict[str, Any]
 
@@ -91,7 +87,7 @@ def is_cycle(history: Sequence[Entry], queue: bytes) -> bool:
     Such a message would circulate for ever without being touched.
     """
     for entry in history:
-        if entry["reason"] == REJECTED:
+        if entry["reason"] == Reason.REJECTED:
             return False
         if _octets(entry["queue"]) == queue:
             return True

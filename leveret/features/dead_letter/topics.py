@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from leveret.core.events import INTERNAL_USER, acting_as
 from leveret.core.names import NAME_BYTES_MAX
-from leveret.core.queues.arguments import QUEUE_TYPE, type_of
-from leveret.core.telemetry.events import INTERNAL_USER, acting_as
+from leveret.core.settings.arguments import QUEUE_TYPE, type_of
+from leveret.core.settings.queue_settings import TOPIC_SUFFIX
 from leveret.errors import ChannelError, StorageError
-from leveret.features.dead_letter.rules import TOPIC_SUFFIX
 from leveret.ports.definitions import QueueDefinition
 
 if TYPE_CHECKING:

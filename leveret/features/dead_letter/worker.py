@@ -12,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from leveret.core.logs.window import LogWindow
-from leveret.core.queues.discarding import BatchSlice, Reason
-from leveret.core.queues.settings import DeadLetterStrategy
+from leveret.core.queues.discarding import BatchSlice
+from leveret.core.settings.discard_reasons import Reason
+from leveret.core.settings.queue_settings import DeadLetterStrategy
 from leveret.errors import CorruptBatchError, LeveretError, StorageError
 from leveret.features.dead_letter.publish import NOWHERE, DeadLetterPublish, Written
 

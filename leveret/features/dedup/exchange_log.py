@@ -10,11 +10,14 @@ the exchange.
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import TYPE_CHECKING
 
+from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
+from leveret.core.settings.arguments import WINDOW_MS_MAX
+from leveret.errors import StorageError
 from leveret.features.dedup.keys import message_key, text_key
-from leveret.features.dedup.rules import WINDOW_MS_MAX
 from leveret.features.dedup.window import DedupWindow
 from leveret.ports.log_text import quoted
 from leveret.ports.records import RecordFlag
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from leveret.ports import TopicLog
     from leveret.ports.records import BatchBuilder
 
-__all__ = ["SEEN_FLAGS", "SEEN_TOPIC", "ExchangeDedupLog", "key_in"]
+__all__ = ["SEEN_FLAGS", "SEEN_TOPIC", "ExchangeDedupLog", "exchanges_window_id", "key_in"]
 
 SEEN_TOPIC = "leveret.seen"
 HEADERS_BIT = 1 << 13
@@ -42,6 +45,11 @@ def key_in(exchange: bytes, message: Message) -> bytes | None:
     """Return the key of a message in an exchange's window; None if the message has none."""
     key = message_key(message.flags, message.header)
     return None if key is None else exchange + b"\0" + key
+
+
+def exchanges_window_id(vhost: str) -> bytes:
+    """Return the name of a virtual host's window in the state store."""
+    return b"exchanges-" + text_key(vhost.encode()).hex().encode()
 
 
 class ExchangeDedupLog(LogWriter):
@@ -59,7 +67,9 @@ class ExchangeDedupLog(LogWriter):
         self._vhost = vhost
         self.duplicates: dict[str, int] = {}  # dropped since the start, by exchange
         self.window = DedupWindow(self, services, keeps=True)
-        self.window.restore()
+        self.window.open()
+        if self.window.is_incomplete:
+            services.spawn(self._restore())
 
     def __str__(self) -> str:
         return f"de-duplication log of vhost {quoted(self._vhost.name)}"
@@ -78,12 +88,25 @@ class ExchangeDedupLog(LogWriter):
     @property
     def window_id(self) -> bytes:
         """Name of the window in the state store."""
-        return b"exchanges-" + text_key(self._vhost.name.encode()).hex().encode()
+        return exchanges_window_id(self._vhost.name)
 
-    def keep_from(self, offset: int, seen_from: int) -> None:  # noqa: ARG002  # more is kept
+    def keep_from(self, offset: int) -> None:
         """Settle the records of expired keys, since nothing consumes them."""
-        if seen_from:
-            self.log.settle([(0, seen_from)])
+        if offset:
+            self.log.settle([(0, offset)])
+
+    async def _restore(self) -> None:
+        """Add the keys that only the log has."""
+        await self.window.find_first()
+        first = self.window.complete
+        scan = LogScan(self.log, partial(self._report, self), first=first, all_from=first)
+        try:
+            while not self.deleted and (batches := await scan.read()):
+                for batch in batches:
+                    self.window.restore(batch)
+        except StorageError as error:
+            self._report(self, error)
+        self.window.restored()
 
     def resume(self) -> None:
         """Resume appending: the window is restored."""

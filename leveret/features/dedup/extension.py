@@ -12,11 +12,11 @@ from leveret.features.dedup.window import DedupWindow
 
 if TYPE_CHECKING:
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.core.queues.settings import QueueSettings
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.features.dedup.window import DedupServices
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
-    from leveret.ports.records import BatchBuilder
+    from leveret.ports.records import Batch, BatchBuilder
 
 __all__ = ["QueueWindow", "QueueWindows", "window_of"]
 
@@ -38,7 +38,7 @@ class QueueWindows(ExtensionKind):
         if present is None and queue.settings.dedup_window_ms is not None:
             present = QueueWindow(queue, self._services)
             if demand.opening:
-                present.window.restore()
+                present.window.open()
             else:
                 present.window.begin()
         return present
@@ -105,7 +105,7 @@ class QueueWindow(QueueExtension):
         """Id of the window in the state store: the queue's incarnation."""
         return self._queue.definition.incarnation.encode()
 
-    def keep_from(self, offset: int, seen_from: int) -> None:  # noqa: ARG002  # all of it is kept
+    def keep_from(self, offset: int) -> None:
         """Keep records from `offset` on in the log, settled or not, for the window."""
         self.log.keep_from = offset
 
@@ -114,6 +114,28 @@ class QueueWindow(QueueExtension):
         self._queue.release()
 
     # -- as an extension
+
+    @property
+    def recovers(self) -> bool:  # type: ignore[override]
+        """Whether the log holds keys that the window lacks."""
+        return self.window.is_incomplete
+
+    @property
+    def scans_from(self) -> int | None:  # type: ignore[override]
+        """Offset of the first record whose key the window lacks; None if it lacks none."""
+        return self.window.complete if self.window.is_incomplete else None
+
+    async def recover(self) -> None:
+        """Find the first record of the window."""
+        await self.window.find_first()
+
+    def scanned(self, batch: Batch) -> None:
+        """Add the keys of a batch."""
+        self.window.restore(batch)
+
+    def recovered(self) -> None:
+        """Let publishers go on."""
+        self.window.restored()
 
     @property
     def held_bytes(self) -> int:  # type: ignore[override]

@@ -5,11 +5,9 @@ The broker notifies it of virtual hosts; management shows its state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leveret.features.dedup.interceptor import DedupInterceptor, IdempotentPublishLimits
-from leveret.features.transactions.prepared import PreparedServices
+from leveret.features.dedup.interceptor import DedupInterceptor
 from leveret.features.transactions.prepared_interceptor import (
     PREPARE_EXCHANGE,
     PreparedCommands,
@@ -21,45 +19,26 @@ if TYPE_CHECKING:
 
     from leveret.core.dependencies import CoreServices
     from leveret.core.vhost import Vhost
+    from leveret.features.dedup.interceptor import IdempotencyLimits
     from leveret.features.dedup.window import DedupServices
 
-__all__ = ["IdempotencyLimits", "IdempotentPublish"]
-
-
-@dataclass(frozen=True, slots=True)
-class IdempotencyLimits:
-    """Limits, each explained in the configuration."""
-
-    producers_max: int = 100_000
-    producer_idle_ms: int = 604_800_000
-    prepared_messages_max: int = 100_000
-    prepared_checks_max: int = 15
+__all__ = ["IdempotentPublish"]
 
 
 class IdempotentPublish:
     """Adds its interceptors and commands to the broker's intake, in front of the existing ones."""
 
     def __init__(self, core: CoreServices, dedup: DedupServices, limits: IdempotencyLimits) -> None:
-        environment = core.environment
-        self.interceptor = DedupInterceptor(
-            core, dedup, IdempotentPublishLimits(limits.producers_max, limits.producer_idle_ms)
-        )
-        services = PreparedServices(
-            core.atomic,
-            core.publisher,
-            environment.turn,
-            environment.timers,
-            environment.spawn,
-            environment.report,
-            self.interceptor.forget_key,
-            limits.prepared_checks_max,
-        )
+        self.interceptor = DedupInterceptor(core, dedup, limits)
         self.prepared = PreparedInterceptor(
-            core.internal_topics, services, limits.prepared_messages_max
+            core,
+            self.interceptor.forget_key,
+            pending_max=limits.prepared_messages_max,
+            checks_max=limits.prepared_checks_max,
         )
         core.publish_interceptors.interceptors[:0] = [self.interceptor, self.prepared]
         core.publish_interceptors.commands[PREPARE_EXCHANGE] = PreparedCommands(
-            self.prepared, core.command_replies
+            self.prepared, core.command_replies, core.report
         )
 
     def restore(self, vhosts: Iterable[Vhost]) -> None:

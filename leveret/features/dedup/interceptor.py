@@ -14,7 +14,7 @@ from leveret.features.dedup.exchange_log import SEEN_TOPIC, ExchangeDedupLog, ke
 from leveret.features.dedup.keys import text_key
 from leveret.features.dedup.producers import PRODUCERS_TOPIC, Producer, Producers
 from leveret.features.dedup.sequences import read_sequence_headers
-from leveret.features.dedup.writer import DedupEntry, DedupWriter, DedupWriterServices
+from leveret.features.dedup.writer import DedupEntry, DedupWriter
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -27,44 +27,32 @@ if TYPE_CHECKING:
     from leveret.features.dedup.sequences import SequenceHeaders
     from leveret.features.dedup.window import DedupServices
 
-__all__ = ["DedupInterceptor", "IdempotentPublishLimits"]
+__all__ = ["DedupInterceptor", "IdempotencyLimits"]
 
 TOPICS = (PRODUCERS_TOPIC, SEEN_TOPIC)
 IDLE_CHECK_MS = 60_000  # extra time before an idle publisher is forgotten
 
 
 @dataclass(frozen=True, slots=True)
-class IdempotentPublishLimits:
-    """Limits of numbering publishers per virtual host: their number, and their idle time."""
+class IdempotencyLimits:
+    """Limits, each explained in the configuration."""
 
-    producers_max: int
-    producer_idle_ms: int
+    producers_max: int = 100_000
+    producer_idle_ms: int = 604_800_000
+    prepared_messages_max: int = 100_000
+    prepared_checks_max: int = 15
 
 
 class DedupInterceptor:
     """Publish interceptor (see leveret.core.publish_interceptors) and its writers."""
 
-    def __init__(
-        self, core: CoreServices, dedup: DedupServices, limits: IdempotentPublishLimits
-    ) -> None:
+    def __init__(self, core: CoreServices, dedup: DedupServices, limits: IdempotencyLimits) -> None:
         self.writers: dict[str, DedupWriter] = {}
         self._topics = core.internal_topics
-        environment = core.environment
-        self._turn = environment.turn
-        self._timers = environment.timers
+        self._core = core
         self._dedup = dedup
-        self._report = environment.report
         self._limits = limits
-        self._services = DedupWriterServices(
-            core.atomic,
-            environment.turn,
-            core.tracer,
-            core.publish_interceptors,
-            [self],
-            dedup.timers.wall_ms,
-            dedup.feature_counters,
-        )
-        self._idle_timer = environment.timers.timer(self._forget_idle)
+        self._idle_timer = core.timers.timer(self._forget_idle)
 
     # -- the step
 
@@ -123,17 +111,17 @@ class DedupInterceptor:
     def _open(self, vhost: Vhost) -> DedupWriter:
         """Open the topics of a virtual host and return their writer. Raises StorageError."""
         producers = Producers(
-            self._topics.open(vhost.name, PRODUCERS_TOPIC), self._turn, self._report
+            self._topics.open(vhost.name, PRODUCERS_TOPIC), self._core.turn, self._core.report
         )
         log = self._topics.open(vhost.name, SEEN_TOPIC)
-        seen = ExchangeDedupLog(vhost, log, self._turn, self._report, self._dedup)
-        writer = DedupWriter(producers, seen, self._services)
+        seen = ExchangeDedupLog(vhost, log, self._core.turn, self._core.report, self._dedup)
+        writer = DedupWriter(producers, seen, self._core, self)
         for topic in (producers, seen):
             topic.when_released(writer.resume)
         if producers.held:
-            self._dedup.spawn(producers.restore())
+            self._core.spawn(producers.restore())
         if self._idle_timer.due_ms is None:
-            self._idle_timer.set(self._timers.wall_ms() + IDLE_CHECK_MS)
+            self._idle_timer.set(self._core.timers.wall_ms() + IDLE_CHECK_MS)
         return writer
 
     # -- calls of the broker
@@ -158,11 +146,11 @@ class DedupInterceptor:
             writer.close()
             writer.producers.close()
             writer.seen.close()
-            self._dedup.spawn(writer.producers.log.delete())
-            self._dedup.spawn(writer.seen.log.delete())
+            self._core.spawn(writer.producers.log.delete())
+            self._core.spawn(writer.seen.log.delete())
 
     def _forget_idle(self) -> None:
-        now_ms = self._timers.wall_ms()
+        now_ms = self._core.timers.wall_ms()
         for writer in self.writers.values():
             writer.producers.forget_idle(now_ms - self._limits.producer_idle_ms)
         self._idle_timer.set(now_ms + IDLE_CHECK_MS)

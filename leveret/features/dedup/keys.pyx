@@ -17,8 +17,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from leveret.ports.headers cimport HeadersPlace, field_end, field_is, find_headers
-from leveret.ports.properties cimport find_property
+from leveret.ports.contents cimport HeadersPlace, field_end, field_is, find_headers, find_property
 from leveret.ports.ranges cimport RangeSet
 from leveret.ports.records cimport BATCH_HEADER_BYTES, HAS_HEADERS, PUT_BACK, Batch, RecordView
 

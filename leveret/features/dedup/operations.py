@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from leveret.features.dedup.extension import window_of
 from leveret.features.dedup.keys import text_key
+from leveret.ports.callbacks import AfterAll
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,23 +21,14 @@ if TYPE_CHECKING:
     from leveret.features.dedup.window import DedupWindow
     from leveret.features.transactions.prepared import PreparedMessages
 
-__all__ = ["Committed", "DedupOperations"]
-
-
-class Committed:
-    """Waiter that stores its result."""
-
-    def __init__(self) -> None:
-        self.is_done = False
-        self.has_failed = False
-
-    def done(self, *, failed: bool) -> None:
-        """Store the result."""
-        self.is_done, self.has_failed = True, failed
+__all__ = ["DedupOperations"]
 
 
 class DedupOperations:
-    """Operations on a broker's de-duplication state. Changes are safe when `Committed` is done."""
+    """Operations on a broker's de-duplication state.
+
+    A change is safe when nothing of the returned `AfterAll` is pending.
+    """
 
     def __init__(
         self, once: IdempotentPublish, opened: Callable[[Vhost], Iterator[OpenQueue]]
@@ -109,12 +101,12 @@ class DedupOperations:
 
     def forget_producer(
         self, vhost: Vhost, producer: str, user: str | None = None
-    ) -> Committed | None:
+    ) -> AfterAll | None:
         """Remove the position of a publisher, of one user or of all users with this id.
 
         The publisher may then begin any epoch. Returns None if it is unknown.
         """
-        writer, told = self._idempotency.interceptor.writers.get(vhost.name), Committed()
+        writer, told = self._idempotency.interceptor.writers.get(vhost.name), AfterAll(1)
         if writer is None or not writer.forget_producer(producer, user, told):
             return None
         return told
@@ -126,13 +118,13 @@ class DedupOperations:
         messages = self.prepared_messages(vhost)
         return [] if messages is None else messages.rows()
 
-    def decide(self, vhost: Vhost, id_: str, *, commit: bool) -> Committed | None:
+    def decide(self, vhost: Vhost, id_: str, *, commit: bool) -> AfterAll | None:
         """Commit or roll back a prepared message; None if it is unknown."""
-        messages, told = self.prepared_messages(vhost), Committed()
+        messages, told = self.prepared_messages(vhost), AfterAll(1)
         pending = None if messages is None else messages.find(id_)
         if messages is None or pending is None:
             return None
-        messages.decide(pending, commit=commit, decided=lambda failed: told.done(failed=failed))
+        messages.decide(pending, commit=commit, decided=told)
         return told
 
     def prepared_messages(self, vhost: Vhost) -> PreparedMessages | None:

@@ -17,8 +17,10 @@ from time to time, so that idle publishers do not keep old segments.
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
 from leveret.errors import StorageError
 from leveret.features.dedup.sequences import Position
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from leveret.core.turn import Turn
     from leveret.ports import TopicLog
-    from leveret.ports.records import BatchBuilder
+    from leveret.ports.records import Batch, BatchBuilder
 
 __all__ = ["PRODUCERS_TOPIC", "Producer", "ProducerState", "Producers"]
 
@@ -39,7 +41,6 @@ OWNED = 1 << 15  # an id has 255 bytes at most
 # Positions this many records behind the end are rewritten, a few with each write.
 STALE_RECORDS = 10_000
 RENEWED_AT_ONCE = 8
-READ_BYTES = 1 << 20
 
 
 class Producer(NamedTuple):
@@ -117,7 +118,7 @@ class Producers(LogWriter):
         self._learn(record, self._offset)
 
     def _learn(self, record: bytes, offset: int) -> None:
-        for producer, position, time_ms in _unpacked(record):
+        for producer, position, time_ms in list(_unpacked(record)):  # all of it, or nothing
             self._forget(producer)
             self._forget(Producer(producer.id))  # which it has taken over
             self._known[producer] = ProducerState(position, time_ms, offset)
@@ -169,21 +170,22 @@ class Producers(LogWriter):
 
     async def restore(self) -> None:
         """Restore the positions that an earlier run has left."""
+        scan = LogScan(self.log, partial(self._report, self))
         try:
-            for first, stop in self.log.settled.gaps(0, self.log.end):
-                await self._read(first, stop)
-        except (StorageError, ValueError) as error:
+            while batches := await scan.read():
+                for batch in batches:
+                    self._learn_batch(batch)
+        except StorageError as error:
             self._report(self, error)
         self._release()
 
-    async def _read(self, first: int, stop: int) -> None:
-        while first < stop:
-            batches = await self.log.fetch(first, READ_BYTES)
-            for batch in batches:
-                for offset, _, _, _, _, _, body in batch.records():
-                    if first <= offset < stop:
-                        self._learn(body, offset)
-            first = batches[-1].stop_offset
+    def _learn_batch(self, batch: Batch) -> None:
+        for offset, _, _, _, _, _, body in batch.records():
+            if offset not in self.log.settled:
+                try:
+                    self._learn(body, offset)
+                except ValueError as error:
+                    self._report(self, StorageError(f"record {offset} of {self!r}: {error}"))
 
     def _show_committed(self) -> None:
         """Do nothing: the write notifies its waiters."""

@@ -2,9 +2,9 @@
 
 Called by the queue around an append; and for exchanges by the topic that has their keys (see
 leveret.features.dedup.exchange_log). The log is the source of truth, since its records carry their
-keys: the state in memory can always be rebuilt from it. So that a restart need not read the whole
-window, the keys are written behind to the state store, with the offset up to which they are
-complete; the log keeps its segments from there on, even if everything in them is settled.
+keys, and the log keeps the segments of the whole window, even if everything in them is settled: the
+state in memory can always be rebuilt from it. So that a restart need not read the whole window, the
+keys are written behind to the state store, with the offset up to which they are complete.
 
     dedup/ID/mark        u8 version | u64 offset up to which the keys are complete
     dedup/ID/i/OFFSET    one chunk: u64 stop offset | u64 time of its last key | u8 cold or not
@@ -23,13 +23,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from leveret.core.telemetry.feature_counters import FeatureCounters
-from leveret.errors import CorruptBatchError, StorageError
+from leveret.core.feature_counters import FeatureCounters
+from leveret.errors import StorageError
 from leveret.features.dedup.keys import SeenKeys
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
     from typing import TypeAlias
 
     from leveret.core.timers import Timers
@@ -38,14 +38,13 @@ if TYPE_CHECKING:
 
     Changes: TypeAlias = Sequence[tuple[bytes, bytes | None]]
 
-__all__ = ["DedupServices", "DedupWindow"]
+__all__ = ["DedupServices", "DedupWindow", "window_prefix", "window_problem"]
 
 # Publishes of clients are checked; returning messages were checked when they were first published.
 # Those put back by an operator have RecordFlag.PUT_BACK, which SeenKeys handles.
 UNCHECKED = RecordFlag.DEAD_LETTERED | RecordFlag.RETRIED
 # Delay of writing keys behind; a crash loses no more, as the next start reads the log from there.
 SAVE_DELAY_MS = 1000
-READ_BYTES = 1 << 20
 
 VERSION = 1
 MARK = struct.Struct("<BQ")
@@ -97,8 +96,8 @@ class Windowed(Protocol):
         """Name of the window in the state store, unique for all time."""
         ...
 
-    def keep_from(self, offset: int, seen_from: int) -> None:
-        """Keep records from `offset` on, settled or not; keys before `seen_from` have expired."""
+    def keep_from(self, offset: int) -> None:
+        """Keep records from `offset` on, settled or not; the keys before have expired."""
         ...
 
     def resume(self) -> None:
@@ -125,9 +124,11 @@ class DedupWindow:
         self._log = queue.log
         self._services = services
         self._keeps = keeps
-        self._prefix = b"dedup/%s/" % queue.window_id
+        self._prefix = window_prefix(queue.window_id)
         self._seen = SeenKeys()
-        self._complete = queue.log.end  # keys of records below are in the state store
+        self.complete = queue.log.end  # keys of records below are in the state store
+        self.is_incomplete = False  # records from `complete` on must be given to `restore`
+        self._known = True  # whether the state store had the window
         self._chunks: deque[KeyChunk] = deque()
         self._off = False
         self._writing = False
@@ -187,7 +188,7 @@ class DedupWindow:
         if not self._keeps or self._off:
             return True
         told = not self._forgotten and not self._rewritten and not self._writing
-        return told and self._rewritten_stop <= self._complete
+        return told and self._rewritten_stop <= self.complete
 
     def seen_ms(self, key: bytes) -> int | None:
         """Return when the message with a key was stored, in ms; None if not within the window."""
@@ -221,25 +222,54 @@ class DedupWindow:
     def begin(self) -> None:
         """Start the window of a queue that may hold messages; their keys are not added."""
         self._off = False
-        self._complete = self._log.committed
+        self.complete = self._log.committed
         self._pin()
         self._wake_by(self._services.timers.wall_ms())
 
-    def restore(self) -> None:
-        """Restore the window before anything is appended to the opened queue."""
+    def open(self) -> None:
+        """Load what the state store has of an earlier run's keys.
+
+        If it `is_incomplete` then, nothing may be appended before `restored` was called.
+        """
         if not self._keeps:
             return
         mark = self._services.state.get(self._prefix + b"mark")
-        known = mark is not None and len(mark) == MARK.size and mark[0] == VERSION
-        if known and mark is not None:
-            self._complete = min(MARK.unpack(mark)[1], self._log.end)
+        self.complete = 0
+        self._known = mark is not None and len(mark) == MARK.size and mark[0] == VERSION
+        if self._known and mark is not None:
+            self.complete = min(MARK.unpack(mark)[1], self._log.end)
             self._load()
-        else:
-            self._complete = 0
         self._pin()
-        if self._complete < self._log.end:
-            self._queue.held = True  # until the keys of the earlier run are restored
-            self._services.spawn(self._catch_up(known=known))
+        self.is_incomplete = self._queue.held = self.complete < self._log.end
+
+    async def find_first(self) -> None:
+        """Move `complete` to the first record of the window, where the state store had nothing."""
+        if self._known:
+            return
+        first_ms = max(self._services.timers.wall_ms() - self.window_ms, 0)
+        try:
+            self.complete = min(await self._log.offset_at(first_ms), self._log.end)
+        except StorageError as error:
+            self._services.report(self._queue, error)  # all of the log is read
+
+    def restore(self, batch: Batch) -> None:
+        """Add the keys of a batch of the log; called in order of offsets."""
+        if batch.base_offset not in self._log.undone and not self._off:
+            self._seen.learn(batch, self.complete, self.window_ms, UNCHECKED, self._older)
+
+    def restored(self) -> None:
+        """Let the owner append again; all records from `complete` on were restored."""
+        if not self.is_incomplete:
+            return
+        self.is_incomplete = False
+        now_ms = self._services.timers.wall_ms()
+        self._seen.expire(now_ms, self.window_ms)
+        if not self._off:
+            self._pin()
+        if not self._known and self.complete <= self._log.first > 0:
+            self._services.report(self._queue, _rebuilt(len(self._seen)))
+        self._queue.resume()
+        self._wake_by(now_ms)
 
     def _load(self) -> None:
         state, prefix = self._services.state, self._prefix
@@ -249,39 +279,6 @@ class DedupWindow:
             self._chunks.append(chunk)
             if not chunk.cold:
                 self._seen.load(state.get(self._chunk_key(chunk)) or b"", self._log.end)
-
-    async def _catch_up(self, *, known: bool) -> None:
-        """Add the keys of records that the state store does not cover."""
-        offset, now_ms = self._complete, self._services.timers.wall_ms()
-        try:
-            if not known:
-                offset = await self._log.offset_at(max(now_ms - self.window_ms, 0))
-            learned = await self._learn_from(offset)
-        except StorageError as error:
-            self._services.report(self._queue, error)
-        else:
-            if not known and self._log.first:  # else nothing was ever removed, and all is known
-                self._services.report(self._queue, _rebuilt(learned))
-        self._seen.expire(now_ms, self.window_ms)
-        self._queue.resume()
-        self._wake_by(now_ms)
-
-    async def _learn_from(self, offset: int) -> int:
-        """Read the log from `offset` on. Returns the number of keys added."""
-        before, stop = len(self._seen), self._log.end
-        while offset < stop and not self._queue.deleted:
-            try:
-                batches = await self._log.fetch(offset, READ_BYTES)
-            except CorruptBatchError:
-                # Deleted, since it was settled, or damaged: deliveries handle damage.
-                following = self._log.settled.gaps(offset + 1, stop).first
-                offset = stop if following is None else following
-                continue
-            for batch in batches:
-                if batch.base_offset not in self._log.undone:
-                    self._seen.learn(batch, offset, self.window_ms, UNCHECKED, self._older)
-            offset = batches[-1].stop_offset if batches else stop
-        return len(self._seen) - before
 
     def end(self) -> None:
         """Remove all keys: de-duplication was disabled, or the queue deleted."""
@@ -294,10 +291,9 @@ class DedupWindow:
     # -- writing behind
 
     def _pin(self) -> None:
-        """Make the log keep the records that the state store does not cover."""
+        """Make the log keep the records of the window."""
         if self._keeps:
-            oldest = self._chunks[0].first if self._chunks else self._complete
-            self._queue.keep_from(self._complete, oldest)
+            self._queue.keep_from(self._chunks[0].first if self._chunks else self.complete)
 
     def _wake_by(self, due_ms: int) -> None:
         if self._timer.due_ms is None or self._timer.due_ms > due_ms:
@@ -340,14 +336,14 @@ class DedupWindow:
     async def _save(self) -> None:
         """Write the keys committed since the last time, and remove expired ones."""
         now_ms = self._services.timers.wall_ms()
-        stop = max(self._log.committed, self._complete)
+        stop = max(self._log.committed, self.complete)
         self._seen.expire(now_ms, self.window_ms)
         changes: list[tuple[bytes, bytes | None]] = []
         expired = self._expired(now_ms, changes)
-        packed = self._seen.pack(self._complete, stop)
+        packed = self._seen.pack(self.complete, stop)
         chunk = None
         if packed:
-            chunk = KeyChunk(self._complete, stop, ENTRY.unpack(packed[-ENTRY.size :])[1])
+            chunk = KeyChunk(self.complete, stop, ENTRY.unpack(packed[-ENTRY.size :])[1])
             changes.append((self._chunk_key(chunk), packed))
             changes.append(self._described(chunk))
         changes.append((self._prefix + b"mark", MARK.pack(VERSION, stop)))
@@ -364,7 +360,7 @@ class DedupWindow:
             self._chunks.popleft()
         if chunk is not None:
             self._chunks.append(chunk)
-        self._complete = stop
+        self.complete = stop
         self._pin()
         await self._cool()
 
@@ -435,3 +431,32 @@ def _rebuilt(count: int) -> StorageError:
         "the keys of its de-duplication window were not found and were rebuilt from the "
         f"{count} messages that the log still holds; others may be stored twice"
     )
+
+
+def window_prefix(window_id: bytes) -> bytes:
+    """Return what all keys of a window in the state store begin with."""
+    return b"dedup/%s/" % window_id
+
+
+def window_problem(entries: Iterable[tuple[bytes, bytes]], prefix: bytes, end: int) -> str | None:
+    """Return how a window's keys differ from its log, which ends at `end`; None if they agree.
+
+    `entries` are those of the state store that begin with `prefix`.
+    """
+    complete, stops, packed = 0, dict[bytes, int](), set[bytes]()
+    for key, value in entries:
+        kind, place = key[len(prefix) :][:2], key[len(prefix) + 2 :]
+        if kind == b"i/":
+            stops[place] = CHUNK.unpack(value)[0]
+        elif kind == b"c/":
+            packed.add(place)
+        elif key == prefix + b"mark":
+            complete = MARK.unpack(value)[1]
+    if complete > end:
+        return f"covers offsets below {complete}, but the log ends at {end}"
+    if max(stops.values(), default=0) > complete:
+        return f"covers offsets below {complete}, but has keys behind them"
+    lost = sorted(stops.keys() - packed)
+    if lost:
+        return f"lacks the keys from offset {OFFSET.unpack(lost[0])[0]} on"
+    return None

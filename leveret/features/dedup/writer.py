@@ -11,34 +11,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from leveret.core.logs.log_writer import tell_each
+from leveret.core.logs.log_writer import PendingCommit
 from leveret.core.turn import TouchedQueue
 from leveret.errors import ChannelError
 from leveret.features.dedup.exchange_log import SEEN_FLAGS, ExchangeDedupLog
 from leveret.features.dedup.producers import Producer
 from leveret.features.dedup.sequences import Position, Verdict, expected, judge
+from leveret.ports.callbacks import AfterAll
 from leveret.ports.records import BatchBuilder, RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from leveret.core.logs.atomic import AtomicWrite, AtomicWrites
+    from leveret.core.dependencies import CoreServices
+    from leveret.core.logs.atomic import AtomicWrite
     from leveret.core.logs.log_writer import Committing, Report, Waiter
     from leveret.core.publish_interceptors import (
         PublishContext,
         PublishInterceptor,
-        PublishInterceptors,
     )
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.core.telemetry.feature_counters import FeatureCounters
-    from leveret.core.telemetry.trace import Tracer
-    from leveret.core.turn import Turn
     from leveret.features.dedup.producers import Producers
     from leveret.features.dedup.sequences import SequenceHeaders
 
-__all__ = ["DedupEntry", "DedupWriter", "DedupWriterServices"]
+__all__ = ["DedupEntry", "DedupWriter"]
 
 
 class PublishOutcome(Enum):
@@ -47,19 +44,6 @@ class PublishOutcome(Enum):
     TAKEN = 1  # by queues, or by another interceptor
     UNROUTED = 2  # no queue matches, so that it is not remembered
     REFUSED = 3  # a queue is full
-
-
-@dataclass(frozen=True, slots=True)
-class DedupWriterServices:
-    """Services shared by the writers of a broker. `own` are the interceptors in front of them."""
-
-    atomic: AtomicWrites
-    turn: Turn
-    tracer: Tracer
-    interceptors: PublishInterceptors
-    own: list[PublishInterceptor]
-    wall_ms: Callable[[], int]
-    feature_counters: FeatureCounters
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,27 +60,13 @@ class DedupEntry:
         return Producer("" if self.stated is None else self.stated.producer, self.context.user)
 
 
-@dataclass(eq=False, slots=True)
-class DedupBatch:
-    """Messages decided together. Their confirms wait for it, as it is a Committing."""
+class DedupBatch(PendingCommit):
+    """Messages decided together. Their confirms wait for it."""
 
-    entries: list[DedupEntry] = field(default_factory=list)
-    forgotten: list[Producer] = field(default_factory=list)  # publishers whose position is removed
-    waiters: list[Waiter] = field(default_factory=list)
-    outcome: bool | None = None  # whether it has failed; None: in progress
-
-    def await_commit(self, waiter: Waiter) -> None:
-        """Call `waiter.done` when the batch is decided and safe, possibly at once."""
-        if self.outcome is None:
-            self.waiters.append(waiter)
-        else:
-            waiter.done(failed=self.outcome)
-
-    def finish(self, report: Report, *, failed: bool) -> None:
-        """Notify the waiters: all of the batch is safe, or none was stored."""
-        self.outcome = failed
-        waiters, self.waiters = self.waiters, []
-        tell_each(waiters, report, failed=failed)
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self.entries: list[DedupEntry] = []
+        self.forgotten: list[Producer] = []  # publishers whose position is removed
 
 
 @dataclass(slots=True)
@@ -115,17 +85,21 @@ class BatchEffects:
 
 
 class DedupWriter(TouchedQueue):
-    """De-duplicating writer of one virtual host, flushed by the turn."""
+    """De-duplicating writer of one virtual host, flushed by the turn, behind `interceptor`."""
 
     def __init__(
-        self, producers: Producers, seen: ExchangeDedupLog, services: DedupWriterServices
+        self,
+        producers: Producers,
+        seen: ExchangeDedupLog,
+        services: CoreServices,
+        interceptor: PublishInterceptor,
     ) -> None:
         self.producers = producers
         self.seen = seen
         self._services = services
+        self._interceptor = interceptor
         self._next: DedupBatch | None = None
         self._writing: BatchEffects | None = None
-        self._awaited = 0  # outstanding commits of `elsewhere`
 
     def __repr__(self) -> str:
         return f"DedupWriter({self.seen!r})"
@@ -133,7 +107,7 @@ class DedupWriter(TouchedQueue):
     def add(self, entry: DedupEntry) -> Committing:
         """Add a message. The returned Committing is done when it is decided and safe."""
         if self._next is None:
-            self._next = DedupBatch()
+            self._next = DedupBatch(self._services.atomic.report)
         self._next.entries.append(entry)
         self.resume()
         return self._next
@@ -147,9 +121,9 @@ class DedupWriter(TouchedQueue):
         if not named:
             return False
         if self._next is None:
-            self._next = DedupBatch()
+            self._next = DedupBatch(self._services.atomic.report)
         self._next.forgotten += named
-        self._next.waiters.append(waiter)
+        self._next.await_commit(waiter)
         self.resume()
         return True
 
@@ -166,7 +140,8 @@ class DedupWriter(TouchedQueue):
             return
         batch, self._next = self._next, None
         services = self._services
-        effects = self._writing = BatchEffects(batch, services.atomic.begin(), services.wall_ms())
+        now_ms = services.timers.wall_ms()
+        effects = self._writing = BatchEffects(batch, services.atomic.begin(), now_ms)
         for producer in batch.forgotten:
             # Its record has positions of others, too, which are written again.
             effects.moved.update(self.producers.beside(producer))
@@ -181,9 +156,9 @@ class DedupWriter(TouchedQueue):
         if effects.elsewhere:
             # Other features must be safe first: a crash in between then stores a message twice; in
             # the other order it would be lost.
-            self._awaited = len(effects.elsewhere)
+            safe = AfterAll(len(effects.elsewhere), partial(self._kept_elsewhere, effects))
             for committing in effects.elsewhere:
-                committing.await_commit(Elsewhere(self, effects))
+                committing.await_commit(safe)
         else:
             self._commit(effects)
 
@@ -245,8 +220,9 @@ class DedupWriter(TouchedQueue):
         """Store a message, or return it if it is unroutable. Raises ChannelError."""
         message = context.message
         services, vhost = self._services, context.vhost
-        for step in services.interceptors.for_publish(vhost, message.exchange, context.requests):
-            if step not in services.own and (taken := step.intercept(context)) is not None:
+        interceptors = services.publish_interceptors
+        for step in interceptors.for_publish(vhost, message.exchange, context.requests):
+            if step is not self._interceptor and (taken := step.intercept(context)) is not None:
                 effects.elsewhere += taken
                 return PublishOutcome.TAKEN
         queues = self._route(context)
@@ -326,19 +302,17 @@ class DedupWriter(TouchedQueue):
                 self.producers.learn(effects.record)
             for producer in effects.batch.forgotten:
                 self.producers.forget(producer)
-        effects.batch.finish(self._services.atomic.report, failed=failed)
+        effects.batch.finish(failed=failed)
         self.resume()
 
-    def kept_elsewhere(self, effects: BatchEffects, *, failed: bool) -> None:
-        """Note a commit of another feature, or its failure."""
+    def _kept_elsewhere(self, effects: BatchEffects, *, failed: bool) -> None:
+        """Handle the commits of other features, or that one of them has failed."""
         if effects is not self._writing:
             return
         if failed:
             # Nothing else is written either: publishers send all of it again.
             self.done(failed=True)
-            return
-        self._awaited -= 1
-        if not self._awaited:
+        else:
             self._commit(effects)
 
     def close(self) -> None:
@@ -348,16 +322,4 @@ class DedupWriter(TouchedQueue):
         self._next = self._writing = None
         for batch in batches:
             if batch is not None:
-                batch.finish(self._services.atomic.report, failed=False)
-
-
-class Elsewhere:
-    """Waiter for the commit of another feature."""
-
-    def __init__(self, writer: DedupWriter, effects: BatchEffects) -> None:
-        self._writer = writer
-        self._effects = effects
-
-    def done(self, *, failed: bool) -> None:
-        """Pass on the commit."""
-        self._writer.kept_elsewhere(self._effects, failed=failed)
+                batch.finish(failed=False)

@@ -21,22 +21,34 @@ from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError, decode_raw_table, encode_table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
+    from leveret.core.dependencies import CoreServices
     from leveret.core.logs.log_writer import Committing
     from leveret.core.publish_interceptors import PublishContext
     from leveret.core.routing.exchange import Exchange
+    from leveret.core.routing.message import Message
     from leveret.core.vhost import Vhost
-    from leveret.features.delay.delayed_messages import DelayServices
+    from leveret.features.delay.store.store import DelayedMessageStores
 
 __all__ = ["DelayedDelivery"]
 
 
 class DelayedDelivery:
-    """Delayed messages of a node, by virtual host."""
+    """Delayed messages of a node, by virtual host.
 
-    def __init__(self, services: DelayServices) -> None:
-        self._services = services
+    `unrouted(vhost, message)` gets a due message that no queue matches.
+    """
+
+    def __init__(
+        self,
+        core: CoreServices,
+        stores: DelayedMessageStores,
+        unrouted: Callable[[str, Message], None],
+    ) -> None:
+        self._core = core
+        self._stores = stores
+        self._unrouted = unrouted
         self._kept: dict[str, DelayedMessages] = {}
 
     # -- the step
@@ -51,7 +63,7 @@ class DelayedDelivery:
         Raises ChannelError 404, 406, 506, ConnectionClosingError 501.
         """
         exchange = _exchange(context)
-        draft = _draft(context, exchange, self._services.timers.wall_ms())
+        draft = _draft(context, exchange, self._core.timers.wall_ms())
         if draft is None:
             return None
         _check_keys(context.keys)
@@ -68,8 +80,10 @@ class DelayedDelivery:
         """Return the delayed messages of a virtual host, opening its topic. Raises StorageError."""
         messages = self._kept.get(vhost.name)
         if messages is None:
-            is_new = not self._services.stores.exists(vhost.name, DELAYED_TOPIC)
-            messages = DelayedMessages(vhost, self._services, is_new=is_new)
+            is_new = not self._stores.exists(vhost.name, DELAYED_TOPIC)
+            messages = DelayedMessages(
+                vhost, self._core, self._stores, self._unrouted, is_new=is_new
+            )
             self._kept[vhost.name] = messages
         return messages
 
@@ -80,7 +94,7 @@ class DelayedDelivery:
     def restore(self, vhosts: Iterable[Vhost]) -> None:
         """Open the topics that an earlier run has left. Raises StorageError."""
         for vhost in vhosts:
-            if self._services.stores.exists(vhost.name, DELAYED_TOPIC):
+            if self._stores.exists(vhost.name, DELAYED_TOPIC):
                 self.of(vhost)
 
     def forget(self, vhost: str) -> None:

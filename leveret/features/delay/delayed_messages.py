@@ -13,10 +13,12 @@ due.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 from weakref import ref
 
 from leveret.core.definitions.validation import AdministrationError
+from leveret.core.logs.log_scan import LogScan
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import LeveretError, StorageError
 from leveret.features.dead_letter.publish import NOWHERE
@@ -32,52 +34,49 @@ from leveret.features.delay.scheduled import (
     own_key,
     raw_headers,
 )
+from leveret.ports.callbacks import AfterAll
 from leveret.ports.log_text import quoted
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Sequence
+    from collections.abc import Callable, Sequence
 
+    from leveret.core.dependencies import CoreServices
     from leveret.core.publish_interceptors import Publisher
     from leveret.core.routing.message import Message
-    from leveret.core.timers import Timers
-    from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost
     from leveret.features.dead_letter.publish import Missing, Ranges, Written
     from leveret.features.delay.scheduled import Draft
-    from leveret.features.delay.store.store import DelayedMessageStore, PendingMessage
-    from leveret.features.delay.store.stores import DelayedMessageStores
-    from leveret.ports import StateStore
+    from leveret.features.delay.store.store import (
+        DelayedMessageStore,
+        DelayedMessageStores,
+        PendingMessage,
+    )
     from leveret.ports.records import Batch
 
-__all__ = ["DELAYED_TOPIC", "DelayServices", "DelayedMessages"]
+__all__ = ["DELAYED_TOPIC", "DelayedMessages"]
 
 DELAYED_TOPIC = "leveret.delayed"
 # A full queue has room again when messages are consumed; a full disk takes longer.
 RETRY_MS = 1000
-LEARN_BYTES = 1 << 20  # read from the log at a time when restoring ids
 COVER_RECORDS = 10_000  # records that may have to be read again after a crash
 
 
-class DelayServices(NamedTuple):
-    """Services shared by the delayed messages of all virtual hosts.
+class DelayedMessages:
+    """Stores delayed messages, and delivers them when they are due.
 
     `unrouted(vhost, message)` gets a due message that no queue matches.
     """
 
-    stores: DelayedMessageStores
-    state: StateStore
-    turn: Turn
-    timers: Timers
-    spawn: Callable[[Coroutine[object, object, None]], object]
-    report: Callable[[object, Exception], None]
-    unrouted: Callable[[str, Message], None]
-
-
-class DelayedMessages:
-    """Stores delayed messages, and delivers them when they are due."""
-
-    def __init__(self, vhost: Vhost, services: DelayServices, *, is_new: bool) -> None:
+    def __init__(
+        self,
+        vhost: Vhost,
+        services: CoreServices,
+        stores: DelayedMessageStores,
+        unrouted: Callable[[str, Message], None],
+        *,
+        is_new: bool,
+    ) -> None:
         """Open the topic; `is_new`: an earlier run has left nothing. Raises StorageError."""
         self.vhost = vhost
         self.ids = ScheduleIds(vhost.name, services.state)
@@ -86,6 +85,7 @@ class DelayedMessages:
         self.unroutable = 0  # due messages that no queue matched
         self.closed = False
         self._services = services
+        self._unrouted = unrouted
         self._replaced: dict[
             int, PendingMessage | None
         ] = {}  # being replaced; set if it became due
@@ -97,7 +97,7 @@ class DelayedMessages:
         self._covered = 0
         self._missing_exchanges: set[bytes] = set()  # already reported
         self._retry = services.timers.timer(self._go_on_again)
-        self.store: DelayedMessageStore = services.stores.open(vhost.name, DELAYED_TOPIC, self._due)
+        self.store: DelayedMessageStore = stores.open(vhost.name, DELAYED_TOPIC, self._due)
         if is_new:
             self._learning = False
         else:
@@ -151,9 +151,10 @@ class DelayedMessages:
         self.ids.begin(key, offset)
         if older is not None:
             self._replaced[older] = None
-        self.store.await_commit(_Succession(self, key, older, offset))
+        succeeded = partial(self._succeeded, key, older, offset)
+        self.store.await_commit(AfterAll(1, succeeded))
 
-    def succeeded(self, key: ScheduleKey, older: int | None, offset: int, *, failed: bool) -> None:
+    def _succeeded(self, key: ScheduleKey, older: int | None, offset: int, *, failed: bool) -> None:
         """Handle the commit of a message with an id, or its failure."""
         if failed:
             self.ids.lose(key, offset)
@@ -274,7 +275,7 @@ class DelayedMessages:
             held = self._publishers.get(message.offset)
             publisher = held() if held is not None else None
             stored = StoredMessage(*message[3:], message.flags)
-            self._services.unrouted(self.vhost.name, stored)
+            self._unrouted(self.vhost.name, stored)
             if publisher is not None and publisher.alive:
                 publisher.send_back(stored)
             else:
@@ -343,35 +344,28 @@ class DelayedMessages:
 
     async def committed(self) -> None:
         """Wait until everything stored so far is committed, or has failed."""
-        gate = _Gate()
-        self.store.await_commit(gate)
-        await gate
+        commit = AfterAll(1)
+        self.store.await_commit(commit)
+        await commit
 
     # -- opening and closing
 
     async def _learn_ids(self, stop: int) -> None:
         """Restore ids that were written but not indexed, and settle replaced messages."""
-        offset = max(self.ids.covered, self.store.log.first)
+        report = partial(self._services.report, self)
+        first = self.ids.covered
+        scan = LogScan(self.store.log, report, self.store.lose, first=first, stop=stop)
         try:
-            while offset < stop and not self.closed:
-                batches = await self._read(offset)
-                if not batches:
-                    break
+            while not self.closed and (batches := await scan.read()):
                 for batch in batches:
-                    self._learn_from(batch, offset)
-                offset = batches[-1].stop_offset
+                    self._learn_from(batch, first)
         except StorageError as error:
-            self._services.report(self, error)
+            report(error)
         else:
             self.ids.cover(stop)
         self._learning = False
         early, self._early = self._early, []
         self._deliver(early)
-
-    async def _read(self, offset: int) -> list[Batch]:
-        log = self.store.log
-        batches = log.read(offset, LEARN_BYTES)
-        return await log.fetch(offset, LEARN_BYTES) if batches is None else batches
 
     def _learn_from(self, batch: Batch, first: int) -> None:
         for offset, flags, _, _, _, header, _ in batch.records():
@@ -395,32 +389,3 @@ class DelayedMessages:
         self.closed = True
         self._retry.set(None)
         self.ids.clear()
-
-
-class _Succession:
-    """Waiter for the commit of a message with an id."""
-
-    def __init__(
-        self, messages: DelayedMessages, key: ScheduleKey, older: int | None, offset: int
-    ) -> None:
-        self._messages = messages
-        self._told = (key, older, offset)
-
-    def done(self, *, failed: bool) -> None:
-        """Pass on the commit."""
-        self._messages.succeeded(*self._told, failed=failed)
-
-
-class _Gate:
-    """Awaitable waiter: resumes in the pass of the event loop after `done`."""
-
-    def __init__(self) -> None:
-        self._open = False
-
-    def done(self, *, failed: bool) -> None:  # noqa: ARG002
-        """Open the gate."""
-        self._open = True
-
-    def __await__(self) -> Generator[None, None, None]:
-        while not self._open:
-            yield

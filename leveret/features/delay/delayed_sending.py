@@ -11,7 +11,6 @@ from leveret.core.queues.queue import Queue
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.dedup.exchange_log import key_in
 from leveret.features.delay.delayed_delivery import DelayedDelivery
-from leveret.features.delay.delayed_messages import DelayServices
 from leveret.features.delay.schedule_commands import SCHEDULE_EXCHANGE, ScheduleCommands
 from leveret.features.delay.schedules import Schedules
 
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 
     from leveret.core.dependencies import CoreServices
     from leveret.core.routing.message import Message
-    from leveret.features.delay.store.stores import DelayedMessageStores
-    from leveret.ports import StateStore
+    from leveret.features.delay.store.store import DelayedMessageStores
 
 __all__ = ["DelayedSending"]
 
@@ -33,26 +31,21 @@ class DelayedSending:
         self,
         core: CoreServices,
         stores: DelayedMessageStores,
-        state: StateStore,
         forget_key: Callable[[str, bytes | None], None],
     ) -> None:
-        environment = core.environment
-        turn, timers = environment.turn, environment.timers
-        spawn, report = environment.spawn, environment.report
         self._vhosts = core.vhosts
         self._forget = forget_key
-        self.delivery = DelayedDelivery(
-            DelayServices(stores, state, turn, timers, spawn, report, self._forget_key)
-        )
-        self.schedules = Schedules(self.delivery, self._eta_hold, core.events.emit, timers.wall_ms)
+        wall_ms = core.timers.wall_ms
+        self.delivery = DelayedDelivery(core, stores, self._forget_key)
+        self.schedules = Schedules(self.delivery, self._eta_hold, core.events.emit, wall_ms)
         core.publish_interceptors.interceptors.append(self.delivery)
         core.publish_interceptors.commands[SCHEDULE_EXCHANGE] = ScheduleCommands(
             self.schedules,
             self.delivery,
             core.command_replies,
-            wall_ms=timers.wall_ms,
-            spawn=spawn,
-            report=report,
+            wall_ms=wall_ms,
+            spawn=core.spawn,
+            report=core.report,
         )
 
     def _eta_hold(self, vhost: str, queue: str) -> EtaHold | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.routing.message import StoredMessage
+from leveret.core.routing.message import BLIND_COPIES, OPEN_COPIES, StoredMessage
 from leveret.features.dead_letter.publish import NOWHERE, DeadLetterPublish
-from leveret.features.dead_letter.rules import BLIND_COPIES, OPEN_COPIES, further_keys
+from leveret.features.dead_letter.rules import further_keys
 from leveret.ports.contents import headers_table
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
@@ -105,7 +105,7 @@ class DueDelivery:
         builders = self._route(message)
         if not builders:
             self.unrouted.append(message)
-        offset, _, flags, exchange, routing_key, header, body = message
+        _, offset, flags, exchange, routing_key, header, body = message
         flags &= RecordFlag.STORED
         for builder in builders:
             if builder in self._held:

@@ -9,8 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
-from leveret.ports.contents cimport Properties, read_properties
-from leveret.ports.headers cimport be32, field_end, field_is
+from leveret.ports.contents cimport Properties, be32, field_end, field_is, read_properties
 from leveret.ports.records cimport HAS_HEADERS
 
 cdef enum:

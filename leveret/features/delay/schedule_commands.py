@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.core.command_replies import check_fields
 from leveret.core.definitions.validation import AdministrationError
 from leveret.core.erlang_terms import field_type
+from leveret.core.events import acting_as
+from leveret.core.logs.log_writer import PendingCommit
 from leveret.core.routing.message import StoredMessage
-from leveret.core.telemetry.events import acting_as
 from leveret.errors import ChannelError
 from leveret.features.delay.rules import (
     DELAY,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from leveret.core.command_replies import CommandReplies
-    from leveret.core.logs.log_writer import Committing, Waiter
+    from leveret.core.logs.log_writer import Committing
     from leveret.core.publish_interceptors import PublishContext
     from leveret.core.vhost import Vhost
     from leveret.features.delay.delayed_delivery import DelayedDelivery
@@ -97,7 +98,7 @@ class ScheduleCommands:
         check_fields(message.headers, CHOOSING | (NEW_TIME if is_timed else set()))
         chosen = _chosen(message.headers)
         work = self._understood(context, stored, chosen)
-        command = _Command()
+        command = PendingCommit(self._report)
         self._spawn(self._perform(command, chosen, work, context, stored))
         return (command,)
 
@@ -129,7 +130,7 @@ class ScheduleCommands:
 
     async def _perform(
         self,
-        command: _Command,
+        command: PendingCommit,
         chosen: str | DelayedMessageFilter,
         work: Work,
         context: PublishContext,
@@ -173,28 +174,6 @@ class ScheduleCommands:
         messages = self._delayed.find(vhost.name)
         if messages is not None:
             await messages.committed()
-
-
-class _Command:
-    """Command in progress, for which its confirm waits."""
-
-    def __init__(self) -> None:
-        self._waiters: list[Waiter] = []
-        self._failed: bool | None = None  # None: in progress
-
-    def await_commit(self, waiter: Waiter) -> None:
-        """Call `waiter.done` when the command is done, possibly at once."""
-        if self._failed is None:
-            self._waiters.append(waiter)
-        else:
-            waiter.done(failed=self._failed)
-
-    def finish(self, *, failed: bool) -> None:
-        """Notify the waiters of the command's end."""
-        self._failed = failed
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            waiter.done(failed=failed)
 
 
 def _chosen(headers: Mapping[str, Any]) -> str | DelayedMessageFilter:

@@ -4,7 +4,7 @@ Used by management and by `leveret.features.delay.schedule_commands`; everything
 host. Messages are selected by id or by a `DelayedMessageFilter`. Long lists are processed in pages,
 with a pass of the loop between them: messages added meanwhile are not included, those that become
 due are skipped. Changes are published as events `schedule.cancelled` and `schedule.rescheduled`, on
-behalf of the acting user (see leveret.core.telemetry.events).
+behalf of the acting user (see leveret.core.events).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Set as AbstractSet
 
+    from leveret.core.events import Emit
     from leveret.core.logs.log_writer import Waiter
-    from leveret.core.telemetry.events import Emit
     from leveret.features.celery.eta_hold import EtaHold
     from leveret.features.delay.delayed_delivery import DelayedDelivery
     from leveret.features.delay.store.store import DelayedMessageStore, PendingMessage

@@ -21,7 +21,7 @@ from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX
 from leveret.core.queues.sending import count
 from leveret.errors import ChannelError, StorageError
-from leveret.features.filters.arguments import (
+from leveret.features.filters.rules import (
     FILTER_SQL,
     FILTER_TAGS,
     FILTER_UNMATCHED,

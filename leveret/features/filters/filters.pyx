@@ -13,9 +13,9 @@ up to a millisecond, depending on the condition and the headers.
 from libc.stdint cimport int16_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from leveret.core.routing.message import read_properties
+from leveret.ports.contents import decode_properties
 from leveret.ports.picking import HeaderNames, without_headers
-from leveret.ports.headers cimport HeadersPlace, be32, field_end, field_is, find_headers
+from leveret.ports.contents cimport HeadersPlace, be32, field_end, field_is, find_headers
 from leveret.ports.ranges cimport RangeSet, range_at
 from leveret.ports.records cimport HAS_HEADERS, Batch, RecordView
 from leveret.ports.tables import MalformedFieldError
@@ -363,7 +363,7 @@ cdef class SqlCondition(FilterCondition):
         header = (<const char*>record.header)[: record.header_size]
         try:
             headers = self.headers.pick(header)
-            properties = read_properties(without_headers(header)) if self.asks_properties else {}
+            properties = decode_properties(without_headers(header)) if self.asks_properties else {}
         except MalformedFieldError:
             return False
         return self.condition.holds(headers, properties)

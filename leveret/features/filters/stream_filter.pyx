@@ -7,7 +7,7 @@ only matching records are delivered. Compiled because every record of the stream
 from libc.stdint cimport uint8_t
 
 from leveret.features.filters.filters cimport FilterCondition
-from leveret.ports.headers cimport HeadersPlace, be32, field_end, field_is, find_headers
+from leveret.ports.contents cimport HeadersPlace, be32, field_end, field_is, find_headers
 from leveret.ports.records cimport HAS_HEADERS, RecordView
 
 STREAM_FILTER = "x-stream-filter"

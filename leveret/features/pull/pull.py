@@ -18,15 +18,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from leveret.core.queues.discarding import Reason
 from leveret.core.queues.sending import send_each
 from leveret.core.routing.message import StoredMessage
+from leveret.core.settings.arguments import TERM_MS_MAX
+from leveret.core.settings.discard_reasons import Reason
 from leveret.core.telemetry.usage import accounts_of_client
 from leveret.errors import ChannelError
-from leveret.features.filters.arguments import FILTER_CHECKS, FILTER_SQL, FILTER_TAGS
 from leveret.features.filters.filtered import check_filterable
+from leveret.features.filters.rules import FILTER_CHECKS, FILTER_SQL, FILTER_TAGS
 from leveret.features.pull.receipts import Receipt, parse_receipt, queue_digest, token_from
-from leveret.features.pull.rules import TERM_MS_MAX, LeaseTable
+from leveret.features.pull.rules import LeaseTable
 from leveret.ports.contents import open_header
 from leveret.ports.counters import GET, Counters
 from leveret.ports.ranges import RangeSet
@@ -70,7 +71,7 @@ class Wanted:
     wait_ms: int = 0
     bytes_max: int = BYTES_DEFAULT
     visibility_timeout_ms: int | None = None  # None: the queue's, else half an hour
-    filter_tags: str | None = None  # filter of messages (see core.filtering); None: all
+    filter_tags: str | None = None  # filter of messages (see features.filters); None: all
     filter_sql: str | None = None
 
     def __post_init__(self) -> None:

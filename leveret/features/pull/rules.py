@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["TERM_MS_MAX", "Extensions", "LeaseTable", "Terms", "rounded_end"]
+__all__ = ["Extensions", "LeaseTable", "Terms", "rounded_end"]
 
-TERM_MS_MAX = 12 * 3_600_000  # as in SQS: consumers that need longer must extend the lease
 # Ends are rounded up to this fraction of a term, which bounds the entries per holder.
 PARTS = 64
 # Minimum number of entries before those of settled or moved leases are pruned; they must also

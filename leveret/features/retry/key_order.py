@@ -101,7 +101,10 @@ class KeyOrder(QueueExtension):
         for offset, flags, _, exchange, routing_key, header, _ in batch.records():
             if flags & RecordFlag.RETRIED and (settled is None or offset not in settled):
                 key = key_of(flags, exchange, routing_key, header)
-                if self._holders.get(key) not in self._keys:
+                holder = self._holders.get(key, -1)
+                if holder not in self._keys or holder > offset:
+                    # The first of several copies blocks; the backlog is read after what has come.
+                    self._keys.pop(holder, None)
                     self._holders[key] = offset
                     self._keys[offset] = key
                     self._parked.setdefault(key, RangeSet())

@@ -8,18 +8,20 @@ message leaves its queue when the topic has committed it, and the topic when the
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from leveret.core.logs.window import LogWindow
+from leveret.core.logs.log_scan import LogScan
 from leveret.core.names import NAME_BYTES_MAX
-from leveret.core.queues.discarding import BatchSlice, Reason
+from leveret.core.queues.discarding import BatchSlice
 from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
-from leveret.core.queues.settings import Overflow
+from leveret.core.settings.discard_reasons import Reason
+from leveret.core.settings.queue_settings import Overflow
+from leveret.core.settings.retry_policy import RetryPolicy
 from leveret.errors import ChannelError, StorageError
 from leveret.features.retry.key_order import KeyOrder, key_of
 from leveret.features.retry.rules import (
     Attempts,
-    RetryPolicy,
     attempts_of,
     failed_headers,
     header_problem,
@@ -36,9 +38,12 @@ if TYPE_CHECKING:
 
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.queue import Queue
-    from leveret.core.queues.settings import QueueSettings
-    from leveret.features.delay.store.store import DelayedMessageStore, PendingMessage
-    from leveret.features.delay.store.stores import DelayedMessageStores
+    from leveret.core.settings.queue_settings import QueueSettings
+    from leveret.features.delay.store.store import (
+        DelayedMessageStore,
+        DelayedMessageStores,
+        PendingMessage,
+    )
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.tables import RawValue
 
@@ -330,19 +335,15 @@ class RetryTopic(QueueExtension):
 
     async def _learn_keys(self, order: KeyOrder) -> None:
         log = self.store.log
-        window = LogWindow(log)
-        stop = log.committed
-        offset = log.settled.gaps(0, stop).first
-        while offset is not None:
-            try:
-                batches = await window.fill(offset)
-            except StorageError:
-                return  # the store meets the damage again and handles it
-            for batch in batches:
-                for at, flags, _, exchange, routing_key, header, _ in batch.records():
-                    if at < stop and at not in log.settled:
-                        order.found_away(at, key_of(flags, exchange, routing_key, header))
-            offset = log.settled.gaps(min(batches[-1].stop_offset, stop), stop).first
+        scan = LogScan(log, partial(self._queue.services.report, self._queue), self.store.lose)
+        try:
+            while batches := await scan.read():
+                for batch in batches:
+                    for at, flags, _, exchange, routing_key, header, _ in batch.records():
+                        if at not in log.settled:
+                            order.found_away(at, key_of(flags, exchange, routing_key, header))
+        except StorageError as error:
+            self._queue.services.report(self._queue, error)
 
     def _pages(self, offsets: Sequence[int] | None) -> Iterator[Sequence[int]]:
         """Yield these offsets, or all waiting ones in pages."""

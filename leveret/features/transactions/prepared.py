@@ -12,57 +12,39 @@ import struct
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
+from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
-from leveret.core.routing.message import MadeMessage, StoredMessage
+from leveret.core.routing.message import BLIND_COPIES, OPEN_COPIES, MadeMessage, StoredMessage
 from leveret.errors import ChannelError, LeveretError, StorageError
-from leveret.features.dead_letter.rules import BLIND_COPIES, OPEN_COPIES, further_keys
+from leveret.features.dead_letter.rules import further_keys
 from leveret.features.dedup.exchange_log import key_in
 from leveret.features.transactions.rules import PREPARE_ID, PrepareRequest, read_prepare_request
+from leveret.ports.callbacks import AfterAll
 from leveret.ports.contents import headers_table
 from leveret.ports.log_text import quoted
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError, decode_raw_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
-    from leveret.core.logs.atomic import AtomicWrites
+    from leveret.core.dependencies import CoreServices
+    from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.routing.message import Message
-    from leveret.core.routing.publishing import InternalPublisher
-    from leveret.core.timers import Timers
-    from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost
     from leveret.ports import TopicLog
     from leveret.ports.records import Batch
     from leveret.ports.tables import RawValue
 
-    Decided = Callable[[bool], None]  # with whether it has failed
 
-__all__ = ["PREPARED_TOPIC", "Pending", "PreparedMessages", "PreparedServices"]
+__all__ = ["PREPARED_TOPIC", "Pending", "PreparedMessages"]
 
 PREPARED_TOPIC = "leveret.prepared"
-READ_BYTES = 1 << 20
 CHECKS = struct.Struct("<I")
 CHECKS_AT_ONCE_MAX = 500  # publishers asked in one turn
-
-
-class PreparedServices(NamedTuple):
-    """Services shared by the prepared messages of all virtual hosts.
-
-    `checks_max` is a setting; `forget_key(vhost, key)` removes a key from an exchange's window.
-    """
-
-    atomic: AtomicWrites
-    publisher: InternalPublisher
-    turn: Turn
-    timers: Timers
-    spawn: Callable[[Coroutine[object, object, None]], object]
-    report: Callable[[object, Exception], None]
-    forget_key: Callable[[str, bytes | None], None]
-    checks_max: int
 
 
 @dataclass(slots=True)
@@ -94,12 +76,25 @@ class Pending:
 
 
 class PreparedMessages(LogWriter):
-    """Prepared messages of one virtual host. `held` until those of an earlier run are restored."""
+    """Prepared messages of one virtual host. `held` until those of an earlier run are restored.
 
-    def __init__(self, vhost: Vhost, log: TopicLog, services: PreparedServices) -> None:
+    A publisher is asked at most `checks_max` times; `forget_key(vhost, key)` removes a key from an
+    exchange's window.
+    """
+
+    def __init__(
+        self,
+        vhost: Vhost,
+        log: TopicLog,
+        services: CoreServices,
+        forget_key: Callable[[str, bytes | None], None],
+        checks_max: int,
+    ) -> None:
         super().__init__(log, services.turn, services.report)
         self.vhost = vhost
         self._services = services
+        self._forget_key = forget_key
+        self._checks_max = checks_max
         self._pending: dict[str, Pending] = {}  # in the order in which they were published
         self._timer = services.timers.timer(self._check)
         self.held = log.first < log.end
@@ -189,14 +184,11 @@ class PreparedMessages(LogWriter):
 
     async def _restore(self) -> None:
         notes: dict[str, tuple[int, int]] = {}
+        scan = LogScan(self.log, partial(self._report, self))
         try:
-            for first, stop in self.log.settled.gaps(0, self.log.end):
-                offset = first
-                while offset < stop:
-                    batches = await self.log.fetch(offset, READ_BYTES)
-                    for batch in batches:
-                        self._learn(batch, offset, stop, notes)
-                    offset = batches[-1].stop_offset
+            while batches := await scan.read():
+                for batch in batches:
+                    self._learn(batch, notes)
         except StorageError as error:
             self._report(self, error)
         now_ms = self._services.timers.wall_ms()
@@ -211,11 +203,9 @@ class PreparedMessages(LogWriter):
         self._release()
         self._turn.touch(self)
 
-    def _learn(
-        self, batch: Batch, first: int, stop: int, notes: dict[str, tuple[int, int]]
-    ) -> None:
+    def _learn(self, batch: Batch, notes: dict[str, tuple[int, int]]) -> None:
         for offset, flags, time_ms, exchange, key, header, body in batch.records():
-            if not first <= offset < stop:
+            if offset in self.log.settled:
                 continue
             if not header:
                 id_ = key.decode(errors="surrogateescape")
@@ -236,15 +226,15 @@ class PreparedMessages(LogWriter):
 
     # -- deciding
 
-    def decide(self, pending: Pending, *, commit: bool, decided: Decided) -> None:
-        """Commit or roll back a prepared message; `decided` is called when that is safe."""
+    def decide(self, pending: Pending, *, commit: bool, decided: Waiter) -> None:
+        """Commit or roll back a prepared message; `decided` is notified when that is safe."""
         pending.is_being_decided = True
-        self.await_commit(_Then(partial(self._written, pending, commit, decided)))
+        self.await_commit(AfterAll(1, partial(self._written, pending, commit, decided)))
 
-    def _written(self, pending: Pending, commit: bool, decided: Decided, failed: bool) -> None:
+    def _written(self, pending: Pending, commit: bool, decided: Waiter, *, failed: bool) -> None:
         """Proceed once the prepared message itself is safe, or fail if it was lost."""
         if failed:
-            decided(True)
+            decided.done(failed=True)
         elif not commit:
             self._settle(pending, None, decided)
         else:
@@ -257,17 +247,17 @@ class PreparedMessages(LogWriter):
             else:
                 self._settle(pending, batches[0], decided)
 
-    async def _fetch(self, pending: Pending, decided: Decided) -> None:
+    async def _fetch(self, pending: Pending, decided: Waiter) -> None:
         try:
             batches = await self.log.fetch(pending.offset, 1)
         except StorageError as error:
             self._report(self, error)
             pending.is_being_decided = False
-            decided(True)
+            decided.done(failed=True)
         else:
             self._settle(pending, batches[0], decided)
 
-    def _settle(self, pending: Pending, batch: Batch | None, decided: Decided) -> None:
+    def _settle(self, pending: Pending, batch: Batch | None, decided: Waiter) -> None:
         write = self._services.atomic.begin()
         ranges = [(pending.offset, pending.offset + 1)]
         if pending.note is not None:
@@ -279,16 +269,16 @@ class PreparedMessages(LogWriter):
             for queue in self._route(StoredMessage(exchange, key, header, body, flags)):
                 write.publish(queue, flags & RecordFlag.STORED, exchange, key, header, body)
                 is_taken = True
-        write.commit(_Then(partial(self._settled, pending, is_taken, decided)))
+        write.commit(AfterAll(1, partial(self._settled, pending, is_taken, decided)))
 
-    def _settled(self, pending: Pending, is_taken: bool, decided: Decided, failed: bool) -> None:
+    def _settled(self, pending: Pending, is_taken: bool, decided: Waiter, *, failed: bool) -> None:
         if failed:
             pending.is_being_decided = False
         else:
             self._pending.pop(pending.request.id, None)
             if not is_taken:  # rolled back or unroutable: forget its key
-                self._services.forget_key(self.vhost.name, pending.key)
-        decided(failed)
+                self._forget_key(self.vhost.name, pending.key)
+        decided.done(failed=failed)
 
     def _route(self, message: StoredMessage) -> list[OpenQueue]:
         exchange = self.vhost.exchanges.get(message.exchange.decode())
@@ -304,7 +294,7 @@ class PreparedMessages(LogWriter):
     # -- questions
 
     def _plan_check(self, pending: Pending, after_ms: int) -> None:
-        if pending.request.check_queue is None or pending.checks >= self._services.checks_max:
+        if pending.request.check_queue is None or pending.checks >= self._checks_max:
             pending.due_ms = None
             return
         pending.due_ms = after_ms + pending.request.check_after_ms
@@ -344,7 +334,7 @@ class PreparedMessages(LogWriter):
             CHECKS.pack(pending.checks),
         )
         self._turn.touch(self)
-        if pending.checks == self._services.checks_max:
+        if pending.checks == self._checks_max:
             told = (
                 f"message '{pending.request.id}' was checked {pending.checks} times"
                 " without a decision"
@@ -385,17 +375,6 @@ class PreparedMessages(LogWriter):
         self._timer.set(None)
         self._let_publishers_go()
         self._pending.clear()
-
-
-class _Then:
-    """Waiter that calls a function."""
-
-    def __init__(self, then: Callable[[bool], None]) -> None:
-        self._then = then
-
-    def done(self, *, failed: bool) -> None:
-        """Call the function."""
-        self._then(failed)
 
 
 def _raw_headers(message: StoredMessage) -> dict[str, RawValue]:

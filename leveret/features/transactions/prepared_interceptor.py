@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.command_replies import check_fields
+from leveret.core.logs.log_writer import PendingCommit
 from leveret.core.names import not_found, resource
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import ChannelError, StorageError
@@ -30,14 +31,13 @@ from leveret.features.transactions.rules import (
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from leveret.core.command_replies import CommandReplies
-    from leveret.core.logs.internal_topics import InternalTopics
-    from leveret.core.logs.log_writer import Committing, Waiter
+    from leveret.core.dependencies import CoreServices
+    from leveret.core.logs.log_writer import Committing, Report
     from leveret.core.publish_interceptors import PublishContext
     from leveret.core.vhost import Vhost
-    from leveret.features.transactions.prepared import PreparedServices
 
 __all__ = ["PREPARE_EXCHANGE", "PreparedCommands", "PreparedInterceptor"]
 
@@ -46,15 +46,25 @@ OUTCOMES: Final = {b"commit": "committed", b"rollback": "rolled back"}
 
 
 class PreparedInterceptor:
-    """Prepared messages of a node, by virtual host. At most `pending_max` in each."""
+    """Prepared messages of a node, by virtual host. At most `pending_max` in each.
+
+    `checks_max` and `forget_key` are those of PreparedMessages.
+    """
 
     def __init__(
-        self, topics: InternalTopics, services: PreparedServices, pending_max: int
+        self,
+        core: CoreServices,
+        forget_key: Callable[[str, bytes | None], None],
+        *,
+        pending_max: int,
+        checks_max: int,
     ) -> None:
         self.kept: dict[str, PreparedMessages] = {}
-        self._topics = topics
-        self._services = services
+        self._core = core
+        self._topics = core.internal_topics
+        self._forget_key = forget_key
         self._pending_max = pending_max
+        self._checks_max = checks_max
 
     def intercepts(self, _vhost: Vhost, _exchange: bytes, requests: int) -> bool:
         """Whether the message has `x-prepare`."""
@@ -101,7 +111,9 @@ class PreparedInterceptor:
 
     def _open(self, vhost: Vhost) -> PreparedMessages:
         log = self._topics.open(vhost.name, PREPARED_TOPIC)
-        messages = self.kept[vhost.name] = PreparedMessages(vhost, log, self._services)
+        messages = self.kept[vhost.name] = PreparedMessages(
+            vhost, log, self._core, self._forget_key, self._checks_max
+        )
         return messages
 
     def restore(self, vhosts: Iterable[Vhost]) -> None:
@@ -115,14 +127,17 @@ class PreparedInterceptor:
         messages = self.kept.pop(name, None)
         if messages is not None:
             messages.close()
-            self._services.spawn(messages.log.delete())
+            self._core.spawn(messages.log.delete())
 
 
 class PreparedCommands:
     """Publish interceptor for the exchange `leveret.prepare`."""
 
-    def __init__(self, prepared: PreparedInterceptor, replies: CommandReplies) -> None:
+    def __init__(
+        self, prepared: PreparedInterceptor, replies: CommandReplies, report: Report
+    ) -> None:
         self._prepared = prepared
+        self._report = report
         self.replies = replies
 
     def intercepts(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
@@ -144,7 +159,7 @@ class PreparedCommands:
         stored = StoredMessage(
             message.exchange, message.routing_key, message.header, b"", message.flags
         )
-        command = PreparedCommand(self, vhost, stored, id_)
+        command = PreparedCommand(self._report, self.replies, vhost, stored, id_)
         messages = self._prepared.kept.get(vhost.name)
         pending = None if messages is None else messages.find(id_)
         if pending is None or messages is None:
@@ -154,39 +169,33 @@ class PreparedCommands:
         else:
             context.channel.require("write", "exchange", pending.exchange)
             commit = message.routing_key == b"commit"
-            messages.decide(pending, commit=commit, decided=command.decided)
+            messages.decide(pending, commit=commit, decided=command)
         return (command,)
 
 
-class PreparedCommand:
-    """Decision in progress, and its waiters."""
+class PreparedCommand(PendingCommit):
+    """Decision in progress."""
 
     def __init__(
-        self, commands: PreparedCommands, vhost: Vhost, message: StoredMessage, id_: str
+        self,
+        report: Report,
+        replies: CommandReplies,
+        vhost: Vhost,
+        message: StoredMessage,
+        id_: str,
     ) -> None:
-        self._commands = commands
+        super().__init__(report)
+        self._replies = replies
         self._vhost = vhost
         self._message = message
         self._id = id_
-        self._waiters: list[Waiter] = []
-        self._failed: bool | None = None
 
-    def await_commit(self, waiter: Waiter) -> None:
-        """Call `waiter.done` when the decision is safe, possibly at once."""
-        if self._failed is None:
-            self._waiters.append(waiter)
-        else:
-            waiter.done(failed=self._failed)
-
-    def decided(self, failed: bool) -> None:  # the shape of a callback
-        """Handle the end of the decision; `failed`: it could not be stored."""
+    def done(self, *, failed: bool) -> None:
+        """Handle the end of the decision, as a Waiter; `failed`: it could not be stored."""
         self.answer("failed" if failed else OUTCOMES[self._message.routing_key], failed=failed)
 
     def answer(self, outcome: str, *, failed: bool = False) -> None:
         """Send the outcome to the reply-to, and notify the waiters."""
-        self._failed = failed
         told = {"id": self._id, "outcome": outcome}
-        self._commands.replies.answer(self._vhost, self._message, told)
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            waiter.done(failed=failed)
+        self._replies.answer(self._vhost, self._message, told)
+        self.finish(failed=failed)

@@ -15,8 +15,8 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from leveret.core.queues.arguments import DEAD_LETTER_EXCHANGE
-from leveret.core.queues.settings import Stated
+from leveret.core.settings.arguments import DEAD_LETTER_EXCHANGE
+from leveret.core.settings.queue_settings import Stated
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import Caller, CallerHere

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from fastapi import Request, Response
 
 from leveret.core.access.authentication import answered, authorise
+from leveret.core.clients import Origin
 from leveret.core.queues.queue import Queue
-from leveret.core.telemetry.trace import Origin
+from leveret.core.settings.arguments import TERM_MS_MAX
 from leveret.errors import ChannelError
 from leveret.features.pull.pull import HANDLES_MAX, Drawn, Wanted
-from leveret.features.pull.rules import TERM_MS_MAX
 from leveret.mgmt_ui.api.answers import Segment, answer
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import Caller, ClientHere

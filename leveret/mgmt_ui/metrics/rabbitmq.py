@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Any
 from leveret import __version__
 from leveret.core.alarms import Resource
 from leveret.core.queues.head_timestamp import head_timestamp
+from leveret.core.settings.discard_reasons import DEATHS, Reason
 from leveret.features.dead_letter.counters import DISABLED, DeathLabels
-from leveret.features.dead_letter.rules import (
-    DELIVERY_LIMIT,
-    EXPIRED,
-    MAX_LENGTH,
-    REASONS,
-    REJECTED,
-)
 from leveret.mgmt_ui.api.views import consumer_capacity
 from leveret.mgmt_ui.metrics.exposition import MetricFamily, MetricType
 from leveret.mgmt_ui.metrics.groups import (
@@ -227,7 +221,7 @@ _DEATHS = [
     DeathLabels(queue_type, strategy, reason)
     for queue_type in ("classic", "quorum")
     for strategy in (DISABLED, "at_most_once", "at_least_once")
-    for reason in REASONS
+    for reason in DEATHS
 ]
 
 GROUPS: tuple[MetricGroup[Any], ...] = (
@@ -238,10 +232,10 @@ GROUPS: tuple[MetricGroup[Any], ...] = (
     MetricGroup("alarms", _itself, _ALARMS),
     MetricGroup("queue_coarse_metrics", lambda r: r.queues(), _QUEUE_COARSE, queue_labels),
     MetricGroup("queue_metrics", lambda r: r.queues(), (*_QUEUE, *_QUEUE_MORE), queue_labels),
-    _dead_lettered(MAX_LENGTH, "overflow drop-head or reject-publish-dlx"),
-    _dead_lettered(EXPIRED, "message TTL exceeded"),
-    _dead_lettered(DELIVERY_LIMIT, "delivery-limit exceeded"),
-    _dead_lettered(REJECTED, "basic.reject or basic.nack"),
+    _dead_lettered(Reason.MAX_LENGTH, "overflow drop-head or reject-publish-dlx"),
+    _dead_lettered(Reason.EXPIRED, "message TTL exceeded"),
+    _dead_lettered(Reason.DELIVERY_LIMIT, "delivery-limit exceeded"),
+    _dead_lettered(Reason.REJECTED, "basic.reject or basic.nack"),
 )
 
 # Only if named: values of the cluster, not to be summed over its nodes.

@@ -18,7 +18,7 @@ from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import InvalidFieldError, field_of, table_of
 from leveret.features.browse.editing import Changes
 from leveret.features.browse.message_filter import MessageFilter, MessageState
-from leveret.features.filters.arguments import FILTER_CHECKS, FILTER_SQL, FILTER_TAGS, record_filter
+from leveret.features.filters.rules import FILTER_CHECKS, FILTER_SQL, FILTER_TAGS, record_filter
 from leveret.ports.declared import undeclared
 from leveret.ports.ranges import RangeSet
 

@@ -1,4 +1,4 @@
-"""Who guesses waits for longer and longer, and keeps nobody out but himself."""
+"""Guessing of passwords: its author waits longer and longer, and nobody else does."""
 
 import pytest
 from hypothesis import given

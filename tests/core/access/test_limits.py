@@ -5,14 +5,15 @@ import pytest
 from leveret.core.access.limits import (
     USER_LIMITS,
     VHOST_LIMITS,
-    Admission,
     InvalidLimitError,
     NodeLimits,
     Quota,
     checked_limits,
 )
+from leveret.core.admission import Admission
+from leveret.core.settings.queue_settings import rate_of
 from leveret.errors import ChannelError, ConnectionClosingError
-from leveret.features.rates.rules import TokenBucket, rate_of
+from leveret.features.rates.rules import TokenBucket
 from leveret.ports.definitions import UserDefinition, VhostDefinition
 
 UNLIMITED = VhostDefinition("/")

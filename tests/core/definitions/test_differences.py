@@ -1,4 +1,4 @@
-"""What an import says of queues and exchanges that exist otherwise than its document has them."""
+"""Warnings of an import: queues and exchanges that exist otherwise than its document says."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

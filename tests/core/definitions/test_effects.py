@@ -1,4 +1,4 @@
-"""What comes from RabbitMQ and has no effect here is named, each kind once."""
+"""Settings of RabbitMQ without effect here are named, each kind once."""
 
 import pytest
 

@@ -13,7 +13,7 @@ KEYS = [f"order.{number}" for number in range(4000)]
 
 
 def routed(router, keys=KEYS):
-    """Where each key goes, by destination."""
+    """Return the destination of each key."""
     found = {}
     for key in keys:
         [binding] = router.match(key, None)

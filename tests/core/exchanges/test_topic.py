@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.core.exchanges.router import RoutingLimitError
 from leveret.core.exchanges.topic import TopicRouter
+from leveret.core.routing.router import RoutingLimitError
 from leveret.errors import ChannelError
 from leveret.ports.definitions import BindingDefinition
 

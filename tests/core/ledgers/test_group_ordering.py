@@ -6,7 +6,7 @@ import pytest
 from pamqp import commands, header
 
 from leveret.core.logs.window import STRETCHES_BYTES_MAX, STRETCHES_MAX, ScatteredWindow
-from leveret.core.queues.settings import Overflow, QueueSettings
+from leveret.core.settings.queue_settings import Overflow, QueueSettings
 from leveret.ports.records import RecordFlag
 from tests.support.memory_log import MemoryTopicLog
 from tests.support.queue_bench import Bench

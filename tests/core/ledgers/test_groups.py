@@ -49,7 +49,7 @@ def serve(ledger, limit=1):
 
 
 def served(ledger, count=10**6, *, settling=True):
-    """What one consumer gets that settles each message before the next."""
+    """Return what one consumer gets that settles each message before the next."""
     got = []
     while len(got) < count and (offsets := serve(ledger)):
         got += offsets
@@ -315,7 +315,7 @@ def test_never_two_of_a_group_nothing_lost_and_nothing_out_of_order(sequence):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_long_lives(seed):
-    """What Hypothesis is too frugal to build: thousands of messages, and memory used again."""
+    """Cases too long for Hypothesis: thousands of messages, and memory used again."""
     rng = random.Random(seed)
     sequence = []
     for _ in range(400):

@@ -3,7 +3,7 @@
 import pytest
 from pamqp import commands
 
-from leveret.amqp.channel import (
+from leveret.amqp.settling import (
     DELIVERY_STATISTICS_MIN,  # a channel counts for as many that are gone
 )
 from tests.support.client import Client

@@ -1,4 +1,4 @@
-"""What is an expiration, in the words that RabbitMQ 3.10 was seen to use."""
+"""Validity of expirations, in the words that RabbitMQ 3.10 was seen to use."""
 
 import pytest
 

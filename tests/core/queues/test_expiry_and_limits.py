@@ -4,7 +4,7 @@ import pytest
 
 from leveret.core.logs.window import batch_of
 from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
-from leveret.core.queues.settings import Overflow, QueueSettings
+from leveret.core.settings.queue_settings import Overflow, QueueSettings
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from tests.support.queue_bench import Bench, Consumer, Waiter
@@ -305,7 +305,7 @@ def test_bytes_come_back_with_what_is_returned():
     bench.queue.purge()
     assert bench.queue.state._ledger.ready_bytes == 0
     bench.queue.settle([(0, 1)])
-    assert len(bench.queue.extension(ExpiryAndLimits).overflow.sizes) == 0
+    assert bench.queue.state.bytes_of(0, 9) == 0
 
 
 def test_a_limit_of_bytes_can_come_later():

@@ -8,7 +8,7 @@ import pytest
 
 from leveret.core.queues.extensions import QueueExtension
 from leveret.core.queues.queue import Queue
-from leveret.core.queues.settings import QueueSettings
+from leveret.core.settings.queue_settings import QueueSettings
 from leveret.ports.definitions import QueueDefinition
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
@@ -152,7 +152,7 @@ def test_an_extension_is_closed_with_its_queue(bench):
 
 
 def test_core_imports_no_extension():
-    """Whatever extends a queue is named where a node is put together, in leveret.broker."""
+    """Extensions of queues are named where a node is put together, in leveret.broker."""
     kind = re.compile(r"^class \w+\((?:QueueExtension|ExtensionKind)\b", re.M)
     modules = {
         ".".join(path.relative_to(CORE.parents[1]).with_suffix("").parts)

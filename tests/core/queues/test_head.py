@@ -1,4 +1,4 @@
-"""What the message at a queue's head says of its age, and what is read for that."""
+"""The age of the message at a queue's head, and what is read for it."""
 
 from datetime import UTC, datetime
 

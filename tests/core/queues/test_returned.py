@@ -2,9 +2,9 @@
 
 import pytest
 
+from leveret.core.ledgers.sizes import BodySizes
 from leveret.core.queues.delayed_requeue import DelayedRequeue
-from leveret.core.queues.settings import Overflow, QueueSettings, RetryDelay
-from leveret.core.queues.sizes import BodySizes
+from leveret.core.settings.queue_settings import Overflow, QueueSettings, RetryDelay
 from leveret.ports.records import BatchBuilder
 from tests.support.queue_bench import Bench, content_header
 

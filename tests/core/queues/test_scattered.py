@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.core.queues.settings import QueueSettings
+from leveret.core.settings.queue_settings import QueueSettings
 from tests.support.queue_bench import Bench, Consumer
 
 PRIORITIES = QueueSettings(max_priority=5)

@@ -1,17 +1,23 @@
 """The state of a queue: its rules one by one, then against a model that keeps every message."""
 
+import random
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from leveret.core.ledgers.groups import GroupLedger
 from leveret.core.ledgers.ledger import Ledger
+from leveret.core.ledgers.priorities import PriorityLedger
 from leveret.core.queues.service_line import CHUNK_OFFSETS_MAX, DEAL_SINGLY_MAX, chunk_offsets
-from leveret.core.queues.settings import RetryDelay
 from leveret.core.queues.state import QueueState
+from leveret.core.settings.queue_settings import RetryDelay
 from leveret.ports.ranges import RangeSet
+from leveret.ports.records import BatchBuilder, RecordFlag
+from tests.support.queue_bench import content_header
 
 CONSUMERS_MAX = 5
 LIMITS = st.one_of(st.integers(0, 8), st.sampled_from([50, 2_000]))
@@ -335,10 +341,113 @@ def longest_waiting(consumers):
     return min(consumers, key=lambda consumer: (-consumer.priority, consumer.last_turn))
 
 
+class InOffsets:
+    """Order of delivery: by offset."""
+
+    properties: ClassVar = [{}]
+
+    def __init__(self):
+        self.properties_of = {}  # by offset
+        self.returned = []  # offsets that go first, for queues that have such
+
+    def ledger(self, *log):
+        return Ledger(*log)
+
+    def sorted(self, ready):
+        return sorted(ready)
+
+    def check_range(self, offsets, ready, leased):
+        assert self.sorted(ready)[: len(offsets)] == list(offsets)
+
+    def is_stuck(self, ready, leased):
+        """Whether nothing of what is ready can be delivered now."""
+        return not ready
+
+    def leave(self, offsets):
+        self.returned = [offset for offset in self.returned if offset not in offsets]
+
+    def return_(self, offsets):
+        pass
+
+
+class InPriorities(InOffsets):
+    """By priority, then by offset."""
+
+    properties: ClassVar = [{}, {}, {"priority": 1}, {"priority": 3}, {"priority": 9}]
+    otherwise = 0
+
+    def ledger(self, *log):
+        return PriorityLedger(*log, 5, self.otherwise, False)
+
+    def level(self, offset):
+        return min(self.properties_of[offset].get("priority", self.otherwise), 5)
+
+    def sorted(self, ready):
+        fresh = set(ready) - set(self.returned)
+        return self.returned + sorted(fresh, key=lambda offset: (-self.level(offset), offset))
+
+
+class InPrioritiesReturnsFirst(InPriorities):
+    """As quorum queues: returned ones first, in the order in which they came back."""
+
+    otherwise = 2
+
+    def ledger(self, *log):
+        return PriorityLedger(*log, 5, self.otherwise, True)
+
+    def return_(self, offsets):
+        self.returned += sorted(offsets)
+
+
+class InGroups(InOffsets):
+    """At most one message of a group is leased, the lowest of those that are left."""
+
+    properties: ClassVar = [{}, {"group": "a"}, {"group": "b"}]
+
+    def ledger(self, *log):
+        return GroupLedger(*log)
+
+    def group(self, offset):
+        return self.properties_of[offset].get("group")
+
+    def free(self, ready, leased):
+        """Return what may be delivered now."""
+        groups, taken = {}, {self.group(offset) for offset in leased} - {None}
+        for offset in sorted(ready, reverse=True):
+            groups[self.group(offset)] = offset
+        return {
+            offset
+            for offset in ready
+            if (group := self.group(offset)) is None
+            or (groups[group] == offset and group not in taken)
+        }
+
+    def check_range(self, offsets, ready, leased):
+        assert self.free(ready, leased).issuperset(offsets)
+
+    def is_stuck(self, ready, leased):
+        return not self.free(ready, leased)
+
+
+def batch_of(base, properties):
+    """A batch of records with these properties."""
+    builder = BatchBuilder()
+    for each in properties:
+        known = dict(each)
+        group = known.pop("group", None)
+        if group is not None:
+            known["headers"] = {"x-message-group": group}
+        flags, header = content_header(1, **known)
+        builder.add(flags | (RecordFlag.HAS_GROUP if group else 0), 0, b"", b"q", header, b"x")
+    return builder.seal(base)
+
+
 class QueueAgainstMessages(RuleBasedStateMachine):
     """Each message stands in `ready`, `leased` or `settled`; who got what is checked each time."""
 
     @initialize(
+        order=st.sampled_from([InOffsets, InPriorities, InPrioritiesReturnsFirst, InGroups]),
+        seed=st.integers(0, 1000),
         first=st.integers(0, 5),
         count=st.sampled_from([0, 1, 10, 200]),
         settled=st.sets(st.integers(0, 15)),
@@ -353,6 +462,8 @@ class QueueAgainstMessages(RuleBasedStateMachine):
     )
     def open(
         self,
+        order,
+        seed,
         first,
         count,
         settled,
@@ -363,6 +474,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         every,
         delay,
     ):
+        self.order, self.random = order(), random.Random(seed)
         self.by_priority = by_priority
         self.counts_every_return, self.delay = every, delay
         self.now = 0
@@ -379,13 +491,24 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         self.leased = set()
         self.delayed = {}  # until when
         self.delivered = set()  # at least once, in this run
+        self.append(first, self.committed)
         self.open_machine()
+
+    def append(self, first, stop):
+        for offset in range(first, stop):
+            self.order.properties_of[offset] = self.random.choice(self.order.properties)
+
+    def index(self, first, stop):
+        """Let the state look at records, as a queue does before they are committed."""
+        known = [self.order.properties_of[offset] for offset in range(first, stop)]
+        if known:
+            self.state.index(batch_of(first, known), RangeSet(ranges_of(self.settled)))
 
     def open_machine(self):
         settled = RangeSet(ranges_of(self.settled))
         settled.add(0, self.first)
         self.state = QueueState(
-            Ledger(self.first, self.committed, settled, self.redelivered_stop),
+            self.order.ledger(self.first, self.committed, settled, self.redelivered_stop),
             single_active=self.single_active,
             by_priority=self.by_priority,
             counts_returns=self.counts_returns,
@@ -393,11 +516,15 @@ class QueueAgainstMessages(RuleBasedStateMachine):
             delivery_limit=self.delivery_limit,
             retry_delay=self.delay,
         )
+        self.index(self.first, self.committed)
+        self.state.commit(self.committed)
         self.counts, self.acquired = {}, {}
 
     @rule(count=st.sampled_from([0, 1, 7, 40, 100, 700]))
     def commit(self, count):
         self.ready |= set(range(self.committed, self.committed + count))
+        self.append(self.committed, self.committed + count)
+        self.index(self.committed, self.committed + count)
         self.committed += count
         self.state.commit(self.committed)
 
@@ -447,7 +574,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
     def turn(self, at_most):
         offer = next_offer(self.state)
         able = self.able()
-        if not self.ready or not able:
+        if self.is_stuck() or not able:
             assert offer is None
             return
         assert offer is not None
@@ -465,10 +592,13 @@ class QueueAgainstMessages(RuleBasedStateMachine):
     def turns(self):
         """Until nothing is left to offer: each turn takes at least one message."""
         for _ in range(len(self.ready) + 1):
-            if not self.ready or not self.able():
+            if self.is_stuck() or not self.able():
                 break
             self.turn(5_000)
         assert next_offer(self.state) is None
+
+    def is_stuck(self):
+        return self.order.is_stuck(self.ready, self.leased | set(self.delayed))
 
     def able(self):
         candidates = self.consumers
@@ -486,14 +616,14 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         return max(c.priority for c in self.consumers) > self.active.priority
 
     def hand_over(self):
-        """Who has a higher priority becomes active when the active one holds nothing."""
+        """Make one of higher priority active when the active one holds nothing."""
         if self.outranked() and not self.active.held:
             self.active = longest_waiting(self.consumers)
 
     def check_range(self, offer):
         offsets = range(offer.first, offer.stop)
         assert len(offsets) > 0
-        assert offer.first == min(self.ready)
+        self.order.check_range(offsets, self.ready, self.leased | set(self.delayed))
         assert self.ready.issuperset(offsets)
         assert {self.was_delivered(offset) for offset in offsets} == {offer.redelivered}
         assert len(offsets) <= offer.consumer.capacity()
@@ -510,7 +640,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
             more_of_the_kind = (
                 offer.stop in self.ready and self.was_delivered(offer.stop) == offer.redelivered
             )
-            assert not more_of_the_kind
+            assert not more_of_the_kind or type(self.order) is not InOffsets
 
     def chunk(self, line):
         return chunk_offsets(len(self.ready), len(line))
@@ -523,6 +653,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         return offset < self.redelivered_stop or offset in self.delivered
 
     def lease(self, offsets, consumer=None):
+        self.order.leave(offsets)
         self.ready.difference_update(offsets)
         self.leased.update(offsets)
         self.delivered.update(offsets)
@@ -532,12 +663,13 @@ class QueueAgainstMessages(RuleBasedStateMachine):
     @rule()
     def get(self):
         got = self.state.get()
-        if not self.ready:
+        if self.is_stuck():
             assert got is None
             return
-        lowest = min(self.ready)
-        assert got == (lowest, self.was_delivered(lowest))
-        self.lease([lowest])
+        offset, redelivered = got
+        self.order.check_range([offset], self.ready, self.leased | set(self.delayed))
+        assert redelivered == self.was_delivered(offset)
+        self.lease([offset])
 
     @precondition(lambda self: self.leased)
     @rule(data=st.data())
@@ -584,6 +716,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
                 self.delayed[offset] = self.now + min(delay_ms, self.delay.max_ms)
         else:
             self.ready |= accepted
+            self.order.return_(accepted)
         self.settled |= refused
         self.let_go(offsets)
 
@@ -594,15 +727,18 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         due = {offset for offset, due_ms in self.delayed.items() if due_ms <= self.now}
         assert self.state.release(self.now) == bool(due)
         self.ready |= due
+        for due_ms in sorted({self.delayed[offset] for offset in due}):
+            self.order.return_({o for o in due if self.delayed[o] == due_ms})
         self.delayed = {o: due_ms for o, due_ms in self.delayed.items() if o not in due}
 
     @rule(first=st.integers(0, 250), length=st.integers(1, 30))
     def withdraw(self, first, length):
-        """What expires or is too much goes wherever it stands; what is leased stays."""
+        """Withdraw what expires or is too much, wherever it stands; what is leased stays."""
         gone = self.ready & set(range(first, first + length))
         taken = self.state.withdraw([(first, first + length)])
-        assert taken == ranges_of(gone)
+        assert list(RangeSet(taken)) == ranges_of(gone)
         self.state.settle(taken)
+        self.order.leave(gone)
         self.ready -= gone
         self.settled |= gone
         self.let_go(gone)
@@ -621,7 +757,8 @@ class QueueAgainstMessages(RuleBasedStateMachine):
     def purge(self):
         purged, self.ready = self.ready | set(self.delayed), set()
         self.delayed = {}
-        assert self.state.purge() == ranges_of(purged)
+        assert list(RangeSet(self.state.purge())) == ranges_of(purged)
+        self.order.leave(purged)
         self.settled |= purged
         self.let_go(purged)
 
@@ -630,6 +767,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         """The node starts again: leases and consumers are gone, every survivor may be a repeat."""
         self.ready |= self.leased | set(self.delayed)
         self.leased, self.delayed = set(), {}
+        self.order.returned = []
         self.redelivered_stop = self.committed
         self.consumers, self.active, self.exclusive = [], None, False
         self.open_machine()
@@ -638,9 +776,10 @@ class QueueAgainstMessages(RuleBasedStateMachine):
     def every_offset_is_in_one_place(self):
         if not hasattr(self, "state"):
             return
-        ledger = self.state._ledger
-        assert list(ledger.ready) == ranges_of(self.ready)
-        assert list(ledger.leased) == ranges_of(self.leased | set(self.delayed))
+        state, every = self.state, 1 << 60
+        assert list(RangeSet(state.ready_in(0, every))) == ranges_of(self.ready)
+        leased = list(RangeSet(state.leased_in(0, every)))
+        assert leased == ranges_of(self.leased | set(self.delayed))
         assert self.state.ready_count == len(self.ready)
         assert self.state.leased_count == len(self.leased)
         assert self.state._delayed.count == len(self.delayed)

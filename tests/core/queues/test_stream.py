@@ -7,12 +7,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX
 from leveret.core.queues.services import QueueServices
-from leveret.core.queues.settings import QueueSettings
 from leveret.core.queues.stream import Stream
+from leveret.core.settings.queue_settings import QueueSettings
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.errors import StorageError
-from leveret.features.filters.arguments import record_filter
+from leveret.features.filters.rules import record_filter
 from leveret.ports import Durability, Retention
 from leveret.ports.definitions import QueueDefinition
 from leveret.ports.tables import Timestamp

@@ -1,6 +1,7 @@
 import pytest
 
-from leveret.core.telemetry.log_exchange import LOG_EXCHANGE, LogExchange
+from leveret.core.telemetry.log_exchange import LogExchange
+from leveret.core.topology.predeclared import LOG_EXCHANGE
 from leveret.core.vhost import Vhost
 from leveret.ports.definitions import VhostDefinition
 from tests.core.vhost_fakes import make_vhost

@@ -10,9 +10,10 @@ from pamqp import commands
 from leveret.broker.usage_keeping import USAGE_STREAM, UsageKeeper
 from leveret.core.telemetry.usage import UsageMeter
 from leveret.errors import StorageError
+from leveret.ports.callbacks import AfterAll
 from leveret.ports.usage import HOUR_SECONDS, Account, Subject, Usage
 from tests.support.client import Client
-from tests.support.stage import CommitGate, Stage
+from tests.support.stage import Stage
 
 VHOST = Account(Subject.VHOST, "/", "/")
 GUEST = Account(Subject.USER, "/", "guest")
@@ -70,11 +71,10 @@ def keeper(made_keeper):
 @pytest.fixture
 def made_keeper(stage, store):
     async def committed(queues):
-        gate = CommitGate(len(queues))
+        gate = AfterAll(len(queues))
         for queue in queues:
             queue.await_commit(gate)
-        await gate
-        return not gate.failed
+        return not await gate
 
     def make(**options):
         return UsageKeeper(stage.broker, store, lambda: stage.now, committed, 2, **options)

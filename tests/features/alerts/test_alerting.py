@@ -45,7 +45,7 @@ class Watched:
         self.administration.set_parameter(parameter)
 
     async def look(self, seconds=0):
-        """What is told at a look, some seconds later."""
+        """Return what is told at a look, some seconds later."""
         self.stage.now += int(seconds * 1000)
         self.told.clear()
         await self.alerting.check()

@@ -19,7 +19,7 @@ def yard():
 
 
 def walked(yard, queue, criteria=None, first=0, stop=1 << 40, **options):
-    """What one walk finds, and the walk."""
+    """Return what one walk finds, and the walk."""
     walk, found = BrowseCursor(queue, first, stop, **options), []
 
     async def go():

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from pamqp import commands
 
-from leveret.core.queues.settings import resolve_settings
+from leveret.core.settings.queue_settings import resolve_settings
 from leveret.errors import DiskFullError, StorageError
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.delay.schedules import DelayedMessageFilter

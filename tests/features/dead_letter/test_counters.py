@@ -1,4 +1,4 @@
-"""What queues give up is counted once, by where it went and why."""
+"""Discarded messages are counted once, by where they went and why."""
 
 import pytest
 from pamqp import commands

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, header
 
-from leveret.core.queues.discarding import BatchSlice, Reason
-from leveret.core.queues.settings import resolve_settings
+from leveret.core.queues.discarding import BatchSlice
+from leveret.core.settings.discard_reasons import Reason
+from leveret.core.settings.queue_settings import resolve_settings
 from leveret.features.dead_letter.packing import TEMPLATES_MAX
 from leveret.ports.contents import headers_table, with_properties
 from leveret.ports.records import RecordFlag

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.core.queues.settings import resolve_settings
+from leveret.core.settings.queue_settings import resolve_settings
 from leveret.features.dead_letter.publish import DeadLetterPublish
 from leveret.features.dead_letter.worker import ASIDE_MAX, RETRY_MS
 from leveret.ports import Durability

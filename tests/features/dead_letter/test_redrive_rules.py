@@ -1,4 +1,4 @@
-"""Which dead letters are meant, and how fast they go."""
+"""Selection of dead letters for a redrive, and its rate."""
 
 import pytest
 from hypothesis import given

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.core.queues.settings import QueueSettings
+from leveret.core.settings.queue_settings import QueueSettings
 from leveret.errors import StorageError
 from leveret.features.dead_letter import worker
 from leveret.features.dead_letter.worker import RETRY_MS

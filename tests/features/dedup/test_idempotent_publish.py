@@ -11,6 +11,7 @@ from leveret.errors import ChannelError, StorageError
 from leveret.features.dedup.producers import NUMBERS, SIZE, Producer, Producers
 from leveret.features.dedup.sequences import Position
 from leveret.ports import Durability
+from leveret.ports.callbacks import AfterAll
 from leveret.ports.records import RecordFlag
 from tests.support import memory_log
 from tests.support.memory_log import MemoryTopicLog
@@ -333,22 +334,22 @@ def test_half_messages_take_effect_once_or_never(events):
             found = None if messages is None else messages.find(id_)
             assert (found is not None) == (id_ in pending)
             if found is not None:
-                outcome = []
-                messages.decide(found, commit=event == "commit", decided=outcome.append)
+                outcome = AfterAll(1)
+                messages.decide(found, commit=event == "commit", decided=outcome)
                 world.settle_down()
-                assert outcome == [False]
+                assert (outcome.pending, outcome.failed) == (0, False)
                 pending.discard(id_)
                 stored += [int(id_)] if event == "commit" else []
         elif event == "settle":
             world.settle_down()
         elif event == "fail" and pending:
             name = sorted(pending)[0]
-            outcome = []
+            outcome = AfterAll(1)
             world.topics.decide_error = StorageError("decide")
-            messages.decide(messages.find(name), commit=True, decided=outcome.append)
+            messages.decide(messages.find(name), commit=True, decided=outcome)
             world.settle_down()
             world.topics.decide_error = None
-            assert outcome == [True]
+            assert (outcome.pending, outcome.failed) == (0, True)
         elif event == "crash":
             world.crash()
         assert world.bodies == stored

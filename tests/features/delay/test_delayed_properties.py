@@ -1,4 +1,4 @@
-"""Whatever is delayed, replaced, put off and cancelled: each message comes once, at its time."""
+"""Delayed, replaced, postponed and cancelled messages come once, at their time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS = st.lists(
 
 
 class Model:
-    """What ought to happen: when each message is due, and which are called something."""
+    """Expected outcome: when each message is due, and which have a name."""
 
     def __init__(self) -> None:
         self.now = 0

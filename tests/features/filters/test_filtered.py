@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from pamqp import commands
 
-from leveret.amqp.methods import encode_properties
-from leveret.core.queues.settings import QueueSettings
+from leveret.core.settings.queue_settings import QueueSettings
 from leveret.core.turn import SEARCH_NS_MAX
 from leveret.errors import ChannelError, StorageError
 from leveret.features.filters.filtered import FilteredDelivery, check_filterable
 from leveret.ports.records import RecordFlag
+from tests.support.contents import encode_properties
 from tests.support.queue_bench import Bench, Consumer
 
 FLAGS = RecordFlag.HAS_HEADERS

@@ -1,4 +1,4 @@
-"""Which records a filter lets through, against the same question asked of Python's values."""
+"""Records that a filter lets through, against the same question asked of Python's values."""
 
 from contextlib import suppress
 from itertools import pairwise
@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands
 
-from leveret.amqp.methods import encode_properties
-from leveret.features.filters.arguments import record_filter
 from leveret.features.filters.filters import TagCondition
+from leveret.features.filters.rules import record_filter
 from leveret.features.filters.sql import ParsedSql, parse_sql
 from leveret.ports import picking
 from leveret.ports.ranges import RangeSet
@@ -18,6 +17,7 @@ from leveret.ports.records import Batch, BatchBuilder, RecordFlag
 from leveret.ports.tags import tag_bit_of
 from tests.features.filters.test_sql import HEADERS, conditions
 from tests.features.filters.test_tags import TAGS, expressions
+from tests.support.contents import encode_properties
 
 MESSAGES = st.lists(
     st.tuples(st.none() | st.lists(st.sampled_from(TAGS), max_size=3), HEADERS), max_size=12

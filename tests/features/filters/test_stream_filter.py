@@ -1,15 +1,15 @@
-"""Which records a filter lets through, against the same question asked of pamqp's tables."""
+"""Records that a filter lets through, against the same question asked of pamqp's tables."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands
 
-from leveret.amqp.methods import encode_properties
 from leveret.features.filters.filters import RecordFilter
 from leveret.features.filters.stream_filter import StreamValues, stream_values
 from leveret.ports.records import BatchBuilder, RecordFlag
 from tests.amqp.strategies import header_values, properties
+from tests.support.contents import encode_properties
 
 NAME = "x-stream-filter-value"
 VALUES = ["", "a", "b", "ключ"]

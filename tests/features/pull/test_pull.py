@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from leveret.core.queues.settings import QueueSettings
+from leveret.core.settings.queue_settings import QueueSettings
 from leveret.core.statistics.statistics import Statistics
 from leveret.errors import ChannelError
 from leveret.features.pull.pull import LEASES_MAX, Outcome, Pulls, Wanted

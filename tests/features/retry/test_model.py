@@ -1,4 +1,4 @@
-"""Whatever fails when, each message is acknowledged or dead in the end, and rightly counted."""
+"""With any failures, each message is acknowledged or dead in the end, and rightly counted."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

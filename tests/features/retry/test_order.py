@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.core.queues.settings import resolve_settings
+from leveret.core.settings.queue_settings import resolve_settings
 from leveret.features.retry.retrying import RetryTopic
 from leveret.ports.definitions import QueueDefinition
 from tests.features.retry.test_retrying import declare

@@ -2,8 +2,8 @@
 
 import pytest
 
-from leveret.core.queues.discarding import Reason
-from leveret.core.queues.settings import resolve_settings
+from leveret.core.settings.discard_reasons import Reason
+from leveret.core.settings.queue_settings import resolve_settings
 from leveret.errors import DiskFullError
 from leveret.features.retry.retrying import RETRY_MS, RetryTopic
 from leveret.ports.contents import headers_table

@@ -1,4 +1,4 @@
-"""What the API says of the node, its channels and its definitions."""
+"""The node, its channels and its definitions, as the API shows them."""
 
 import json
 

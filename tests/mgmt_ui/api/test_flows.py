@@ -1,4 +1,4 @@
-"""Which channel published where and was handed out what, in RabbitMQ's form."""
+"""Publishes and deliveries by channel, in RabbitMQ's form."""
 
 import pytest
 from pamqp import commands

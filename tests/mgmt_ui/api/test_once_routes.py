@@ -31,7 +31,7 @@ def http(address):
 
 @pytest.fixture
 def reader(http, address):
-    """Somebody who may look and nothing else."""
+    """Return a client who may look and nothing else."""
     http.put("/users/reader", json={"password": "reader", "tags": "management"})
     http.put("/permissions/%2F/reader", json={"configure": NONE, "write": NONE, "read": ALL})
     base = f"http://{address}/api/leveret"

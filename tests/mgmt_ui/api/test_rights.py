@@ -1,4 +1,4 @@
-"""Nobody gets in: every route without credentials, with wrong ones, and with too low ones.
+"""Every route is refused without credentials, with wrong ones, and with too low ones.
 
 A new route fails here until it stands in the table.
 """
@@ -159,7 +159,7 @@ assert len(ROUTES) > 100, "the routes are not found"
 
 
 def right(method, path):
-    """What the table says of a route."""
+    """Return the right that the table names for a route."""
     best = max(
         (
             key
@@ -196,7 +196,7 @@ def site():
 
 
 def state(site):
-    """What a refused request must not change."""
+    """Return what a refused request must not change."""
     store = site.stage.metadata
     vhosts = site.broker.vhosts
     return (

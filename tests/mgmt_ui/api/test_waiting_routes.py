@@ -209,7 +209,7 @@ def _all(channel, queue, count, *, auto_ack=True):
 
 
 def _until(look, wanted):
-    """What is seen once it is as wanted: equal, or so many; the last, where it never is."""
+    """Return what is seen once it is as wanted: equal, or so many; the last, where it never is."""
     deadline = time.monotonic() + 20
     while True:
         found = look()

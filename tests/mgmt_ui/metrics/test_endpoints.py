@@ -1,4 +1,4 @@
-"""What a scraper is told, asked in-process."""
+"""Metrics as a scraper gets them, asked in-process."""
 
 import asyncio
 from dataclasses import replace

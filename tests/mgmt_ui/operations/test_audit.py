@@ -1,4 +1,4 @@
-"""What administrators change is written down, with what came of it and without secrets."""
+"""Changes by administrators are written down, with their outcome and without secrets."""
 
 from __future__ import annotations
 

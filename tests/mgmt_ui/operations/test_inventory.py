@@ -1,4 +1,4 @@
-"""What there is on a running node, as lists and one by one."""
+"""Objects of a running node, as lists and one by one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where messages went, as it is told by the operation and by HTTP."""
+"""Traces of messages, by the operation and by HTTP."""
 
 import pytest
 from pamqp import commands

@@ -1,4 +1,4 @@
-"""What is found wrong with a running node."""
+"""Problems found in a running node."""
 
 from dataclasses import replace
 

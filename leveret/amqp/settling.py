@@ -1,0 +1,255 @@
+"""Deliveries of a channel: the credit of its consumers, what is unsettled, and its settlement."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from leveret.amqp import frames
+from leveret.amqp.protocol import ChannelBase, ConnectionBase
+from leveret.amqp.timeouts import DeliveryAges, LeaseHolder, Leases, consumer_timeout_ms
+from leveret.amqp.unacked import Unacked
+from leveret.core.routing.message import StoredMessage
+from leveret.core.settings.discard_reasons import Reason
+from leveret.errors import ChannelError
+from leveret.ports.contents import open_header
+from leveret.ports.counters import GET, GET_NO_ACK
+from leveret.ports.records import RecordFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from leveret.amqp.timeouts import Holding
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.ports.counters import Counters, DeliveryStatistics
+    from leveret.ports.records import Batch
+
+# Runs of deliveries that are settled or returned together before somebody looks at the clock, where
+# a client may have made it long. Some 0.2 ms each.
+SLICE_RUNS = 256
+
+DELIVERY_STATISTICS_MIN = (
+    32  # queues that a channel counts for before it looks which of them are gone
+)
+
+
+class Getter(LeaseHolder):
+    """Lease holder of what basic.get took from one queue."""
+
+    def __init__(self, queue: OpenQueue, channel: ChannelDeliveries) -> None:
+        super().__init__(queue, channel.delivery_statistics(queue, GET))
+        self.counted_no_ack = channel.delivery_statistics(queue, GET_NO_ACK)
+
+
+class ChannelDeliveries(ChannelBase):
+    """Deliveries of one channel that are not settled, and the counters of all."""
+
+    consumers: Mapping[str, LeaseHolder]  # by tag
+
+    def __init__(self, connection: ConnectionBase, number: int) -> None:
+        super().__init__(connection, number)
+        self.unacked: Unacked[LeaseHolder] = Unacked()
+        self.prefetch = 0  # shared by all consumers of the channel; 0 = no limit
+        self.in_flight = 0  # unsettled deliveries to consumers
+        self.delivery_ages = DeliveryAges()
+        self.leases: Leases | None = None  # see needed_leases
+        self._getters: dict[OpenQueue, Getter] = {}
+        self.delivery_statistics_by_queue: dict[
+            OpenQueue, dict[int, DeliveryStatistics]
+        ] = {}  # see delivery_statistics
+        self._delivery_statistics_max = DELIVERY_STATISTICS_MIN
+
+    @abstractmethod
+    def consumer_gone(self, tag: str) -> None:
+        """Forget a consumer whose queue is gone; send basic.cancel if the client supports it."""
+
+    # -- settling
+
+    def settle(self, kind: int, first: int, last: int, *, multiple: bool) -> int | None:
+        """Settle, return or discard a run of delivery tags. Returns the first unknown one."""
+        unacked = self.unacked
+        unknown: int | None = None
+        if multiple:
+            # Every tag up to `last`, which must be outstanding itself unless it means "all".
+            if last != frames.ALL_TAGS and not unacked.is_outstanding(last):
+                unknown = last
+                held: list[Holding] = []
+            else:
+                held = unacked.take_up_to(last, SLICE_RUNS)
+        else:
+            held, unknown = unacked.take(first, last)
+        self.apply(kind, held)
+        if multiple and len(held) == SLICE_RUNS:
+            # What is delivered meanwhile is not meant by it.
+            self.connection.take_time(self.settling(kind, min(last, self.slot.delivery_tag)))
+        return unknown
+
+    def settling(self, kind: int, last: int, cause: Reason = Reason.REQUEUED) -> Iterator[None]:
+        """Settle, return or discard all outstanding deliveries up to tag `last`, in slices."""
+        while held := self.unacked.take_up_to(last, SLICE_RUNS):
+            self.apply(kind, held, cause)
+            yield
+
+    def apply(self, kind: int, held: list[Holding], cause: Reason = Reason.REQUEUED) -> None:
+        """Release the credit of settled or returned deliveries and pass their ranges to the queues.
+
+        `cause`: the reason of a return.
+        """
+        settles = kind == frames.SETTLE
+        if len(held) == 1:  # whoever acknowledges one by one comes here once a message
+            holder, first, stop = held[0]
+            holder.release(stop - first)
+            if settles:
+                holder.counted.acknowledged(stop - first)
+                holder.queue.settle([(first, stop)])
+            else:
+                _tell(holder.queue, kind, [(first, stop)], cause)
+            if self.consumers:
+                self._wake({holder: stop - first})
+            return
+        freed = release_held(held, acknowledged=settles)
+        ranges: dict[OpenQueue, list[tuple[int, int]]] = {}
+        for holder, first, stop in held:
+            ranges.setdefault(holder.queue, []).append((first, stop))
+        for queue, of_queue in ranges.items():
+            if settles:
+                queue.settle(of_queue)
+            else:
+                _tell(queue, kind, of_queue, cause)
+        if self.consumers:
+            self._wake(freed)
+
+    def release_credit(self, held: list[Holding]) -> None:
+        """Release the credit of acknowledged deliveries that their queues have settled already."""
+        freed = release_held(held, acknowledged=True)
+        if self.consumers:
+            self._wake(freed)
+
+    def _wake(self, freed: dict[LeaseHolder, int]) -> None:
+        """Wake holders with new credit, or all consumers if the shared prefetch had run out."""
+        if self.prefetch and self.in_flight + sum(freed.values()) >= self.prefetch:
+            self.wake_consumers()  # there was nothing left of what they share
+        else:
+            for holder in freed:
+                holder.wake()
+
+    def wake_consumers(self) -> None:
+        """Wake the queues of all the channel's consumers, so that they deliver again."""
+        for consumer in self.consumers.values():
+            consumer.wake()
+
+    # -- time limits
+
+    def needed_leases(self) -> Leases:
+        """Return the channel's lease timers; create them when the first delivery needs one."""
+        if self.leases is None:
+            self.leases = Leases(self.unacked, self.broker.timers, self.apply)
+        return self.leases
+
+    def check_acknowledged(self, now_ms: int, node_timeout_ms: int) -> None:
+        """Raise ChannelError 406 where a consumer has not settled a delivery in time."""
+        oldest = self.unacked.oldest()
+        oldest_tag = None if oldest is None else oldest[0]
+        age_ms = self.delivery_ages.sweep(now_ms, oldest_tag, self.slot.delivery_tag)
+        if self.leases is not None:
+            oldest = self.leases.oldest_untimed()
+            age_ms = 0 if oldest is None else self.delivery_ages.age(now_ms, oldest[0])
+        if oldest is None:
+            return
+        timeout_ms = consumer_timeout_ms(oldest[1], node_timeout_ms)
+        if timeout_ms and age_ms >= timeout_ms:
+            raise ChannelError(
+                406,
+                f"delivery acknowledgement on channel {self.number} timed out. Timeout value used: "
+                f"{timeout_ms} ms. This timeout value can be configured, see consumers doc guide "
+                "to learn more",
+            )
+
+    # -- who is delivered to, and counted
+
+    def getter(self, queue: OpenQueue) -> Getter:
+        """Return the lease holder for basic.get from `queue` on this channel."""
+        getter = self._getters.get(queue)
+        if getter is None or queue.deleted:
+            getter = self._getters[queue] = Getter(queue, self)
+        return getter
+
+    def delivery_statistics(self, queue: OpenQueue, mode: int) -> DeliveryStatistics:
+        """Return the counters of deliveries from a queue to this channel in one mode (get, …).
+
+        All consumers of the channel and the queue share them. They stay when a consumer ends, since
+        counters never become less.
+        """
+        of_queue = self.delivery_statistics_by_queue.get(queue)
+        if of_queue is None:
+            if len(self.delivery_statistics_by_queue) >= self._delivery_statistics_max:
+                self._forget_deleted()
+            of_queue = self.delivery_statistics_by_queue[queue] = {}
+        found = of_queue.get(mode)
+        if found is None:
+            found = of_queue[mode] = self.broker.statistics.delivery_statistics(
+                mode, queue, self.slot.counters
+            )
+        return found
+
+    def _forget_deleted(self) -> None:
+        """Forget the counters of deleted queues, so that short-lived queues do not take memory.
+
+        Called when there may be as many deleted ones as others, or a few.
+        """
+        self.delivery_statistics_by_queue = {
+            q: of for q, of in self.delivery_statistics_by_queue.items() if not q.deleted
+        }
+        self._getters = {q: getter for q, getter in self._getters.items() if not q.deleted}
+        self._delivery_statistics_max = max(
+            DELIVERY_STATISTICS_MIN, 2 * len(self.delivery_statistics_by_queue)
+        )
+
+    def pairs(self) -> Iterator[Counters]:
+        """Iterate over all counters of publishes to an exchange and of deliveries from a queue."""
+        yield from self.slot.publish_statistics_by_exchange.values()
+        for of_queue in self.delivery_statistics_by_queue.values():
+            yield from of_queue.values()
+
+    def trace_deliveries(
+        self, queue: OpenQueue, batches: list[Batch], first: int, stop: int, *, redelivered: bool
+    ) -> None:
+        """Publish the delivered records [first, stop) to the firehose."""
+        for batch in batches:
+            for offset in range(max(first, batch.base_offset), min(stop, batch.stop_offset)):
+                flags, _, exchange, routing_key, header, body = batch.record(offset)
+                if flags & RecordFlag.BLIND_COPIED:
+                    header = open_header(header)
+                self.broker.tracer.delivered(
+                    self.vhost,
+                    StoredMessage(exchange, routing_key, header, body, flags),
+                    queue.name,
+                    self.origin,
+                    redelivered=redelivered,
+                )
+
+    def forget_deliveries(self) -> None:
+        """Drop references from and to the channel, so that no garbage collector is needed."""
+        self.leases = None
+        self.unacked = Unacked()
+        self._getters.clear()
+
+
+def release_held(held: list[Holding], *, acknowledged: bool) -> dict[LeaseHolder, int]:
+    """Release the credit of settled deliveries, summed by holder. Returns the sums."""
+    freed: dict[LeaseHolder, int] = {}
+    for holder, first, stop in held:
+        freed[holder] = freed.get(holder, 0) + stop - first
+    for holder, count in freed.items():
+        holder.release(count)
+        if acknowledged:
+            holder.counted.acknowledged(count)
+    return freed
+
+
+def _tell(queue: OpenQueue, kind: int, ranges: list[tuple[int, int]], cause: Reason) -> None:
+    """Settle, return or discard ranges of unsettled records in a queue."""
+    if kind & frames.RETURN:
+        queue.return_(ranges, failed=bool(kind & frames.REJECT), cause=cause)
+    else:
+        queue.discard(ranges)

@@ -1,0 +1,165 @@
+"""Reading of a queue's log: from memory where possible, else from the device.
+
+Records that can no longer be read are quarantined and reported once; all others stay readable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.logs.error_throttle import ErrorThrottle
+from leveret.core.logs.log_scan import quarantine
+from leveret.core.logs.window import LogWindow, ScatteredWindow, batch_of
+from leveret.errors import CorruptBatchError, StorageError
+from leveret.ports.callbacks import do_nothing
+from leveret.ports.ranges import RangeSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.core.logs.log_writer import LogWriter
+    from leveret.core.queues.services import QueueServices
+    from leveret.core.queues.state import QueueState
+    from leveret.ports.records import Batch
+
+
+class QueueReader:
+    """Log reader of one queue.
+
+    `fetched` is called when a read started by `read` has completed. `scattered`: what is read in a
+    row may be far apart in the log.
+    """
+
+    __slots__ = (
+        "_fetched",
+        "_last",
+        "_log",
+        "_spawn",
+        "_state",
+        "_window",
+        "errors",
+        "fetching",
+        "head",
+    )
+
+    def __init__(
+        self,
+        queue: LogWriter,
+        state: QueueState,
+        services: QueueServices,
+        fetched: Callable[[], None],
+        *,
+        scattered: bool,
+    ) -> None:
+        self._state: QueueState | None = state  # until the queue is deleted
+        self._log = queue.log
+        self._spawn = services.spawn
+        self._fetched = fetched
+        self._window = ScatteredWindow(queue.log) if scattered else LogWindow(queue.log)
+        self.errors = ErrorThrottle(queue, services.report)
+        self.fetching = False
+        self._last: Batch | None = None  # of the last single-record lookup
+        self.head: tuple[int, int | None] | None = None  # see core.queues.head
+
+    def read(self, offset: int) -> list[Batch] | None:
+        """Return batches, one of them with `offset`; None after starting a device read for it."""
+        if self.fetching:
+            return None
+        try:
+            batches = self._window.at_hand(offset)
+        except StorageError:
+            batches = None  # the fetch finds the damage again and handles it
+        if batches is None:
+            self.fetching = True
+            self._spawn(self._fetch(offset))
+        return batches
+
+    async def _fetch(self, offset: int) -> None:
+        try:
+            await self.fill(self._window, offset)
+        except StorageError as error:
+            self.errors.report(error)
+            return
+        finally:
+            self.fetching = False
+        self._fetched()
+
+    def batch_at_hand(self, offset: int) -> Batch | None:
+        """Return the batch with `offset` if that takes no waiting, else None."""
+        last = self._last
+        if last is not None and last.base_offset <= offset < last.stop_offset:
+            return last
+        try:
+            batches = self._window.at_hand(offset)
+        except CorruptBatchError:
+            return None  # handling damage requires waiting
+        self._last = None if batches is None else batch_of(batches, offset)
+        return self._last
+
+    def in_memory(self, offset: int) -> Batch | None:
+        """Return the batch with `offset` if it is in memory, else None; reads no file."""
+        if self._window.holds(offset):
+            batches = self._window.at_hand(offset)
+            assert batches is not None, "a window has what it holds"
+            return batch_of(batches, offset)
+        return self._log.peek(offset)
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of read batches that the log's cache does not hold as well, in bytes."""
+        peek = self._log.peek
+        batches = self._window.held
+        return sum(batch.size for batch in batches if peek(batch.base_offset) is not batch)
+
+    async def leased_batch(self, offset: int) -> Batch | None:
+        """Return the batch with a leased record, waiting if needed; None if the record is lost."""
+        batch = self.batch_at_hand(offset)
+        if batch is None and await self.fill(self._window, offset, leased=True):
+            batch = self.batch_at_hand(offset)
+        return batch
+
+    async def fill(self, window: LogWindow, offset: int, *, leased: bool = False) -> bool:
+        """Read from `offset` on. Returns False if it is lost and must not be read again.
+
+        Raises StorageError.
+        """
+        try:
+            await window.fill(offset)
+        except CorruptBatchError:
+            if await self._set_aside(offset, leased=leased):
+                return False
+            await window.fill(offset)
+        self.errors.end()
+        return True
+
+    async def _set_aside(self, offset: int, *, leased: bool) -> bool:
+        """Quarantine unreadable records and report them. Returns whether `offset` is gone.
+
+        Records leased by others stay theirs: they were delivered.
+        """
+        unreadable = await quarantine(
+            self._log, offset, self.errors.report, lambda ranges: self._lose(ranges, offset, leased)
+        )
+        return self._state is None or offset in unreadable or offset in self._log.settled
+
+    def _lose(self, ranges: RangeSet, offset: int, leased: bool) -> RangeSet:
+        """Drop ready records, and `offset` if it is `leased` by the caller. Returns all of them."""
+        state = self._state
+        if state is None:
+            return RangeSet()
+        lost = RangeSet(state.lose(ranges))
+        if leased and offset in ranges:
+            state.settle([(offset, offset + 1)])
+            lost.add(offset, offset + 1)
+        return lost
+
+    def clear(self) -> None:
+        """Drop all batches from memory."""
+        self._last = None
+        self._window.clear()
+
+    def close(self) -> None:
+        """Drop everything and stop reporting: the queue was deleted."""
+        self.clear()
+        self.errors.close()
+        self._state, self._fetched = None, do_nothing

@@ -1,0 +1,439 @@
+"""Valid arguments of queues and consumers: a table per queue type, one check per argument.
+
+A wrong value is refused at declaration, even where it would only matter later. Arguments that no
+queue type knows are ignored, as clients expect; one that only another type knows is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeAlias
+
+from leveret.core.erlang_terms import field_type, term
+from leveret.core.names import resource
+from leveret.core.settings.retry_policy import RETRY_ARGUMENTS
+from leveret.core.settings.stream_offsets import STREAM_OFFSET, interval_ms, parse_start
+from leveret.errors import ChannelError
+from leveret.features.filters.rules import FILTER_CHECKS
+from leveret.ports.definitions import Arguments, QueueDefinition
+from leveret.ports.fields import INT64_MAX
+
+ALTERNATE_EXCHANGE = "alternate-exchange"
+DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
+DEDUP_WINDOW = "x-dedup-window"
+QUEUE_TYPE = "x-queue-type"
+VISIBILITY_TIMEOUT = "x-visibility-timeout"
+GROUP_ORDERING = "x-group-ordering"
+CONSUMER_GROUP = "x-consumer-group"
+
+# Ten years: a longer time is a mistake in the unit.
+EXPIRY_MS_MAX = 315_360_000_000
+PRIORITY_MAX = 255
+TERM_MS_MAX = 12 * 3_600_000  # as in SQS: consumers that need longer must extend the lease
+RATE_MAX = 1_000_000_000  # messages per second: beyond any node's capacity, and safe from overflow
+# As in the FIFO queues of a large cloud provider, whose users expect it.
+WINDOW_MS = 5 * 60_000
+# A day: later repetitions do not come from a program that is waiting for a confirm.
+WINDOW_MS_MAX = 24 * 60 * 60_000
+
+# Returns what is wrong with a value, given all arguments, in the notation of reply texts, or None.
+Check: TypeAlias = Callable[[Any, Arguments], str | None]
+
+
+def integer(value: Any, _arguments: Arguments) -> str | None:
+    """Check for an integer."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return None
+    return f'"expected integer, got {field_type(value)}"'
+
+
+def not_negative(value: Any, arguments: Arguments) -> str | None:
+    """Check for an integer of zero or more within 64 bits; the HTTP API could send larger ones."""
+    problem = integer(value, arguments)
+    if problem is None and value < 0:
+        return f"{{value_negative,{value}}}"
+    if problem is None and value > INT64_MAX:
+        return f"{{value_too_large,{value}}}"
+    return problem
+
+
+def positive(value: Any, arguments: Arguments) -> str | None:
+    """Check for an integer of one or more."""
+    problem = not_negative(value, arguments)
+    return "{value_zero,0}" if problem is None and value == 0 else problem
+
+
+def time_to_live(value: Any, arguments: Arguments) -> str | None:
+    """Check for a time to live in ms, zero allowed."""
+    problem = not_negative(value, arguments)
+    if problem is None and value > EXPIRY_MS_MAX:
+        return f"{{value_too_large,{value}}}"
+    return problem
+
+
+def expiry(value: Any, arguments: Arguments) -> str | None:
+    """Check for an expiry time in ms, at least one."""
+    return time_to_live(value, arguments) or positive(value, arguments)
+
+
+def lease_term(value: Any, arguments: Arguments) -> str | None:
+    """Check for a visibility timeout in ms."""
+    problem = positive(value, arguments)
+    if problem is None and value > TERM_MS_MAX:
+        return f"{{value_too_large,{value}}}"
+    return problem
+
+
+def rate(value: Any, arguments: Arguments) -> str | None:
+    """Check for a rate in messages per second, or a burst in messages."""
+    problem = positive(value, arguments)
+    if problem is None and value > RATE_MAX:
+        return f"{{value_too_large,{value}}}"
+    return problem
+
+
+def priority(value: Any, arguments: Arguments) -> str | None:
+    """Check for the highest priority, 0 to PRIORITY_MAX."""
+    problem = not_negative(value, arguments)
+    if problem is None and value > PRIORITY_MAX:
+        return f"{{max_value_exceeded,{value}}}"
+    return problem
+
+
+def boolean(value: Any, _arguments: Arguments) -> str | None:
+    """Check for true or false."""
+    return None if isinstance(value, bool) else unacceptable(value)
+
+
+def group_ordering(value: Any, arguments: Arguments) -> str | None:
+    """Check for a boolean; not with priorities, since groups are served round-robin."""
+    problem = boolean(value, arguments)
+    if problem is None and value and "x-max-priority" in arguments:
+        return '"not together with x-max-priority"'
+    return problem
+
+
+def text(value: Any, _arguments: Arguments) -> str | None:
+    """Check for a string."""
+    return None if isinstance(value, str) else unacceptable(value)
+
+
+def one_of(allowed: tuple[str, ...], problem: str) -> Check:
+    """Return a check for one of several strings; `problem` may quote the value as `{}`."""
+
+    def check(value: Any, _arguments: Arguments) -> str | None:
+        if not isinstance(value, str):
+            return unacceptable(value)
+        return None if value in allowed else problem.format(value)
+
+    return check
+
+
+def dead_letter_routing_key(value: Any, arguments: Arguments) -> str | None:
+    """Check for a string; invalid without a dead-letter exchange."""
+    if not isinstance(value, str):
+        return unacceptable(value)
+    return None if DEAD_LETTER_EXCHANGE in arguments else "routing_key_but_no_dlx_defined"
+
+
+def queue_version(value: Any, arguments: Arguments) -> str | None:
+    """Check for a storage version of RabbitMQ; both are treated alike."""
+    problem = not_negative(value, arguments)
+    if problem is None and value not in (1, 2):
+        return f"\"unsupported queue version '{value}'\""
+    return problem
+
+
+def unacceptable(value: Any) -> str:
+    """Return the error term for a value of the wrong wire type."""
+    return f"{{unacceptable_type,{field_type(value)}}}"
+
+
+def max_age(value: Any, _arguments: Arguments) -> str | None:
+    """Check for an interval such as `7D`."""
+    if not isinstance(value, str):
+        return unacceptable(value)
+    return "invalid_max_age" if interval_ms(value) is None else None
+
+
+def is_window(value: object) -> bool:
+    """Whether a value is a valid de-duplication window: true, or a number of milliseconds."""
+    if isinstance(value, bool):
+        return value
+    return isinstance(value, int) and 1 <= value <= WINDOW_MS_MAX
+
+
+def window_ms(value: object) -> int | None:
+    """Return the de-duplication window of a valid value in ms; None if the value is None."""
+    if value is None:
+        return None
+    return WINDOW_MS if value is True else int(value)  # type: ignore[call-overload]
+
+
+def dedup_window(value: Any, _arguments: Arguments) -> str | None:
+    """Check for a de-duplication window: true, or milliseconds."""
+    if is_window(value):
+        return None
+    if isinstance(value, int):
+        return f"{{invalid_dedup_window,{term(value)}}}"
+    return unacceptable(value)
+
+
+def stream_offset(value: Any, _arguments: Arguments) -> str | None:
+    """Check for a stream offset specification."""
+    if parse_start(value) is not None:
+        return None
+    return f"{{invalid_stream_offset_arg,{{{field_type(value)},{term(value)}}}}}"
+
+
+def anything(_value: Any, _arguments: Arguments) -> str | None:
+    """Accept any value: invalid ones are ignored, as in RabbitMQ."""
+    return None
+
+
+def not_yet(_value: Any, _arguments: Arguments) -> str | None:
+    """Refuse an argument reserved for a later release, rather than ignore it silently."""
+    return '"it is not supported by this release"'
+
+
+queue_type = one_of(("classic", "quorum", "stream"), "\"unsupported queue type '{}'\"")
+queue_mode = one_of(("default", "lazy"), "\"unsupported queue mode '{}'\"")
+leader_locator = one_of(("client-local", "balanced"), "invalid_queue_locator_arg")
+master_locator = one_of(
+    ("client-local", "balanced", "min-masters", "random"), "invalid_queue_locator_arg"
+)
+classic_overflow = one_of(("drop-head", "reject-publish", "reject-publish-dlx"), "invalid_overflow")
+quorum_overflow = one_of(("drop-head", "reject-publish"), "invalid_overflow")
+dead_letter_strategy = one_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy")
+delayed_retry_type = one_of(("disabled", "all", "failed", "returned"), "invalid_delayed_retry_type")
+
+# In the order of checks, and of comparisons when a queue is redeclared.
+CLASSIC: dict[str, Check] = {
+    "x-expires": expiry,
+    "x-message-ttl": time_to_live,
+    DEAD_LETTER_EXCHANGE: text,
+    "x-dead-letter-routing-key": dead_letter_routing_key,
+    "x-dead-letter-topic": boolean,
+    "x-max-length": not_negative,
+    "x-max-length-bytes": not_negative,
+    "x-max-priority": priority,
+    "x-overflow": classic_overflow,
+    "x-delivery-limit": integer,
+    "x-queue-mode": queue_mode,
+    "x-queue-version": queue_version,
+    "x-single-active-consumer": boolean,
+    QUEUE_TYPE: queue_type,
+    "x-queue-master-locator": master_locator,
+    "x-queue-leader-locator": leader_locator,
+    VISIBILITY_TIMEOUT: lease_term,
+    GROUP_ORDERING: group_ordering,
+}
+QUORUM: dict[str, Check] = {
+    "x-expires": expiry,
+    "x-message-ttl": time_to_live,
+    DEAD_LETTER_EXCHANGE: text,
+    "x-dead-letter-routing-key": dead_letter_routing_key,
+    "x-dead-letter-topic": boolean,
+    "x-dead-letter-strategy": dead_letter_strategy,
+    "x-max-length": not_negative,
+    "x-max-length-bytes": not_negative,
+    "x-max-in-memory-length": not_negative,
+    "x-max-in-memory-bytes": not_negative,
+    "x-overflow": quorum_overflow,
+    "x-delivery-limit": integer,
+    "x-single-active-consumer": boolean,
+    QUEUE_TYPE: queue_type,
+    "x-quorum-initial-group-size": positive,
+    "x-queue-leader-locator": leader_locator,
+    "x-member-placement-tag": text,
+    "x-consumer-disconnected-timeout": time_to_live,
+    "x-consumer-timeout": time_to_live,
+    "x-delayed-retry-type": delayed_retry_type,
+    "x-delayed-retry-min": time_to_live,
+    "x-delayed-retry-max": time_to_live,
+    VISIBILITY_TIMEOUT: lease_term,
+    GROUP_ORDERING: group_ordering,
+}
+STREAM: dict[str, Check] = {
+    "x-max-length-bytes": not_negative,
+    QUEUE_TYPE: queue_type,
+    "x-max-age": max_age,
+    "x-stream-max-segment-size-bytes": not_negative,
+    "x-stream-filter-size-bytes": anything,  # checked by check_stream_sizes
+    "x-initial-cluster-size": positive,
+    "x-queue-leader-locator": leader_locator,
+}
+
+
+def _check_of(problem_of: Callable[[Any], str | None]) -> Check:
+    return lambda value, _arguments: problem_of(value)
+
+
+def retry_keep_order(value: Any, arguments: Arguments) -> str | None:
+    """Check for `key`; not with message groups, whose order blocks the group instead."""
+    problem = RETRY_ARGUMENTS["retry-keep-order"](value)
+    if problem is None and arguments.get("x-group-ordering") is True:
+        return '"not together with x-group-ordering"'
+    return problem
+
+
+# Arguments of all queues except streams, for retries.
+RETRY: dict[str, Check] = {
+    **{f"x-{key}": _check_of(problem_of) for key, problem_of in RETRY_ARGUMENTS.items()},
+    "x-retry-keep-order": retry_keep_order,
+}
+# Other arguments of all queues except streams.
+HOLDING: dict[str, Check] = {"x-celery-eta": boolean}
+# Arguments of every queue type beyond RabbitMQ's.
+FEATURES: dict[str, Check] = {
+    DEDUP_WINDOW: dedup_window,
+    "x-publish-rate": rate,
+    "x-publish-burst": rate,
+    "x-consume-rate": rate,
+    "x-consume-burst": rate,
+    "x-retention": not_yet,
+    "x-partitions": not_yet,
+}
+TYPES = {
+    "classic": {**CLASSIC, **RETRY, **HOLDING, **FEATURES},
+    "quorum": {**QUORUM, **RETRY, **HOLDING, **FEATURES},
+    "stream": {**STREAM, **FEATURES},
+}
+# Reply texts name types by RabbitMQ's module names, which clients know.
+MODULES = {
+    "classic": "rabbit_classic_queue",
+    "quorum": "rabbit_quorum_queue",
+    "stream": "rabbit_stream_queue",
+}
+EVERY_ARGUMENT = {key for known in TYPES.values() for key in known}
+# Arguments of consumers.
+CONSUMER_TYPES: dict[str, dict[str, Check]] = {
+    "classic": {
+        "x-priority": integer,
+        VISIBILITY_TIMEOUT: lease_term,
+        CONSUMER_GROUP: not_yet,
+        **FILTER_CHECKS,
+    },
+    "quorum": {
+        CONSUMER_GROUP: not_yet,
+        "x-priority": integer,
+        "x-consumer-timeout": time_to_live,
+        VISIBILITY_TIMEOUT: lease_term,
+        **FILTER_CHECKS,
+    },
+    "stream": {
+        CONSUMER_GROUP: not_yet,
+        **FILTER_CHECKS,
+        STREAM_OFFSET: stream_offset,
+        "x-stream-filter": anything,
+        "x-stream-match-unfiltered": anything,
+    },
+}
+EVERY_CONSUMER_ARGUMENT = {key for known in CONSUMER_TYPES.values() for key in known}
+
+STREAM_SEGMENT_BYTES_MAX = 3_000_000_000
+# Size of RabbitMQ's Bloom filter per chunk; validated only, since filters here are exact.
+STREAM_FILTER_BYTES_MIN, STREAM_FILTER_BYTES_MAX = 16, 255
+
+
+def type_of(arguments: Arguments) -> str:
+    """Return the queue type; classic if absent or unknown."""
+    kind = arguments.get(QUEUE_TYPE)
+    return kind if isinstance(kind, str) and kind in TYPES else "classic"
+
+
+def known_arguments(arguments: Arguments) -> tuple[str, ...]:
+    """Return the arguments that the queue's type knows."""
+    return tuple(TYPES[type_of(arguments)])
+
+
+def check_queue_arguments(definition: QueueDefinition) -> None:
+    """Raise 406 unless every argument suits the queue's type, and its properties do."""
+    name, arguments = resource("queue", definition.name, definition.vhost), definition.arguments
+    check_value(QUEUE_TYPE, queue_type, name, arguments)
+    kind = type_of(arguments)
+    for key, check in TYPES[kind].items():
+        check_value(key, check, name, arguments)
+    _check_known(name, kind, arguments, EVERY_ARGUMENT, TYPES)
+    if kind != "classic":
+        check_replicated_properties(definition, name)
+    if kind == "stream":
+        check_stream_sizes(arguments)
+
+
+def check_consumer_arguments(definition: QueueDefinition, arguments: Arguments) -> None:
+    """Raise 406 unless every argument of a consumer suits the type of its queue."""
+    name, kind = resource("queue", definition.name, definition.vhost), type_of(definition.arguments)
+    _check_known(name, kind, arguments, EVERY_CONSUMER_ARGUMENT, CONSUMER_TYPES)
+    for key, check in CONSUMER_TYPES[kind].items():
+        check_value(key, check, name, arguments)
+
+
+def _check_known(
+    name: str,
+    kind: str,
+    arguments: Arguments,
+    every: Collection[str],
+    types: Mapping[str, Collection[str]],
+) -> None:
+    """Raise 406 for an argument that only other queue types know."""
+    for key in arguments:
+        if key in every and key not in types[kind]:
+            raise ChannelError(406, f"invalid arg '{key}' for {name} of queue type {MODULES[kind]}")
+
+
+def check_value(key: str, check: Check, name: str, arguments: Arguments) -> None:
+    """Raise 406 if an argument is present and invalid."""
+    if key in arguments:
+        problem = check(arguments[key], arguments)
+        if problem is not None:
+            raise ChannelError(406, f"invalid arg '{key}' for {name}: {problem}")
+
+
+def check_replicated_properties(definition: QueueDefinition, name: str) -> None:
+    """Raise 406 unless the queue is durable, non-exclusive and not auto-delete."""
+    properties = {
+        "auto-delete": definition.auto_delete,
+        "exclusive-owner": definition.exclusive,
+        "non-durable": not definition.durable,
+    }
+    for key, wrong in properties.items():
+        if wrong:
+            raise ChannelError(406, f"invalid property '{key}' for {name}")
+
+
+def check_stream_sizes(arguments: Arguments) -> None:
+    """Raise 406 for invalid sizes of a stream, with RabbitMQ's texts, which name no queue."""
+    segment = arguments.get("x-stream-max-segment-size-bytes", 0)
+    if segment > STREAM_SEGMENT_BYTES_MAX:
+        raise ChannelError(406, "Exceeded max value for x-stream-max-segment-size-bytes")
+    size = arguments.get("x-stream-filter-size-bytes", STREAM_FILTER_BYTES_MIN)
+    if integer(size, arguments) is not None:
+        raise ChannelError(406, "Invalid type for x-stream-filter-size-bytes")
+    if not STREAM_FILTER_BYTES_MIN <= size <= STREAM_FILTER_BYTES_MAX:
+        raise ChannelError(406, "Invalid value for x-stream-filter-size-bytes")
+
+
+def check_server_named(arguments: Arguments) -> None:
+    """Raise 406 for a type that cannot be server-named."""
+    kind = type_of(arguments)
+    if kind != "classic":
+        raise ChannelError(406, f"Cannot declare a server-named queue for type {MODULES[kind]}")
+
+
+def check_exchange_name(key: str, name: str, arguments: Arguments) -> None:
+    """Raise 406 unless the argument, if present, can name an exchange."""
+    if key in arguments and not isinstance(arguments[key], str):
+        kind = field_type(arguments[key])
+        raise ChannelError(406, f"invalid type '{kind}' for arg '{key}' in {name}")
+
+
+def with_default_type(arguments: Arguments, default: str, *, replicable: bool) -> Arguments:
+    """Return the arguments with the virtual host's default queue type, if none is given.
+
+    `replicable`: the queue is durable, neither exclusive nor auto-delete; others stay classic,
+    since the default must not make a valid declaration fail.
+    """
+    if QUEUE_TYPE in arguments or default == "classic" or not replicable:
+        return arguments
+    return {**arguments, QUEUE_TYPE: default}

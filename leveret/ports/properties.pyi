@@ -1,3 +1,0 @@
-from leveret.ports.records import Batch
-
-def timestamp_of(batch: Batch, offset: int) -> int | None: ...

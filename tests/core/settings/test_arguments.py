@@ -1,0 +1,364 @@
+import pytest
+
+from leveret.core.settings.arguments import (
+    check_consumer_arguments,
+    check_exchange_name,
+    check_queue_arguments,
+    check_server_named,
+    known_arguments,
+    with_default_type,
+)
+from leveret.errors import ChannelError
+from leveret.ports.definitions import QueueDefinition
+
+QUORUM = {"x-queue-type": "quorum"}
+
+
+def refusal(arguments, **properties):
+    with pytest.raises(ChannelError) as caught:
+        check_queue_arguments(QueueDefinition("/", "q", arguments=arguments, **properties))
+    assert caught.value.code == 406
+    return caught.value.explanation
+
+
+@pytest.mark.covers("B-217")
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("x-expires", 0, "{value_zero,0}"),
+        ("x-expires", -1, "{value_negative,-1}"),
+        ("x-expires", "1", '"expected integer, got longstr"'),
+        ("x-expires", True, '"expected integer, got bool"'),
+        ("x-expires", 315_360_000_001, "{value_too_large,315360000001}"),
+        ("x-message-ttl", -1, "{value_negative,-1}"),
+        ("x-message-ttl", 10**12, "{value_too_large,1000000000000}"),
+        ("x-message-ttl", 1.5, '"expected integer, got double"'),
+        ("x-max-length", -1, "{value_negative,-1}"),
+        ("x-max-length", None, '"expected integer, got void"'),
+        ("x-max-length-bytes", -5, "{value_negative,-5}"),
+        ("x-max-priority", 256, "{max_value_exceeded,256}"),
+        ("x-max-priority", -1, "{value_negative,-1}"),
+        ("x-overflow", "foo", "invalid_overflow"),
+        ("x-overflow", 1, "{unacceptable_type,signedint}"),
+        ("x-queue-type", "foo", "\"unsupported queue type 'foo'\""),
+        ("x-queue-type", 5, "{unacceptable_type,signedint}"),
+        ("x-dead-letter-exchange", 5, "{unacceptable_type,signedint}"),
+        ("x-dead-letter-routing-key", "k", "routing_key_but_no_dlx_defined"),
+        ("x-dead-letter-routing-key", 1, "{unacceptable_type,signedint}"),
+        ("x-queue-mode", "foo", "\"unsupported queue mode 'foo'\""),
+        ("x-queue-version", 7, "\"unsupported queue version '7'\""),
+        ("x-single-active-consumer", "x", "{unacceptable_type,longstr}"),
+        ("x-queue-leader-locator", "foo", "invalid_queue_locator_arg"),
+        ("x-queue-master-locator", "foo", "invalid_queue_locator_arg"),
+    ],
+)
+def test_a_wrong_value_is_refused_on_a_classic_queue(key, value, problem):
+    assert refusal({key: value}) == f"invalid arg '{key}' for queue 'q' in vhost '/': {problem}"
+
+
+@pytest.mark.covers("B-217")
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("x-overflow", "reject-publish-dlx", "invalid_overflow"),
+        ("x-dead-letter-strategy", "foo", "invalid_dlx_strategy"),
+        ("x-delivery-limit", "a", '"expected integer, got longstr"'),
+        ("x-quorum-initial-group-size", 0, "{value_zero,0}"),
+        ("x-quorum-initial-group-size", -1, "{value_negative,-1}"),
+        ("x-consumer-timeout", -1, "{value_negative,-1}"),
+        ("x-delayed-retry-type", "sometimes", "invalid_delayed_retry_type"),
+    ],
+)
+def test_a_wrong_value_is_refused_on_a_quorum_queue(key, value, problem):
+    text = refusal({**QUORUM, key: value})
+    assert text == f"invalid arg '{key}' for queue 'q' in vhost '/': {problem}"
+
+
+@pytest.mark.covers("B-218")
+@pytest.mark.parametrize("key", ["x-max-age", "x-delayed-retry-type", "x-dead-letter-strategy"])
+def test_an_argument_of_another_type_is_refused_whatever_its_value(key):
+    assert refusal({key: object()}) == (
+        f"invalid arg '{key}' for queue 'q' in vhost '/' of queue type rabbit_classic_queue"
+    )
+
+
+@pytest.mark.covers("B-218")
+def test_quorum_queues_know_no_priorities():
+    assert refusal({**QUORUM, "x-max-priority": 1}) == (
+        "invalid arg 'x-max-priority' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue"
+    )
+
+
+def test_values_are_checked_before_keys_that_do_not_belong():
+    text = refusal({"x-max-age": "1D", "x-expires": 0})
+    assert text == "invalid arg 'x-expires' for queue 'q' in vhost '/': {value_zero,0}"
+
+
+@pytest.mark.covers("B-220")
+@pytest.mark.parametrize(
+    ("properties", "named"),
+    [
+        ({"auto_delete": True, "exclusive": True, "durable": False}, "auto-delete"),
+        ({"exclusive": True, "durable": False}, "exclusive-owner"),
+        ({"durable": False}, "non-durable"),
+    ],
+)
+def test_quorum_queues_are_durable_and_shared(properties, named):
+    assert refusal(QUORUM, **properties) == (
+        f"invalid property '{named}' for queue 'q' in vhost '/'"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"x-unheard-of": object()},
+        {
+            "x-expires": 1,
+            "x-message-ttl": 0,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": "k",
+            "x-max-length": 0,
+            "x-max-length-bytes": 10**10,
+            "x-max-priority": 255,
+            "x-overflow": "reject-publish-dlx",
+            "x-queue-mode": "lazy",
+            "x-queue-version": 1,
+            "x-single-active-consumer": True,
+            "x-queue-type": "classic",
+            "x-queue-master-locator": "min-masters",
+            "x-queue-leader-locator": "client-local",
+        },
+        {
+            **QUORUM,
+            "x-expires": 315_360_000_000,
+            "x-dead-letter-exchange": "d",
+            "x-dead-letter-strategy": "at-least-once",
+            "x-overflow": "reject-publish",
+            "x-delivery-limit": -1,
+            "x-single-active-consumer": False,
+            "x-quorum-initial-group-size": 3,
+            "x-queue-leader-locator": "balanced",
+            "x-delayed-retry-type": "all",
+            "x-delayed-retry-min": 1000,
+            "x-delayed-retry-max": 60000,
+        },
+    ],
+)
+def test_right_values_pass(arguments):
+    check_queue_arguments(QueueDefinition("/", "q", arguments=arguments))
+
+
+@pytest.mark.covers("B-221")
+def test_a_server_named_queue_cannot_be_quorum():
+    check_server_named({})
+    check_server_named({"x-queue-type": "foo"})  # refused for its type later, with the better text
+    with pytest.raises(ChannelError) as caught:
+        check_server_named(QUORUM)
+    assert caught.value.explanation == (
+        "Cannot declare a server-named queue for type rabbit_quorum_queue"
+    )
+
+
+@pytest.mark.covers("B-219")
+def test_arguments_that_name_exchanges_are_strings():
+    check_exchange_name("alternate-exchange", "exchange 'x' in vhost '/'", {})
+    with pytest.raises(ChannelError) as caught:
+        check_exchange_name(
+            "alternate-exchange", "exchange 'x' in vhost '/'", {"alternate-exchange": 1}
+        )
+    assert caught.value.explanation == (
+        "invalid type 'signedint' for arg 'alternate-exchange' in exchange 'x' in vhost '/'"
+    )
+
+
+@pytest.mark.covers("B-141")
+def test_the_default_type_fills_in_only_where_it_can():
+    assert with_default_type({}, "quorum", replicable=True) == QUORUM
+    assert with_default_type({}, "quorum", replicable=False) == {}
+    assert with_default_type({}, "classic", replicable=True) == {}
+    classic = {"x-queue-type": "classic"}
+    assert with_default_type(classic, "quorum", replicable=True) == classic
+
+
+def test_each_type_knows_its_own_arguments():
+    assert "x-delayed-retry-type" in known_arguments(QUORUM)
+    assert "x-delayed-retry-type" not in known_arguments({})
+
+
+def test_order_by_key_is_for_queues_without_order_by_group():
+    keeps = {"x-retry-keep-order": "key"}
+    assert refusal({**keeps, "x-group-ordering": True}) == (
+        "invalid arg 'x-retry-keep-order' for queue 'q' in vhost '/': "
+        '"not together with x-group-ordering"'
+    )
+    check_queue_arguments(QueueDefinition("/", "q", arguments=keeps))
+
+
+@pytest.mark.covers("C-215")
+def test_every_type_that_hands_messages_out_limits_their_deliveries():
+    for queue_type in ({}, QUORUM):
+        assert refusal({**queue_type, "x-delivery-limit": "a"}) == (
+            "invalid arg 'x-delivery-limit' for queue 'q' in vhost '/': "
+            '"expected integer, got longstr"'
+        )
+        assert refusal({**queue_type, "x-dead-letter-topic": 1}).endswith(
+            "{unacceptable_type,signedint}"
+        )
+
+
+STREAM = {"x-queue-type": "stream"}
+
+
+@pytest.mark.covers("B-217", "B-225")
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        (
+            "x-max-age",
+            "soon",
+            "invalid arg 'x-max-age' for queue 'q' in vhost '/': invalid_max_age",
+        ),
+        (
+            "x-max-age",
+            5,
+            "invalid arg 'x-max-age' for queue 'q' in vhost '/': {unacceptable_type,signedint}",
+        ),
+        (
+            "x-initial-cluster-size",
+            0,
+            "invalid arg 'x-initial-cluster-size' for queue 'q' in vhost '/': {value_zero,0}",
+        ),
+        (
+            "x-message-ttl",
+            5,
+            (
+                "invalid arg 'x-message-ttl' for queue 'q' in vhost '/' of queue type "
+                "rabbit_stream_queue"
+            ),
+        ),
+        (
+            "x-stream-max-segment-size-bytes",
+            3_000_000_001,
+            "Exceeded max value for x-stream-max-segment-size-bytes",
+        ),
+        (
+            "x-stream-filter-size-bytes",
+            "32",
+            "Invalid type for x-stream-filter-size-bytes",
+        ),
+        ("x-stream-filter-size-bytes", 15, "Invalid value for x-stream-filter-size-bytes"),
+        ("x-stream-filter-size-bytes", 256, "Invalid value for x-stream-filter-size-bytes"),
+    ],
+)
+def test_what_a_stream_cannot_be(key, value, text):
+    assert refusal({**STREAM, key: value}) == text
+
+
+@pytest.mark.covers("B-220")
+@pytest.mark.parametrize(
+    ("properties", "named"),
+    [
+        ({"auto_delete": True, "exclusive": True, "durable": False}, "auto-delete"),
+        ({"exclusive": True, "durable": False}, "exclusive-owner"),
+        ({"durable": False}, "non-durable"),
+    ],
+)
+def test_streams_are_durable_and_shared(properties, named):
+    assert refusal(STREAM, **properties) == (
+        f"invalid property '{named}' for queue 'q' in vhost '/'"
+    )
+
+
+def test_a_stream_may_say_all_this():
+    arguments = {
+        **STREAM,
+        "x-max-length-bytes": 0,
+        "x-max-age": "7D",
+        "x-stream-max-segment-size-bytes": 3_000_000_000,
+        "x-stream-filter-size-bytes": 255,
+        "x-initial-cluster-size": 1,
+        "x-queue-leader-locator": "balanced",
+    }
+    check_queue_arguments(QueueDefinition("/", "q", arguments=arguments))
+
+
+@pytest.mark.covers("B-217", "B-218")
+@pytest.mark.parametrize(
+    ("kind", "arguments", "text"),
+    [
+        ("classic", {"x-priority": "high"}, ': "expected integer, got longstr"'),
+        ("classic", {"x-stream-offset": "soon"}, " of queue type rabbit_classic_queue"),
+        ("classic", {"x-consumer-timeout": 5}, " of queue type rabbit_classic_queue"),
+        ("quorum", {"x-consumer-timeout": -1}, ": {value_negative,-1}"),
+        ("stream", {"x-priority": 5}, " of queue type rabbit_stream_queue"),
+        (
+            "stream",
+            {"x-stream-offset": "soon"},
+            ': {invalid_stream_offset_arg,{longstr,<<"soon">>}}',
+        ),
+        ("stream", {"x-stream-offset": -1}, ": {invalid_stream_offset_arg,{signedint,-1}}"),
+        ("stream", {"x-stream-offset": True}, ": {invalid_stream_offset_arg,{bool,true}}"),
+    ],
+)
+def test_what_a_consumer_cannot_ask_for(kind, arguments, text):
+    definition = QueueDefinition("/", "q", arguments={"x-queue-type": kind})
+    with pytest.raises(ChannelError) as caught:
+        check_consumer_arguments(definition, arguments)
+    (key,) = arguments
+    assert caught.value.explanation == f"invalid arg '{key}' for queue 'q' in vhost '/'{text}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("classic", {"x-priority": -5, "x-unheard-of": 5}),
+        ("quorum", {"x-priority": 5, "x-consumer-timeout": 0}),
+        ("stream", {"x-stream-offset": 5, "x-stream-filter": 5, "x-stream-match-unfiltered": 5}),
+    ],
+)
+def test_what_a_consumer_can_ask_for(kind, arguments):
+    check_consumer_arguments(QueueDefinition("/", "q", arguments={"x-queue-type": kind}), arguments)
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+def test_consumers_of_every_type_may_filter(kind):
+    definition = QueueDefinition("/", "q", arguments={"x-queue-type": kind})
+    for unmatched in ("keep", "skip"):
+        arguments = {"x-filter-tags": "a", "x-filter-sql": "b = 1", "x-filter-unmatched": unmatched}
+        check_consumer_arguments(definition, arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"x-filter-tags": "a &&"}, "expected a tag, found the end at character 5, after 'a &&'"),
+        ({"x-filter-tags": 5}, "{unacceptable_type,signedint}"),
+        ({"x-filter-sql": "a ? b"}, "unexpected '?' at character 3, after 'a '"),
+        ({"x-filter-sql": True}, "{unacceptable_type,bool}"),
+        ({"x-filter-sql": "a", "x-filter-unmatched": "drop"}, "expected 'keep' or 'skip'"),
+        ({"x-filter-unmatched": "skip"}, "nothing is unmatched without a filter"),
+        ({"x-filter-tags": "a", "x-filter-unmatched": 1}, "{unacceptable_type,signedint}"),
+    ],
+)
+def test_a_filter_that_cannot_be_read_is_refused(arguments, problem):
+    with pytest.raises(ChannelError) as refused:
+        check_consumer_arguments(QueueDefinition("/", "q"), arguments)
+    key = next(reversed(arguments))
+    assert refused.value.explanation == f"invalid arg '{key}' for queue 'q' in vhost '/': {problem}"
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+@pytest.mark.parametrize("key", ["x-retention", "x-partitions"])
+def test_what_is_promised_is_refused_until_it_is_there(kind, key):
+    definition = QueueDefinition("/", "q", arguments={"x-queue-type": kind, key: 1})
+    with pytest.raises(ChannelError) as refused:
+        check_queue_arguments(definition)
+    assert refused.value.reply_text == (
+        f"PRECONDITION_FAILED - invalid arg '{key}' for queue 'q' in vhost '/': "
+        '"it is not supported by this release"'
+    )
+    consumed = QueueDefinition("/", "q", arguments={"x-queue-type": kind})
+    with pytest.raises(ChannelError, match=r"x-consumer-group.*not supported by this release"):
+        check_consumer_arguments(consumed, {"x-consumer-group": "g"})
