@@ -124,11 +124,6 @@ class Flush:
             directory = directory.parent
         segment.listed = True
 
-    def unpin(self) -> None:
-        """Unpin the segments on the loop, so that their files may be closed."""
-        for segment in self.segments:
-            segment.unpin(self.files)
-
 
 class FlushedLog(ABC):
     """A log's files and offsets, and its flushes.
@@ -336,7 +331,8 @@ class FlushedLog(ABC):
         self._is_flushing = False
         self._failures = 0 if error is None else self._failures + 1
         self._services.flushes.ended(flush, failed=error is not None)
-        flush.unpin()
+        for segment in flush.segments:
+            self._segments.unpin(segment)
         _wake(self._until_flushed, self._flush_failure(error) if error else None)
         # After any error in it, the next flush must start, or nothing is confirmed any more.
         try:
