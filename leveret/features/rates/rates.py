@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from leveret.features.rates.rules import Rate, TokenBucket, rate_of, retry_after_seconds
+from leveret.core.settings.queue_settings import Rate, rate_of
+from leveret.features.rates.rules import TokenBucket, retry_after_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

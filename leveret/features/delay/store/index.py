@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from leveret.errors import StorageError
 from leveret.features.delay.store.due_list import BITS_MIN, DueList
+from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Protocol
 
     from leveret.features.delay.store.due_list import DuePage
     from leveret.ports import StateStore, TopicLog
-    from leveret.ports.ranges import RangeSet
 
     class Wheel(Protocol):
         """Number of timers of all stores."""
@@ -39,11 +39,12 @@ if TYPE_CHECKING:
         def __len__(self) -> int: ...
 
 
-__all__ = ["DueIndex"]
+__all__ = ["DueIndex", "index_problem"]
 
 Item = TypeVar("Item")
 
 PREFIX = b"due/"
+STORE_BYTES = 16
 ABOUT, CHUNK, BEHIND = b"\0", b"\1", b"\2"
 ABOUT_VALUE = struct.Struct(">BQ")
 VERSION = 1
@@ -415,3 +416,29 @@ def _by_start(bucket: DueBucket) -> tuple[int, int]:
 
 def _sliced(items: list[Item], count_max: int) -> Iterator[list[Item]]:
     return (items[at : at + count_max] for at in range(0, len(items), count_max))
+
+
+def index_problem(
+    entries: Iterable[tuple[bytes, bytes]], end: int, settled: RangeSet
+) -> str | None:
+    """Return how a store's index differs from its log, which ends at `end`; None if it agrees.
+
+    `entries` are those of the state store that begin with the index's prefix.
+    """
+    complete, known = 0, RangeSet()
+    for key, value in entries:
+        place = key[len(PREFIX) + STORE_BYTES :]
+        if place == ABOUT and len(value) == ABOUT_VALUE.size:
+            complete = ABOUT_VALUE.unpack(value)[1]
+        elif place.startswith(CHUNK):
+            dues = DueList()
+            dues.unpack(value)
+            known.add_all([(offset, offset + 1) for offset in sorted(dues.offsets())])
+    if complete > end:
+        return f"covers offsets below {complete}, but the log ends at {end}"
+    missing = settled.gaps(0, complete)
+    for first, stop in known:
+        missing.remove(first, stop)
+    if missing:
+        return f"lacks {missing.count} delayed messages, the first at offset {missing.first}"
+    return None

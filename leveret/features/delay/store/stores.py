@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from leveret.core.logs.internal_topics import INCARNATION
 from leveret.errors import StorageError
+from leveret.features.delay.store.index import STORE_BYTES
 from leveret.features.delay.store.prefetch import GATHER_MS
 from leveret.features.delay.store.store import (
     STORE_BITS,
@@ -28,13 +29,19 @@ if TYPE_CHECKING:
     from leveret.core.turn import Turn
     from leveret.ports import StateStore
 
-__all__ = ["DelayedMessageStores", "PendingMessage"]
+__all__ = ["DelayedMessageStores", "PendingMessage", "store_identity"]
 
 # Timers of each wheel handled in one turn of the loop.
 DUE_AT_ONCE_MAX = 1000
 SOON_AT_ONCE_MAX = 50_000
 ROOMS_MAX = 1 << 16
 OFFSET_BITS = (1 << STORE_BITS) - 1
+
+
+def store_identity(vhost: str, topic: str, incarnation: str = INCARNATION) -> bytes:
+    """Return the name of a store in the state store, STORE_BYTES long."""
+    name = f"{vhost}\0{topic}\0{incarnation}"
+    return blake2b(name.encode(), digest_size=STORE_BYTES).digest()
 
 
 class DelayedMessageStores:
@@ -77,8 +84,7 @@ class DelayedMessageStores:
         """
         log = self._topics.open(vhost, topic, incarnation)
         number = self._free_number()
-        name = f"{vhost}\0{topic}\0{incarnation}"
-        identity = blake2b(name.encode(), digest_size=16).digest()
+        identity = store_identity(vhost, topic, incarnation)
         store = DelayedMessageStore(log, number, identity, self._services, on_due)
         self._rooms[number] = store
         self._names[vhost, topic, incarnation] = number
