@@ -38,8 +38,11 @@ if TYPE_CHECKING:
 
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.queue import Queue
-    from leveret.features.delay.store.store import DelayedMessageStore, PendingMessage
-    from leveret.features.delay.store.stores import DelayedMessageStores
+    from leveret.features.delay.store.store import (
+        DelayedMessageStore,
+        DelayedMessageStores,
+        PendingMessage,
+    )
     from leveret.ports.tables import RawValue
 
 __all__ = ["RetryTopic", "RetryTopics", "check_retry_headers", "retries_waiting", "retry_topic"]
