@@ -27,17 +27,10 @@ from leveret.features.delay.store.due_list import BITS_MIN, DueList
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import Protocol
+    from collections.abc import Callable, Iterable, Iterator, Sized
 
     from leveret.features.delay.store.due_list import DuePage
     from leveret.ports import StateStore, TopicLog
-
-    class Wheel(Protocol):
-        """Number of timers of all stores."""
-
-        def __len__(self) -> int: ...
-
 
 __all__ = ["DueIndex", "index_problem"]
 
@@ -97,7 +90,8 @@ class IndexUpdate:
 class DueIndex:
     """Index of one store; it calls `round` from one coroutine, one at a time.
 
-    `admit(dues)` gets records for the wheel; `store` is the store's identity, 16 bytes.
+    `admit(dues)` gets records that are due soon, `wheel` has a timer for each of those of all
+    stores; `store` is the store's identity, 16 bytes.
     """
 
     def __init__(
@@ -105,7 +99,7 @@ class DueIndex:
         state: StateStore,
         store: bytes,
         log: TopicLog,
-        wheel: Wheel,
+        wheel: Sized,
         admit: Callable[[DueList], None],
     ) -> None:
         self._state = state
@@ -156,16 +150,6 @@ class DueIndex:
         return self._prefix + CHUNK + PLACE.pack(start, bits, number, count)
 
     # -- waiting records
-
-    @property
-    def unwritten_count(self) -> int:
-        """Number of records that are not in the state store yet."""
-        return len(self._unwritten) + len(self._in_flight)
-
-    @property
-    def entry_count(self) -> int:
-        """Number of entries in the state store, including settled ones not yet removed."""
-        return sum(sum(bucket.chunks.values()) for bucket in self._buckets.values())
 
     def learn(self, dues: DueList) -> None:
         """Add committed records."""
