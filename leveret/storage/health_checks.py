@@ -239,8 +239,8 @@ class LogCheck:
         self._key_ids = key_ids
         self._advance = advance
         self._marks = None if state is None else LogMarks(state, boot_id())
-        decisions = log_key("", DECISIONS_TOPIC, DECISIONS_INCARNATION, 0)
-        self._decisions = (self._topics / decisions).parent
+        decisions = self._topics / log_key("", DECISIONS_TOPIC, DECISIONS_INCARNATION, 0)
+        self._decisions = decisions.parent
         self._known = {encode_name(vhost.name): set[str]() for vhost in definitions.vhosts}
         for known in self._known.values():
             known.add(INTERNAL_INCARNATION)

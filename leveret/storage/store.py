@@ -30,7 +30,6 @@ from leveret.storage.decisions import (
     read_decisions,
 )
 from leveret.storage.files import storage_error
-from leveret.storage.flush import FlushFigures
 from leveret.storage.keyring import Keyring
 from leveret.storage.lock import DirectoryLock
 from leveret.storage.log import PartitionLog
@@ -40,7 +39,7 @@ from leveret.storage.names import encode_name, log_key
 from leveret.storage.note_writer import NoteWriter
 from leveret.storage.reader import OpenFiles
 from leveret.storage.recovery import Recovered, holds_nothing, recover
-from leveret.storage.services import LogServices
+from leveret.storage.services import FlushFigures, LogServices
 from leveret.storage.tail import TailCache
 
 if TYPE_CHECKING:
