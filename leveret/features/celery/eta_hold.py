@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from leveret.core.logs.log_writer import Committing, Waiter
     from leveret.core.queues.queue import Queue
     from leveret.features.dead_letter.publish import Missing, Ranges
-    from leveret.features.delay.store.store import (
+    from leveret.features.delay.store import (
         DelayedMessageStore,
         DelayedMessageStores,
         PendingMessage,

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.features.dead_letter.publish import Missing, Ranges, Written
     from leveret.features.delay.scheduled import Draft
-    from leveret.features.delay.store.store import (
+    from leveret.features.delay.store import (
         DelayedMessageStore,
         DelayedMessageStores,
         PendingMessage,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.queue import Queue
-    from leveret.features.delay.store.store import (
+    from leveret.features.delay.store import (
         DelayedMessageStore,
         DelayedMessageStores,
         PendingMessage,

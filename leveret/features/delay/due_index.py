@@ -23,12 +23,12 @@ import struct
 from typing import TYPE_CHECKING, TypeVar
 
 from leveret.errors import StorageError
-from leveret.features.delay.store.due_list import BITS_MIN, DueList
+from leveret.features.delay.due_list import BITS_MIN, DueList
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sized
 
-    from leveret.features.delay.store.due_list import DuePage
+    from leveret.features.delay.due_list import DuePage
     from leveret.ports import StateStore, TopicLog
     from leveret.ports.ranges import RangeSet
 

@@ -17,16 +17,16 @@ from leveret.core.logs.internal_topics import INCARNATION
 from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
 from leveret.errors import StorageError
-from leveret.features.delay.store.due_list import DUE_MS_MAX, DueList, DuePage, put_record
-from leveret.features.delay.store.index import INTERVAL_MS, DueIndex
-from leveret.features.delay.store.reader import (
+from leveret.features.delay.due_index import INTERVAL_MS, DueIndex
+from leveret.features.delay.due_list import DUE_MS_MAX, DueList, DuePage, put_record
+from leveret.features.delay.reader import (
     AHEAD_MS,
     GATHER_MS,
     URGENT_MS,
     DelayedMessageReader,
     PendingMessage,
 )
-from leveret.features.delay.store.wheel import TimingWheel
+from leveret.features.delay.wheel import TimingWheel
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
