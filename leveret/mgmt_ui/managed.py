@@ -11,18 +11,10 @@ if TYPE_CHECKING:
     from leveret.config import Configuration
     from leveret.mgmt_ui.metrics.instruments import Instruments
     from leveret.mgmt_ui.operations.context import AdminContext
+    from leveret.mgmt_ui.operations.runtime import Listener
     from leveret.ports.sessions import Sessions
 
-__all__ = ["Listener", "ManagedNode"]
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """A listening socket."""
-
-    protocol: str  # as RabbitMQ calls it: "amqp", "http"
-    host: str
-    port: int
+__all__ = ["ManagedNode"]
 
 
 @dataclass(frozen=True, slots=True)

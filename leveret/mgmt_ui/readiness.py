@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from leveret.mgmt_ui.managed import Listener
+    from leveret.mgmt_ui.operations.runtime import Listener
 
 __all__ = ["tell_ready", "tell_stopping"]
 

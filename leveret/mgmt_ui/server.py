@@ -14,7 +14,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from leveret.errors import StorageError
-from leveret.mgmt_ui.managed import Listener
+from leveret.mgmt_ui.operations.runtime import Listener
 
 if TYPE_CHECKING:
     import ssl

@@ -13,7 +13,7 @@ from leveret.core.telemetry.log_exchange import LogExchange
 from leveret.errors import ConnectionClosingError
 from leveret.mgmt_ui.control import ControlServer
 from leveret.mgmt_ui.log_handler import LogExchangeHandler
-from leveret.mgmt_ui.managed import Listener
+from leveret.mgmt_ui.operations.runtime import Listener
 from leveret.mgmt_ui.server import ManagementServer, MetricsServer, SecureManagementServer
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.mgmt_ui.managed import Listener
+from leveret.mgmt_ui.operations.runtime import Listener
 from leveret.mgmt_ui.readiness import tell_ready, tell_stopping
 
 LISTENERS = [Listener("amqp/ssl", "127.0.0.1", 1), Listener("http/prometheus", "::1", 2)]

@@ -5,9 +5,9 @@ from dataclasses import replace
 import httpx
 
 from leveret.core.definitions.administration import Administration
-from leveret.mgmt_ui.managed import Listener, ManagedNode
+from leveret.mgmt_ui.managed import ManagedNode
 from leveret.mgmt_ui.operations.context import AdminContext
-from leveret.mgmt_ui.operations.runtime import Runtime
+from leveret.mgmt_ui.operations.runtime import Listener, Runtime
 from leveret.mgmt_ui.web import create_app
 from leveret.ports.definitions import PermissionDefinition, UserDefinition
 from tests.support.stage import Stage

@@ -20,23 +20,26 @@ superfluous entry does no harm, since its record is checked when it is read.
 from __future__ import annotations
 
 import struct
+from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar
 
+from leveret.core.logs.internal_topics import INCARNATION
 from leveret.errors import StorageError
 from leveret.features.delay.due_list import BITS_MIN, DueList
+from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sized
+    from collections.abc import Callable, Iterable, Iterator, Sized
 
     from leveret.features.delay.due_list import DuePage
     from leveret.ports import StateStore, TopicLog
-    from leveret.ports.ranges import RangeSet
 
-__all__ = ["DueIndex"]
+__all__ = ["DueIndex", "index_problem", "store_identity"]
 
 Item = TypeVar("Item")
 
 PREFIX = b"due/"
+STORE_BYTES = 16
 ABOUT, CHUNK, BEHIND = b"\0", b"\1", b"\2"
 ABOUT_VALUE = struct.Struct(">BQ")
 VERSION = 1
@@ -53,6 +56,12 @@ INTERVAL_MS = 1000  # between writes, and so of the log to be read after a crash
 RECHECK_MS = 10_000  # interval of checks of a past bucket with leased records
 PROGRESS_OFFSETS = 50_000  # progress without other changes is written after so many offsets
 BACK_MS = 600_000  # if the clock is set back by more, buckets are loaded again
+
+
+def store_identity(vhost: str, topic: str, incarnation: str = INCARNATION) -> bytes:
+    """Return the name of a store in the state store, STORE_BYTES long."""
+    name = f"{vhost}\0{topic}\0{incarnation}"
+    return blake2b(name.encode(), digest_size=STORE_BYTES).digest()
 
 
 class DueBucket:
@@ -399,3 +408,29 @@ def _by_start(bucket: DueBucket) -> tuple[int, int]:
 
 def _sliced(items: list[Item], count_max: int) -> Iterator[list[Item]]:
     return (items[at : at + count_max] for at in range(0, len(items), count_max))
+
+
+def index_problem(
+    entries: Iterable[tuple[bytes, bytes]], end: int, settled: RangeSet
+) -> str | None:
+    """Return how a store's index differs from its log, which ends at `end`; None if it agrees.
+
+    `entries` are those of the state store that begin with the index's prefix.
+    """
+    complete, known = 0, RangeSet()
+    for key, value in entries:
+        place = key[len(PREFIX) + STORE_BYTES :]
+        if place == ABOUT and len(value) == ABOUT_VALUE.size:
+            complete = ABOUT_VALUE.unpack(value)[1]
+        elif place.startswith(CHUNK):
+            dues = DueList()
+            dues.unpack(value)
+            known.add_all([(offset, offset + 1) for offset in sorted(dues.offsets())])
+    if complete > end:
+        return f"covers offsets below {complete}, but the log ends at {end}"
+    missing = settled.gaps(0, complete)
+    for first, stop in known:
+        missing.remove(first, stop)
+    if missing:
+        return f"lacks {missing.count} delayed messages, the first at offset {missing.first}"
+    return None

@@ -10,14 +10,13 @@ of truth; the state in memory and in the state store can be rebuilt from it.
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from leveret.core.logs.internal_topics import INCARNATION
 from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
 from leveret.errors import StorageError
-from leveret.features.delay.due_index import INTERVAL_MS, DueIndex
+from leveret.features.delay.due_index import INTERVAL_MS, DueIndex, store_identity
 from leveret.features.delay.due_list import DUE_MS_MAX, DueList, DuePage, put_record
 from leveret.features.delay.reader import (
     AHEAD_MS,
@@ -379,8 +378,7 @@ class DelayedMessageStores:
         """
         log = self._topics.open(vhost, topic, incarnation)
         number = self._free_number()
-        name = f"{vhost}\0{topic}\0{incarnation}"
-        identity = blake2b(name.encode(), digest_size=16).digest()
+        identity = store_identity(vhost, topic, incarnation)
         store = DelayedMessageStore(log, number, identity, self, on_due)
         self._opened[number] = store
         self._numbers[vhost, topic, incarnation] = number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 
 from leveret.core.access.passwords import (
     RABBITMQ_DEFAULT_ALGORITHM,
@@ -14,13 +14,14 @@ from leveret.core.access.passwords import (
     import_hash,
 )
 from leveret.core.definitions.administration import AdministrationError
+from leveret.mgmt_ui.operations.commands import command, query
 from leveret.ports.definitions import PermissionDefinition
 
 if TYPE_CHECKING:
     from leveret.core.definitions.administration import Administration
-    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext
 
-__all__ = ["ACCESS", "create_defaults"]
+__all__ = ["create_defaults"]
 
 
 async def create_defaults(administration: Administration) -> None:
@@ -35,91 +36,138 @@ async def _hash(password: str) -> str:
     return await asyncio.to_thread(hash_password, password, os.urandom(SALT_BYTES))
 
 
-async def _user_add(node: AdminContext, parameters: Parameters) -> None:
-    password_hash = await _checked_hash(parameters)
-    node.administration.add_user(parameters["name"], password_hash, parameters["tags"])
+@command("user.add")
+async def _user_add(
+    node: AdminContext,
+    *,
+    name: str,
+    password: str | None = None,
+    password_hash: str | None = None,
+    hashing_algorithm: str | None = None,
+    tags: list[str],
+) -> None:
+    secret = await _checked_hash(password, password_hash, hashing_algorithm)
+    node.administration.add_user(name, secret, tags)
 
 
-async def _user_put(node: AdminContext, parameters: Parameters) -> None:
+@command("user.put")
+async def _user_put(
+    node: AdminContext,
+    *,
+    name: str,
+    password: str | None = None,
+    password_hash: str | None = None,
+    hashing_algorithm: str | None = None,
+    tags: list[str],
+) -> None:
     """Add a user, or replace a user's password and tags; without a hash or password no login."""
-    password_hash = ""
-    if parameters["password_hash"] or parameters["password"]:
-        password_hash = await _checked_hash(parameters)
-    name, tags = parameters["name"], parameters["tags"]
+    secret = ""
+    if password_hash or password:
+        secret = await _checked_hash(password, password_hash, hashing_algorithm)
     if node.administration.access.user(name) is None:
-        node.administration.add_user(name, password_hash, tags)
+        node.administration.add_user(name, secret, tags)
     else:
         node.administration.set_user_tags(name, tags)
-        node.administration.set_password_hash(name, password_hash)
+        node.administration.set_password_hash(name, secret)
 
 
-async def _user_set_password(node: AdminContext, parameters: Parameters) -> None:
-    password_hash = await _checked_hash(parameters)
-    node.administration.set_password_hash(parameters["name"], password_hash)
+@command("user.set_password")
+async def _user_set_password(
+    node: AdminContext,
+    *,
+    name: str,
+    password: str | None = None,
+    password_hash: str | None = None,
+    hashing_algorithm: str | None = None,
+) -> None:
+    secret = await _checked_hash(password, password_hash, hashing_algorithm)
+    node.administration.set_password_hash(name, secret)
 
 
-async def _checked_hash(parameters: Parameters) -> str:
+async def _checked_hash(
+    password: str | None, password_hash: str | None, hashing_algorithm: str | None
+) -> str:
     """Return the given hash, or that of the password, which must not be blank."""
-    if parameters["password_hash"]:
-        algorithm = parameters["hashing_algorithm"] or RABBITMQ_DEFAULT_ALGORITHM
+    if password_hash:
+        algorithm = hashing_algorithm or RABBITMQ_DEFAULT_ALGORITHM
         try:
-            return import_hash(algorithm, parameters["password_hash"])
+            return import_hash(algorithm, password_hash)
         except ValueError as error:
             raise AdministrationError("invalid", str(error)) from None
-    if not parameters["password"]:
+    if not password:
         raise AdministrationError("invalid", "a password cannot be blank")
-    return await _hash(parameters["password"])
+    return await _hash(password)
 
 
-async def _user_set_tags(node: AdminContext, parameters: Parameters) -> None:
-    node.administration.set_user_tags(parameters["name"], parameters["tags"])
+@command("user.set_tags")
+async def _user_set_tags(node: AdminContext, *, name: str, tags: list[str]) -> None:
+    node.administration.set_user_tags(name, tags)
 
 
-async def _user_delete(node: AdminContext, parameters: Parameters) -> None:
-    node.administration.delete_user(parameters["name"])
+@command("user.delete")
+async def _user_delete(node: AdminContext, *, name: str) -> None:
+    node.administration.delete_user(name)
 
 
-async def _user_list(node: AdminContext, _: Parameters) -> list[dict[str, object]]:
+@query("user.list")
+async def _user_list(node: AdminContext) -> list[dict[str, object]]:
     return [
         {"name": user.name, "tags": list(user.tags), "limits": user.limits}
         for user in node.administration.users()
     ]
 
 
-async def _vhost_add(node: AdminContext, parameters: Parameters) -> None:
+@command("vhost.add")
+async def _vhost_add(
+    node: AdminContext,
+    *,
+    name: str,
+    description: str,
+    tags: list[str],
+    default_queue_type: str | None = None,
+) -> None:
     node.administration.add_vhost(
-        parameters["name"],
-        parameters["description"],
-        parameters["tags"],
-        parameters["default_queue_type"] or "classic",
+        name,
+        description,
+        tags,
+        default_queue_type or "classic",
     )
 
 
-async def _vhost_set(node: AdminContext, parameters: Parameters) -> None:
+@command("vhost.set")
+async def _vhost_set(
+    node: AdminContext,
+    *,
+    name: str,
+    description: str | None = None,
+    tags: Any = None,
+    default_queue_type: str | None = None,
+) -> None:
     """Replace the stated attributes; None leaves one unchanged."""
-    tags = parameters["tags"]
     if tags is not None and not (
         isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
     ):
         raise AdministrationError("invalid", "tags are a list of texts")
-    node.administration.describe_vhost(
-        parameters["name"], parameters["description"], tags, parameters["default_queue_type"]
-    )
+    node.administration.describe_vhost(name, description, tags, default_queue_type)
 
 
-async def _vhost_protect(node: AdminContext, parameters: Parameters) -> None:
-    node.administration.protect_vhost(parameters["name"], protected=parameters["protected"])
+@command("vhost.protect")
+async def _vhost_protect(node: AdminContext, *, name: str, protected: bool) -> None:
+    node.administration.protect_vhost(name, protected=protected)
 
 
-async def _vhost_create_queues(node: AdminContext, parameters: Parameters) -> None:
-    node.administration.let_vhost_create_queues(parameters["name"], on=parameters["on"])
+@command("vhost.create_queues")
+async def _vhost_create_queues(node: AdminContext, *, name: str, on: bool) -> None:
+    node.administration.let_vhost_create_queues(name, on=on)
 
 
-async def _vhost_delete(node: AdminContext, parameters: Parameters) -> None:
-    node.administration.delete_vhost(parameters["name"])
+@command("vhost.delete")
+async def _vhost_delete(node: AdminContext, *, name: str) -> None:
+    node.administration.delete_vhost(name)
 
 
-async def _vhost_list(node: AdminContext, _: Parameters) -> list[dict[str, object]]:
+@query("vhost.list")
+async def _vhost_list(node: AdminContext) -> list[dict[str, object]]:
     return [
         {
             "name": vhost.name,
@@ -134,51 +182,31 @@ async def _vhost_list(node: AdminContext, _: Parameters) -> list[dict[str, objec
     ]
 
 
-async def _vhost_trace_on(node: AdminContext, parameters: Parameters) -> None:
-    node.administration.trace_vhost(parameters["name"], on=True)
+@command("vhost.trace_on")
+async def _vhost_trace_on(node: AdminContext, *, name: str) -> None:
+    node.administration.trace_vhost(name, on=True)
 
 
-async def _vhost_trace_off(node: AdminContext, parameters: Parameters) -> None:
-    node.administration.trace_vhost(parameters["name"], on=False)
+@command("vhost.trace_off")
+async def _vhost_trace_off(node: AdminContext, *, name: str) -> None:
+    node.administration.trace_vhost(name, on=False)
 
 
-async def _permission_set(node: AdminContext, parameters: Parameters) -> None:
-    node.administration.set_permission(PermissionDefinition(**parameters))
+@command("permission.set")
+async def _permission_set(
+    node: AdminContext, *, vhost: str, user: str, configure: str, write: str, read: str
+) -> None:
+    node.administration.set_permission(PermissionDefinition(vhost, user, configure, write, read))
 
 
-async def _permission_clear(node: AdminContext, parameters: Parameters) -> None:
-    node.administration.clear_permission(parameters["user"], parameters["vhost"])
+@command("permission.clear")
+async def _permission_clear(node: AdminContext, *, user: str, vhost: str) -> None:
+    node.administration.clear_permission(user, vhost)
 
 
-async def _permission_list(node: AdminContext, parameters: Parameters) -> list[dict[str, object]]:
-    held = node.administration.permissions(user=parameters["user"], vhost=parameters["vhost"])
+@query("permission.list")
+async def _permission_list(
+    node: AdminContext, *, user: str | None = None, vhost: str | None = None
+) -> list[dict[str, object]]:
+    held = node.administration.permissions(user=user, vhost=vhost)
     return [asdict(definition) for definition in held]
-
-
-_WITH_PASSWORD: Final = {
-    "name": str,
-    "password": None,
-    "password_hash": None,
-    "hashing_algorithm": None,
-}
-_OF_VHOST: Final = {"name": str, "description": str, "tags": list, "default_queue_type": None}
-_PATTERNS: Final = {"vhost": str, "user": str, "configure": str, "write": str, "read": str}
-ACCESS: Final[Operations] = {
-    "user.add": (_user_add, {**_WITH_PASSWORD, "tags": list}),
-    "user.put": (_user_put, {**_WITH_PASSWORD, "tags": list}),
-    "user.set_password": (_user_set_password, _WITH_PASSWORD),
-    "user.set_tags": (_user_set_tags, {"name": str, "tags": list}),
-    "user.delete": (_user_delete, {"name": str}),
-    "user.list": (_user_list, {}),
-    "vhost.add": (_vhost_add, _OF_VHOST),
-    "vhost.set": (_vhost_set, {**_OF_VHOST, "description": None, "tags": object}),
-    "vhost.protect": (_vhost_protect, {"name": str, "protected": bool}),
-    "vhost.create_queues": (_vhost_create_queues, {"name": str, "on": bool}),
-    "vhost.delete": (_vhost_delete, {"name": str}),
-    "vhost.list": (_vhost_list, {}),
-    "vhost.trace_on": (_vhost_trace_on, {"name": str}),
-    "vhost.trace_off": (_vhost_trace_off, {"name": str}),
-    "permission.set": (_permission_set, _PATTERNS),
-    "permission.clear": (_permission_clear, {"user": str, "vhost": str}),
-    "permission.list": (_permission_list, {"user": None, "vhost": None}),
-}

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from leveret.features.alerts.rules import COMPONENT
+from leveret.mgmt_ui.operations.commands import command, query
 from leveret.mgmt_ui.operations.context import not_running
 from leveret.ports.definitions import ParameterDefinition
 
 if TYPE_CHECKING:
     from leveret.features.alerts.alerting import Alerting
     from leveret.features.alerts.rules import Alert
-    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext
 
-__all__ = ["ALERTS", "alert_row", "rule_rows", "without_secret"]
+__all__ = ["alert_row", "rule_rows", "without_secret"]
 
 HIDDEN: Final = "…"
 
@@ -65,12 +66,14 @@ def alert_row(alert: Alert) -> dict[str, Any]:
     }
 
 
-async def _list(node: AdminContext, parameters: Parameters) -> list[dict[str, Any]]:
-    return rule_rows(node, parameters["vhost"])
+@query("alert.list")
+async def _list(node: AdminContext, *, vhost: str | None = None) -> list[dict[str, Any]]:
+    return rule_rows(node, vhost)
 
 
-async def _set(node: AdminContext, parameters: Parameters) -> None:
-    vhost, name, rule = parameters["vhost"], parameters["name"], dict(parameters["rule"])
+@command("alert.set")
+async def _set(node: AdminContext, *, vhost: str, name: str, rule: dict[str, Any]) -> None:
+    rule = dict(rule)
     for key, shown in SHOWN.items():  # a hidden value that comes back stays unchanged
         known = _known(node, vhost, name).get(key)
         if known and rule.get(key) == shown(known):
@@ -86,13 +89,15 @@ def _known(node: AdminContext, vhost: str, name: str) -> dict[str, Any]:
     return {}
 
 
-async def _clear(node: AdminContext, parameters: Parameters) -> None:
-    node.administration.clear_parameter(parameters["vhost"], COMPONENT, parameters["name"])
+@command("alert.clear")
+async def _clear(node: AdminContext, *, vhost: str, name: str) -> None:
+    node.administration.clear_parameter(vhost, COMPONENT, name)
 
 
-async def _status(node: AdminContext, parameters: Parameters) -> dict[str, object]:
+@query("alert.status")
+async def _status(node: AdminContext, *, vhost: str | None = None) -> dict[str, object]:
     """Return the firing alerts, and those that began or ended lately, latest first."""
-    alerting, vhost = _alerting(node), parameters["vhost"]
+    alerting = _alerting(node)
     return {
         "firing": [alert_row(one) for one in alerting.firing if vhost in {None, one.rule.vhost}],
         "past": [
@@ -105,12 +110,3 @@ def _alerting(node: AdminContext) -> Alerting:
     if node.alerting is None:
         raise not_running()
     return node.alerting
-
-
-_NAMED: Final = {"vhost": str, "name": str}
-ALERTS: Final[Operations] = {
-    "alert.list": (_list, {"vhost": None}),
-    "alert.set": (_set, {**_NAMED, "rule": dict}),
-    "alert.clear": (_clear, _NAMED),
-    "alert.status": (_status, {"vhost": None}),
-}

@@ -6,17 +6,15 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.core.definitions.administration import AdministrationError
 from leveret.errors import StorageError
-from leveret.ports.audit import AuditQuery, AuditRecord
+from leveret.ports.audit import AuditRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
     from leveret.ports.audit import Actor, AuditStore
 
-__all__ = ["AUDIT", "Audit"]
+__all__ = ["Audit"]
 
 logger = logging.getLogger(__name__)
 
@@ -24,9 +22,7 @@ logger = logging.getLogger(__name__)
 # Addresses of webhooks are tokens: knowing one is enough to post there.
 SECRET: Final = ("password", "secret", "token", "uri", "webhook", "payload", "body")
 HIDDEN: Final = "…"
-ROWS_MAX: Final = 1000  # of one answer
 VALUE_CHARACTERS_MAX: Final = 1000  # a document of definitions is not written down
-NUMBER_MAX: Final = 2**63 - 1  # SQLite's
 ITEMS_MAX: Final = 100  # of one list or table; more are no short value
 DEPTH_MAX: Final = 5  # tables in tables; people's are flat
 
@@ -39,7 +35,7 @@ class Audit:
         self._wall_ms = wall_ms
 
     async def note(
-        self, actor: Actor, operation: str, parameters: Parameters, answer: Mapping[str, Any]
+        self, actor: Actor, operation: str, parameters: Mapping[str, Any], answer: Mapping[str, Any]
     ) -> None:
         """Record one request and its answer.
 
@@ -82,62 +78,3 @@ def _shown(name: str, value: object, depth: int = 0) -> object:
 
 def _is_secret(name: str) -> bool:
     return any(word in name.lower() for word in SECRET)
-
-
-# -- reading it
-
-
-async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    """Return the latest records first; `before` of the answer asks for the next ones."""
-    if node.audit is None:
-        return {"rows": [], "before": None}
-    limit = min(max(parameters["limit"], 1), ROWS_MAX)
-    whole_numbers = {key: _integer(key, parameters[key]) for key in ("since", "until", "before")}
-    query = AuditQuery(
-        whole_numbers["since"],
-        whole_numbers["until"],
-        parameters["user"],
-        parameters["operation"],
-        whole_numbers["before"],
-    )
-    records = await node.audit.store.read(query, limit + 1)
-    more, records = len(records) > limit, records[:limit]
-    return {
-        "rows": [_row(record) for record in records],
-        "before": records[-1].number if more else None,
-    }
-
-
-def _integer(name: str, value: object) -> int | None:
-    if value is None or (type(value) is int and abs(value) <= NUMBER_MAX):
-        return value
-    raise AdministrationError("invalid", f"{name} is a whole number")
-
-
-def _row(record: AuditRecord) -> dict[str, object]:
-    return {
-        "number": record.number,
-        "at": record.at_ms,
-        "user": record.actor.user,
-        "peer": record.actor.peer,
-        "way": record.actor.way.value,
-        "operation": record.operation,
-        "parameters": dict(record.parameters),
-        "error": record.error,
-        "explanation": record.explanation,
-    }
-
-
-AUDIT: Final[Operations] = {
-    "audit.list": (
-        _list,
-        {
-            "limit": int,
-            "before": object,
-            "since": object,
-            "until": object,
-            "user": None,
-            "operation": None,
-        },
-    ),
-}

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.logs.internal_topics import INCARNATION
 from leveret.core.settings.arguments import QUEUE_TYPE
+from leveret.mgmt_ui.operations.commands import command, query
 from leveret.mgmt_ui.operations.context import not_running
 from leveret.mgmt_ui.operations.topology import check_short, table_arguments, vhost_of
 from leveret.ports.definitions import QueueDefinition
@@ -19,11 +20,9 @@ from leveret.storage.files import ReadOnlyFiles
 from leveret.storage.orphans import Orphan, read_orphan
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.storage.snapshot import Snapshots
     from leveret.storage.store import FileTopicStore
-
-__all__ = ["BACKUP"]
 
 
 def _snapshots(node: AdminContext) -> Snapshots:
@@ -38,12 +37,14 @@ def _topics(node: AdminContext) -> FileTopicStore:
     return node.topics
 
 
-async def _take(node: AdminContext, _: Parameters) -> str:
+@command("snapshot.take")
+async def _take(node: AdminContext) -> str:
     """Take a snapshot; return its directory."""
     return str(await _snapshots(node).take())
 
 
-async def _release(node: AdminContext, _: Parameters) -> None:
+@command("snapshot.release")
+async def _release(node: AdminContext) -> None:
     await _snapshots(node).release()
 
 
@@ -62,14 +63,23 @@ async def _orphans(node: AdminContext) -> list[Orphan]:
         raise AdministrationError("storage", text) from error
 
 
-async def _list(node: AdminContext, _: Parameters) -> list[dict[str, Any]]:
+@query("orphan.list")
+async def _list(node: AdminContext) -> list[dict[str, Any]]:
     return [asdict(orphan) for orphan in await _orphans(node)]
 
 
-async def _adopt(node: AdminContext, parameters: Parameters) -> int:
+@command("orphan.adopt")
+async def _adopt(
+    node: AdminContext,
+    *,
+    log: str,
+    queue: str,
+    vhost: str | None = None,
+    type_: str | None = None,
+    arguments: dict[str, Any],
+) -> int:
     """Adopt an orphaned log as a queue; return the number of its messages."""
-    name, log = parameters["queue"], parameters["log"]
-    check_short("a queue's name", name)
+    check_short("a queue's name", queue)
     orphan = next((each for each in await _orphans(node) if each.log == log), None)
     if orphan is None:
         raise AdministrationError(
@@ -81,25 +91,24 @@ async def _adopt(node: AdminContext, parameters: Parameters) -> int:
             f"'{log}' is a topic of the broker's own and no queue's: it is found again by itself "
             "when its virtual host and its queue are there",
         )
-    parameters = {**parameters, "vhost": parameters["vhost"] or orphan.vhost or ""}
-    vhost = vhost_of(node, parameters)
-    if vhost.find_queue(name) is not None:
+    found = vhost_of(node, vhost or orphan.vhost or "")
+    if found.find_queue(queue) is not None:
         raise AdministrationError(
             "already_exists",
-            f"queue '{name}' exists in vhost '{vhost.name}': adopt the log under another name, and "
-            "move its messages with `leveret message move`",
+            f"queue '{queue}' exists in vhost '{found.name}': adopt the log under another name, "
+            "and move its messages with `leveret message move`",
         )
-    arguments = table_arguments(parameters["arguments"])
-    if parameters["type"] is not None:
-        arguments.setdefault(QUEUE_TYPE, parameters["type"])
+    table = table_arguments(arguments)
+    if type_ is not None:
+        table.setdefault(QUEUE_TYPE, type_)
     definition = QueueDefinition(
-        vhost.name,
-        name,
-        arguments=arguments,
+        found.name,
+        queue,
+        arguments=table,
         incarnation=orphan.incarnation,
-        log_name=_log_name(orphan, vhost.name, name),
+        log_name=_log_name(orphan, found.name, queue),
     )
-    return vhost.adopt_queue(definition).message_count
+    return found.adopt_queue(definition).message_count
 
 
 def _log_name(orphan: Orphan, vhost: str, queue: str) -> str:
@@ -112,14 +121,3 @@ def _log_name(orphan: Orphan, vhost: str, queue: str) -> str:
             text = f"the log is of vhost {of}: name that, and make it again if it is gone"
         raise AdministrationError("invalid", text)
     return "" if topic == queue else topic
-
-
-BACKUP: Final[Operations] = {
-    "snapshot.take": (_take, {}),
-    "snapshot.release": (_release, {}),
-    "orphan.list": (_list, {}),
-    "orphan.adopt": (
-        _adopt,
-        {"log": str, "queue": str, "vhost": None, "type": None, "arguments": dict},
-    ),
-}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 from leveret.config.handshake import PRODUCT, PRODUCT_VERSION
 from leveret.core.definitions.administration import AdministrationError
@@ -30,12 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdminContext",
-    "Operation",
-    "Operations",
-    "Parameters",
-    "Shape",
     "UsageRecords",
     "not_running",
+    "runtime_of",
 ]
 
 
@@ -100,9 +97,8 @@ def not_running() -> AdministrationError:
     return AdministrationError("not_running", "no node is running: start one with `leveret serve`")
 
 
-Parameters: TypeAlias = dict[str, Any]
-Operation: TypeAlias = Callable[[AdminContext, Parameters], Awaitable[object]]
-# The kind of each parameter: str; list, of text; dict; int; bool; object, any JSON; None, text or
-# nothing.
-Shape: TypeAlias = Mapping[str, type | None]
-Operations: TypeAlias = dict[str, tuple[Operation, Shape]]
+def runtime_of(node: AdminContext) -> Runtime:
+    """Return the process of a running node. Raises AdministrationError for a stopped one."""
+    if node.runtime is None:
+        raise not_running()
+    return node.runtime

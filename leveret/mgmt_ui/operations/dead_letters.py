@@ -6,34 +6,53 @@ A message must match all of `offsets`, `message_ids`, `reason`, `source`, `heade
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.features.dead_letter import scan
 from leveret.features.dead_letter.redrive import Target
 from leveret.features.dead_letter.redrive_rules import RATE_MAX, DeadLetterFilter
+from leveret.mgmt_ui.operations.commands import command, query
 from leveret.mgmt_ui.operations.shown import headers_of, integer, payload, properties
 
 if TYPE_CHECKING:
     from leveret.core.queues.queue import Queue
     from leveret.features.dead_letter.redrive import Redrive, Redrives
     from leveret.features.dead_letter.scan import StoredDeadLetter
-    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
-
-__all__ = ["DEAD_LETTERS"]
+    from leveret.mgmt_ui.operations.context import AdminContext
 
 ROWS_MAX = 1000  # of one answer; more need further requests
 HEADERS_MAX = 100
 IDS_MAX = 10_000
 
 
-async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    queue, selection = _queue(node, parameters), _selection(parameters)
-    limit = min(max(parameters["limit"], 1), ROWS_MAX)
-    after = parameters["after"]
-    first = queue.log.first if after is None else integer("after", after) + 1
+class DeadLetterSelection(TypedDict):
+    """Parameters that select messages."""
+
+    offsets: Any  # a list of numbers
+    message_ids: list[str]
+    reason: str | None
+    source: str | None
+    headers: dict[str, Any]
+    since: Any
+    until: Any
+
+
+@query("dlq.list")
+async def _list(
+    node: AdminContext,
+    *,
+    vhost: str,
+    queue: str,
+    limit: int,
+    after: Any = None,
+    **selection: Unpack[DeadLetterSelection],
+) -> dict[str, object]:
+    found_in, criteria = _queue(node, vhost, queue), _filter(selection)
+    limit = min(max(limit, 1), ROWS_MAX)
+    first = found_in.log.first if after is None else integer("after", after) + 1
     rows: list[dict[str, object]] = []
-    async for found in scan.scan(queue, selection, first, queue.log.committed):
+    async for found in scan.scan(found_in, criteria, first, found_in.log.committed):
         rows += map(_row, found[: limit + 1 - len(rows)])
         if len(rows) > limit:
             break
@@ -41,73 +60,91 @@ async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]
     return {
         "rows": rows,
         "after": rows[-1]["offset"] if more else None,
-        "ready": queue.message_count,
-        "unacknowledged": queue.leased_count,
+        "ready": found_in.message_count,
+        "unacknowledged": found_in.leased_count,
     }
 
 
-async def _show(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    queue, offset = _queue(node, parameters), integer("offset", parameters["offset"])
-    behind = min(offset + 1, queue.log.committed)
-    async for found in scan.scan(queue, DeadLetterFilter(), offset, behind):
+@query("dlq.show")
+async def _show(node: AdminContext, *, vhost: str, queue: str, offset: int) -> dict[str, object]:
+    found_in, offset = _queue(node, vhost, queue), integer("offset", offset)
+    behind = min(offset + 1, found_in.log.committed)
+    async for found in scan.scan(found_in, DeadLetterFilter(), offset, behind):
         for letter in found:
             return {
                 **_row(letter),
                 **properties(letter.header, letter.flags),
                 **payload(letter.body),
             }
-    raise AdministrationError("not_found", f"no message {offset} in queue '{queue.name}'")
+    raise AdministrationError("not_found", f"no message {offset} in queue '{found_in.name}'")
 
 
-async def _redrive(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    queue, selection = _queue(node, parameters), _selection(parameters)
-    exchange, key = parameters["exchange"], parameters["routing_key"]
-    if exchange is None and key is not None:
+@command("dlq.redrive")
+async def _redrive(
+    node: AdminContext,
+    *,
+    vhost: str,
+    queue: str,
+    exchange: str | None = None,
+    routing_key: str | None = None,
+    routed: bool,
+    rate: Any = None,
+    **selection: Unpack[DeadLetterSelection],
+) -> dict[str, object]:
+    source, criteria = _queue(node, vhost, queue), _filter(selection)
+    if exchange is None and routing_key is not None:
         raise AdministrationError("invalid", "a routing key is for an exchange that is named")
-    if exchange is not None and parameters["routed"]:
+    if exchange is not None and routed:
         raise AdministrationError("invalid", "either the original exchange, or another one")
-    target = Target(exchange, key, routed=parameters["routed"])
-    rate = parameters["rate"]
+    target = Target(exchange, routing_key, routed=routed)
     if rate is not None and not (_is_number(rate) and 0 < rate <= RATE_MAX):
         raise AdministrationError("invalid", f"a rate is a number above 0, at most {RATE_MAX}")
-    return _status_of(_redrives(node).start(queue, selection, target, rate))
+    return _status_of(_redrives(node).start(source, criteria, target, rate))
 
 
-async def _status(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    return _status_of(_redrives(node).latest(_queue(node, parameters)))
+@query("dlq.status")
+async def _status(node: AdminContext, *, vhost: str, queue: str) -> dict[str, object]:
+    return _status_of(_redrives(node).latest(_queue(node, vhost, queue)))
 
 
-async def _pause(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    redrive = _redrives(node).latest(_queue(node, parameters))
+@command("dlq.pause")
+async def _pause(node: AdminContext, *, vhost: str, queue: str) -> dict[str, object]:
+    redrive = _redrives(node).latest(_queue(node, vhost, queue))
     redrive.pause()
     return _status_of(redrive)
 
 
-async def _resume(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    redrive = _redrives(node).latest(_queue(node, parameters))
+@command("dlq.resume")
+async def _resume(node: AdminContext, *, vhost: str, queue: str) -> dict[str, object]:
+    redrive = _redrives(node).latest(_queue(node, vhost, queue))
     redrive.resume()
     return _status_of(redrive)
 
 
-async def _cancel(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    redrive = _redrives(node).latest(_queue(node, parameters))
+@command("dlq.cancel")
+async def _cancel(node: AdminContext, *, vhost: str, queue: str) -> dict[str, object]:
+    redrive = _redrives(node).latest(_queue(node, vhost, queue))
     redrive.cancel()
     return _status_of(redrive)
 
 
-async def _delete(node: AdminContext, parameters: Parameters) -> int:
-    queue, selection = _queue(node, parameters), _selection(parameters)
-    if selection == DeadLetterFilter():
+@command("dlq.delete")
+async def _delete(
+    node: AdminContext, *, vhost: str, queue: str, **selection: Unpack[DeadLetterSelection]
+) -> int:
+    found, criteria = _queue(node, vhost, queue), _filter(selection)
+    if criteria == DeadLetterFilter():
         raise AdministrationError("invalid", "state which messages; `purge` deletes all")
-    count = await scan.delete(queue, selection)
-    _tell(node, queue, count)
+    count = await scan.delete(found, criteria)
+    _tell(node, found, count)
     return count
 
 
-async def _purge(node: AdminContext, parameters: Parameters) -> int:
-    queue = _queue(node, parameters)
-    count = queue.purge()
-    _tell(node, queue, count)
+@command("dlq.purge")
+async def _purge(node: AdminContext, *, vhost: str, queue: str) -> int:
+    found = _queue(node, vhost, queue)
+    count = found.purge()
+    _tell(node, found, count)
     return count
 
 
@@ -125,12 +162,16 @@ def _redrives(node: AdminContext) -> Redrives:
     return node.redrives
 
 
-def _queue(node: AdminContext, parameters: Parameters) -> Queue:
-    return _redrives(node).queue(parameters["vhost"], parameters["queue"])
+def _queue(node: AdminContext, vhost: str, name: str) -> Queue:
+    return _redrives(node).queue(vhost, name)
 
 
-def _selection(parameters: Parameters) -> DeadLetterFilter:
-    offsets, ids, headers = (parameters[key] for key in ("offsets", "message_ids", "headers"))
+def _filter(selection: DeadLetterSelection) -> DeadLetterFilter:
+    offsets, ids, headers = (
+        selection["offsets"],
+        selection["message_ids"],
+        selection["headers"],
+    )
     if not isinstance(offsets, list):
         raise AdministrationError("invalid", "offsets is a list of whole numbers")
     if max(len(offsets), len(ids)) > IDS_MAX or len(headers) > HEADERS_MAX:
@@ -141,16 +182,15 @@ def _selection(parameters: Parameters) -> DeadLetterFilter:
     return DeadLetterFilter(
         frozenset(integer("offsets", offset) for offset in offsets),
         frozenset(ids),
-        parameters["reason"],
-        parameters["source"],
+        selection["reason"],
+        selection["source"],
         tuple(headers.items()),
-        _seconds("since", parameters),
-        _seconds("until", parameters),
+        _seconds("since", selection["since"]),
+        _seconds("until", selection["until"]),
     )
 
 
-def _seconds(name: str, parameters: Parameters) -> int | None:
-    value = parameters[name]
+def _seconds(name: str, value: Any) -> int | None:
     return None if value is None else integer(name, value) // 1000
 
 
@@ -192,30 +232,3 @@ def _status_of(redrive: Redrive) -> dict[str, object]:
         "rate": redrive.per_second,
         "explanation": progress.explanation,
     }
-
-
-_QUEUE: Final = {"vhost": str, "queue": str}
-_SELECTION: Final = {
-    **_QUEUE,
-    "offsets": object,  # a list of numbers
-    "message_ids": list,
-    "reason": None,
-    "source": None,
-    "headers": dict,
-    "since": object,
-    "until": object,
-}
-DEAD_LETTERS: Final[Operations] = {
-    "dlq.list": (_list, {**_SELECTION, "limit": int, "after": object}),
-    "dlq.show": (_show, {**_QUEUE, "offset": int}),
-    "dlq.redrive": (
-        _redrive,
-        {**_SELECTION, "exchange": None, "routing_key": None, "routed": bool, "rate": object},
-    ),
-    "dlq.status": (_status, _QUEUE),
-    "dlq.pause": (_pause, _QUEUE),
-    "dlq.resume": (_resume, _QUEUE),
-    "dlq.cancel": (_cancel, _QUEUE),
-    "dlq.delete": (_delete, _SELECTION),
-    "dlq.purge": (_purge, _QUEUE),
-}

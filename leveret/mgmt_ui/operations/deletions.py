@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from leveret.core.definitions.document import OPERATOR_POLICY
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.operations.context import Parameters
+    from collections.abc import Mapping
 
 __all__ = ["refused_deletion"]
 
 
-def refused_deletion(operation: str, parameters: Parameters) -> str | None:
+def refused_deletion(operation: str, parameters: Mapping[str, Any]) -> str | None:
     """Return why an operation is refused there; None if it deletes no queue."""
     match operation:
         case "queue.delete" | "vhost.delete":

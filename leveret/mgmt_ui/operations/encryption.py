@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from leveret.core.definitions.administration import AdministrationError
+from leveret.mgmt_ui.operations.commands import command, query
 from leveret.storage.master_key import MasterKeyError
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.storage.key_administration import KeyAdministration
-
-__all__ = ["ENCRYPTION"]
 
 Rows = list[dict[str, object]]
 
@@ -22,28 +21,32 @@ def _keys(node: AdminContext) -> KeyAdministration:
     return node.encryption
 
 
-async def _status(node: AdminContext, parameters: Parameters) -> Rows:
-    keys, only = _keys(node), parameters["vhost"]
-    names = {vhost.name for vhost in node.administration.vhosts()} | set(keys.vhosts)
-    if only is not None and only not in names:
-        raise AdministrationError("not_found", f"no vhost '{only}'")
-    return await keys.status([only] if only is not None else sorted(names))
+@query("encryption.status")
+async def _status(node: AdminContext, *, vhost: str | None = None) -> Rows:
+    keys = _keys(node)
+    names = {held.name for held in node.administration.vhosts()} | set(keys.vhosts)
+    if vhost is not None and vhost not in names:
+        raise AdministrationError("not_found", f"no vhost '{vhost}'")
+    return await keys.status([vhost] if vhost is not None else sorted(names))
 
 
-async def _enable(node: AdminContext, parameters: Parameters) -> bool:
-    vhost = node.administration.vhost(parameters["vhost"]).name
+@command("encryption.enable")
+async def _enable(node: AdminContext, *, vhost: str) -> bool:
+    name = node.administration.vhost(vhost).name
     try:
-        return await _keys(node).enable(vhost)
+        return await _keys(node).enable(name)
     except MasterKeyError as error:  # the operator's to mend, not the disk's
         raise AdministrationError("invalid", str(error)) from None
 
 
-async def _disable(node: AdminContext, parameters: Parameters) -> bool:
-    return await _keys(node).disable(_known(node, parameters["vhost"]))
+@command("encryption.disable")
+async def _disable(node: AdminContext, *, vhost: str) -> bool:
+    return await _keys(node).disable(_known(node, vhost))
 
 
-async def _rotate(node: AdminContext, parameters: Parameters) -> str:
-    keys, vhost = _keys(node), _known(node, parameters["vhost"])
+@command("encryption.rotate")
+async def _rotate(node: AdminContext, *, vhost: str) -> str:
+    keys, vhost = _keys(node), _known(node, vhost)
     if not keys.is_encrypted(vhost):
         text = f"vhost '{vhost}' is not encrypted: `leveret encryption enable` begins that"
         raise AdministrationError("invalid", text)
@@ -57,14 +60,6 @@ def _known(node: AdminContext, vhost: str) -> str:
     return vhost
 
 
-async def _rotate_master(node: AdminContext, parameters: Parameters) -> str:
-    return await _keys(node).rotate_master(Path(parameters["new_key_file"]))
-
-
-ENCRYPTION: Final[Operations] = {
-    "encryption.status": (_status, {"vhost": None}),
-    "encryption.enable": (_enable, {"vhost": str}),
-    "encryption.disable": (_disable, {"vhost": str}),
-    "encryption.rotate": (_rotate, {"vhost": str}),
-    "encryption.rotate_master": (_rotate_master, {"new_key_file": str}),
-}
+@command("encryption.rotate_master")
+async def _rotate_master(node: AdminContext, *, new_key_file: str) -> str:
+    return await _keys(node).rotate_master(Path(new_key_file))

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.message_stats import Ranges, Shown
 from leveret.mgmt_ui.cells import cell, rank
+from leveret.mgmt_ui.operations.commands import query
 from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
     from leveret.core.clients import Client
     from leveret.core.vhost import Vhost
-    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext
 
-__all__ = ["INVENTORY", "object_totals"]
+__all__ = ["object_totals"]
 
 ROWS_MAX: Final = 5000  # of one answer; more need further requests
 SLICE_ITEMS: Final = 100  # a fraction of a millisecond of the event loop
@@ -36,52 +37,74 @@ Key: TypeAlias = tuple[str, ...]
 Entry: TypeAlias = tuple[Key, Any]
 
 
+class ListPage(TypedDict):
+    """Parameters of all lists."""
+
+    vhost: str | None
+    sort: str | None
+    reverse: bool
+    limit: int
+    after: Any
+
+
 # -- queues
 
 
-async def _queue_list(node: AdminContext, parameters: Parameters) -> Row:
-    name = broker_of(node).node_name
+@query("queue.list")
+async def _queue_list(
+    node: AdminContext, *, name: str | None = None, **page: Unpack[ListPage]
+) -> Row:
+    node_name = broker_of(node).node_name
     queues = (
         ((vhost.name, key), queue)
-        for vhost in _vhosts(node, parameters)
+        for vhost in _vhosts(node, page["vhost"])
         for key, queue in list(vhost.queues.items())
-        if _is_meant(key, parameters)
+        if _is_meant(key, name)
     )
-    return await _page(queues, lambda queue: views.queue_row(queue, name), parameters)
+    return await _page(queues, lambda queue: views.queue_row(queue, node_name), page)
 
 
-async def _queue_show(node: AdminContext, parameters: Parameters) -> Row:
+@query("queue.show")
+async def _queue_show(node: AdminContext, *, vhost: str, name: str) -> Row:
     broker = broker_of(node)
     figures = Shown(broker.statistics, Ranges())
-    return views.queue_row(queue_of(node, parameters), broker.node_name, figures)
+    return views.queue_row(queue_of(node, vhost, name), broker.node_name, figures)
 
 
 # -- exchanges and bindings
 
 
-async def _exchange_list(node: AdminContext, parameters: Parameters) -> Row:
+@query("exchange.list")
+async def _exchange_list(
+    node: AdminContext, *, name: str | None = None, **page: Unpack[ListPage]
+) -> Row:
     exchanges = (
         ((vhost.name, key), exchange)
-        for vhost in _vhosts(node, parameters)
+        for vhost in _vhosts(node, page["vhost"])
         for key, exchange in list(vhost.exchanges.items())
-        if _is_meant(key, parameters)
+        if _is_meant(key, name)
     )
-    return await _page(exchanges, views.exchange_row, parameters)
+    return await _page(exchanges, views.exchange_row, page)
 
 
-async def _exchange_show(node: AdminContext, parameters: Parameters) -> Row:
-    vhost, name = vhost_of(node, parameters), parameters["name"]
-    exchange = vhost.exchanges.get(name)
+@query("exchange.show")
+async def _exchange_show(node: AdminContext, *, vhost: str, name: str) -> Row:
+    exchange = vhost_of(node, vhost).exchanges.get(name)
     if exchange is None:
-        raise AdministrationError("not_found", f"no exchange '{name}' in vhost '{vhost.name}'")
+        raise AdministrationError("not_found", f"no exchange '{name}' in vhost '{vhost}'")
     return views.exchange_row(exchange)
 
 
-async def _binding_list(node: AdminContext, parameters: Parameters) -> Row:
-    source, destination = parameters["source"], parameters["destination"]
-
+@query("binding.list")
+async def _binding_list(
+    node: AdminContext,
+    *,
+    source: str | None = None,
+    destination: str | None = None,
+    **page: Unpack[ListPage],
+) -> Row:
     def entries() -> Iterator[Entry]:
-        for vhost in _vhosts(node, parameters):
+        for vhost in _vhosts(node, page["vhost"]):
             for exchange in list(vhost.exchanges.values()):
                 if source is not None and exchange.name != source:
                     continue
@@ -91,48 +114,56 @@ async def _binding_list(node: AdminContext, parameters: Parameters) -> Row:
                         key = row["destination_type"], row["destination"], row["properties_key"]
                         yield (vhost.name, exchange.name, *key), row
 
-    return await _page(entries(), lambda row: row, parameters)
+    return await _page(entries(), lambda row: row, page)
 
 
 # -- connections, channels, consumers
 
 
-async def _connection_list(node: AdminContext, parameters: Parameters) -> Row:
+@query("connection.list")
+async def _connection_list(
+    node: AdminContext, *, user: str | None = None, **page: Unpack[ListPage]
+) -> Row:
     broker = broker_of(node)
     clients = (
         ((client.vhost.name, str(client.describe().endpoints)), client)
-        for client in _clients(node, parameters)
+        for client in _clients(node, page["vhost"], user)
     )
-    return await _page(
-        clients, lambda client: views.connection_row(client, broker.node_name), parameters
-    )
+    return await _page(clients, lambda client: views.connection_row(client, broker.node_name), page)
 
 
-async def _connection_show(node: AdminContext, parameters: Parameters) -> Row:
+@query("connection.show")
+async def _connection_show(node: AdminContext, *, name: str) -> Row:
     broker = broker_of(node)
     for client in broker.connections:
-        if str(client.describe().endpoints) == parameters["name"]:
+        if str(client.describe().endpoints) == name:
             return views.connection_row(client, broker.node_name)
-    raise AdministrationError("not_found", f"no connection '{parameters['name']}'")
+    raise AdministrationError("not_found", f"no connection '{name}'")
 
 
-async def _channel_list(node: AdminContext, parameters: Parameters) -> Row:
+@query("channel.list")
+async def _channel_list(
+    node: AdminContext, *, user: str | None = None, **page: Unpack[ListPage]
+) -> Row:
     name = broker_of(node).node_name
 
     def entries() -> Iterator[Entry]:
-        for client in _clients(node, parameters):
+        for client in _clients(node, page["vhost"], user):
             for channel in client.channel_facts():
                 row = views.channel_row(client, channel, name)
                 yield (row["vhost"], row["name"]), row
 
-    return await _page(entries(), lambda row: row, parameters)
+    return await _page(entries(), lambda row: row, page)
 
 
-async def _consumer_list(node: AdminContext, parameters: Parameters) -> Row:
-    name, queue = broker_of(node).node_name, parameters["queue"]
+@query("consumer.list")
+async def _consumer_list(
+    node: AdminContext, *, queue: str | None = None, **page: Unpack[ListPage]
+) -> Row:
+    name = broker_of(node).node_name
 
     def entries() -> Iterator[Entry]:
-        for client in _clients(node, parameters):
+        for client in _clients(node, page["vhost"]):
             for channel in client.channel_facts():
                 for consumer in channel.consumers:
                     if queue in {None, consumer.queue}:
@@ -140,12 +171,11 @@ async def _consumer_list(node: AdminContext, parameters: Parameters) -> Row:
                         where = row["channel_details"]["name"]
                         yield (client.vhost.name, consumer.queue, where, consumer.tag), row
 
-    return await _page(entries(), lambda row: row, parameters)
+    return await _page(entries(), lambda row: row, page)
 
 
-def _clients(node: AdminContext, parameters: Parameters) -> Iterator[Client]:
+def _clients(node: AdminContext, vhost: str | None, user: str | None = None) -> Iterator[Client]:
     """Yield the connections of the given virtual host and user."""
-    vhost, user = parameters["vhost"], parameters.get("user")
     for client in list(broker_of(node).connections):
         if vhost in {None, client.vhost.name} and user in {None, client.user}:
             yield client
@@ -154,27 +184,24 @@ def _clients(node: AdminContext, parameters: Parameters) -> Iterator[Client]:
 # -- what all lists have in common
 
 
-def _vhosts(node: AdminContext, parameters: Parameters) -> list[Vhost]:
-    if parameters["vhost"] is not None:
-        return [vhost_of(node, parameters)]
+def _vhosts(node: AdminContext, name: str | None) -> list[Vhost]:
+    if name is not None:
+        return [vhost_of(node, name)]
     return list(broker_of(node).vhosts.values())
 
 
-def _is_meant(name: str, parameters: Parameters) -> bool:
-    part = parameters["name"]
+def _is_meant(name: str, part: str | None) -> bool:
     return part is None or part.lower() in name.lower()
 
 
-async def _page(
-    entries: Iterable[Entry], row_of: Callable[[Any], Row], parameters: Parameters
-) -> Row:
-    limit = min(max(parameters["limit"], 1), ROWS_MAX)
-    column, after = parameters["sort"], _key(parameters["after"])
+async def _page(entries: Iterable[Entry], row_of: Callable[[Any], Row], page: ListPage) -> Row:
+    limit = min(max(page["limit"], 1), ROWS_MAX)
+    column, after = page["sort"], _key(page["after"])
     if column is not None and after is not None:
         raise AdministrationError("invalid", "a list that is sorted by a column has one page")
     counted = _Counted(entries)
     if column is not None:
-        rows = await _ranked(counted, row_of, column, limit, reverse=parameters["reverse"])
+        rows = await _ranked(counted, row_of, column, limit, reverse=page["reverse"])
         return {"rows": rows, "after": None, "total": counted.count}
     later = counted if after is None else (entry for entry in counted if entry[0] > after)
     found = await _first(later, limit + 1, lambda entry: entry[0])
@@ -261,17 +288,3 @@ async def object_totals(node: AdminContext) -> Row:
         "consumers": consumers,
         **totals,
     }
-
-
-_PAGE: Final = {"vhost": None, "sort": None, "reverse": bool, "limit": int, "after": object}
-INVENTORY: Final[Operations] = {
-    "queue.list": (_queue_list, {**_PAGE, "name": None}),
-    "queue.show": (_queue_show, {"vhost": str, "name": str}),
-    "exchange.list": (_exchange_list, {**_PAGE, "name": None}),
-    "exchange.show": (_exchange_show, {"vhost": str, "name": str}),
-    "binding.list": (_binding_list, {**_PAGE, "source": None, "destination": None}),
-    "connection.list": (_connection_list, {**_PAGE, "user": None}),
-    "connection.show": (_connection_show, {"name": str}),
-    "channel.list": (_channel_list, {**_PAGE, "user": None}),
-    "consumer.list": (_consumer_list, {**_PAGE, "queue": None}),
-}

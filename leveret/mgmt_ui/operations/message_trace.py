@@ -22,6 +22,7 @@ from leveret.core.json_fields import plain
 from leveret.features.browse.browsing import READ_BYTES_MAX, BrowseCursor, recall
 from leveret.features.browse.message_filter import MessageFilter, MessageState
 from leveret.features.trace.message_trace import STORED, TraceStep, trace_steps
+from leveret.mgmt_ui.operations.commands import query
 from leveret.mgmt_ui.operations.shown import integer
 from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
 from leveret.mgmt_ui.operations.trace_search import (
@@ -40,22 +41,29 @@ if TYPE_CHECKING:
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
     from leveret.features.browse.browsing import BrowsedMessage
-    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
-
-__all__ = ["MESSAGE_TRACE"]
+    from leveret.mgmt_ui.operations.context import AdminContext
 
 QUEUES_MAX: Final = 1000  # of one request: an empty one costs some microseconds
 SLICE_CLIENTS: Final = 200  # about a millisecond of the event loop
 Row = dict[str, Any]
 
 
-async def _trace(node: AdminContext, parameters: Parameters) -> Row:
-    queue, offset, message_id = (parameters[name] for name in ("queue", "offset", "message_id"))
+@query("message.trace")
+async def _trace(
+    node: AdminContext,
+    *,
+    vhost: str,
+    queue: str | None = None,
+    offset: Any = None,
+    message_id: str | None = None,
+    after: Any = None,
+) -> Row:
     if (message_id is None) == (queue is None) or (queue is None) != (offset is None):
         raise AdministrationError("invalid", "state a queue and an offset, or a message id")
     if message_id is not None:
-        return await _trace_id(node, parameters, message_id)
-    found = queue_of(node, {"vhost": parameters["vhost"], "name": queue})
+        return await _trace_id(node, vhost, message_id, after)
+    assert queue is not None, "it is stated where there is no id"
+    found = queue_of(node, vhost, queue)
     at = integer("offset", offset)
     seen = await recall(found, at)
     if seen is None:
@@ -66,9 +74,9 @@ async def _trace(node: AdminContext, parameters: Parameters) -> Row:
 # -- all that have an id
 
 
-async def _trace_id(node: AdminContext, parameters: Parameters, message_id: str) -> Row:
-    trace = TraceSearch(node, vhost_of(node, parameters), message_id)
-    place = _place(parameters["after"])
+async def _trace_id(node: AdminContext, vhost: str, message_id: str, after: Any) -> Row:
+    trace = TraceSearch(node, vhost_of(node, vhost), message_id)
+    place = _place(after)
     for number in range(place.stage, len(STAGES)):
         begin = place if number == place.stage else TraceCursor(number)
         rest = await STAGES[number](trace, begin)
@@ -121,7 +129,7 @@ def _holding(node: AdminContext, vhost: Vhost, name: str) -> OpenQueue | None:
     held = vhost.queues.get(name)
     if held is None or not (held.message_count or held.leased_count or held.delayed_count):
         return None
-    return queue_of(node, {"vhost": vhost.name, "name": name})
+    return queue_of(node, vhost.name, name)
 
 
 # -- the row of one message
@@ -173,9 +181,3 @@ async def _holder(node: AdminContext, queue: OpenQueue, offset: int) -> Row | No
 
 
 STAGES: Final = (_queues, search_retries, search_tasks, search_delayed, search_prepared)
-MESSAGE_TRACE: Final[Operations] = {
-    "message.trace": (
-        _trace,
-        {"vhost": str, "queue": None, "offset": object, "message_id": None, "after": object},
-    ),
-}

@@ -8,7 +8,7 @@ request continues; null means that nothing is left.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.queues.queue import Queue
@@ -16,6 +16,7 @@ from leveret.errors import StorageError
 from leveret.features.browse.browsing import BrowseCursor, find
 from leveret.features.browse.editing import edited
 from leveret.features.browse.moving import Destination, MoveCounts, Mover, delete, portions
+from leveret.mgmt_ui.operations.commands import command, query
 from leveret.mgmt_ui.operations.selection import changes_of, message_filter_of
 from leveret.mgmt_ui.operations.shown import integer, payload, properties
 from leveret.mgmt_ui.operations.topology import broker_of, check_short, queue_of, vhost_of
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.features.browse.browsing import BrowsedMessage
     from leveret.features.browse.message_filter import MessageFilter
-    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
-
-__all__ = ["MESSAGES"]
+    from leveret.mgmt_ui.operations.context import AdminContext
 
 ROWS = 100
 ROWS_MAX = 1000  # of one answer; more need further requests
@@ -38,16 +37,43 @@ PAYLOAD_BYTES = 4096  # of each message of a list: a screen of it
 ANSWER_BYTES_MAX = 4 * 1024 * 1024  # of the payloads of one answer; one message is always there
 
 
+class MessageSelection(TypedDict):
+    """Parameters of a request for messages."""
+
+    vhost: str
+    queue: str
+    select: dict[str, Any]
+    after: Any
+    limit: Any
+
+
+class MessageTransfer(MessageSelection):
+    """Parameters of a request that moves or copies messages."""
+
+    to_queue: str | None
+    exchange: str | None
+    routing_key: str | None
+
+
 # -- looking
 
 
-async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    queue = _find(node, parameters)
-    criteria = message_filter_of(parameters["select"])
-    limit = _number(parameters, "limit", ROWS, ROWS_MAX)
-    bytes_max = _number(parameters, "truncate", PAYLOAD_BYTES, ANSWER_BYTES_MAX)
-    as_text = _encoding(parameters)
-    walk = await _walk(queue, parameters, criteria)
+@query("message.list")
+async def _list(
+    node: AdminContext,
+    *,
+    from_: Any = None,
+    backwards: bool,
+    truncate: Any = None,
+    encoding: str | None = None,
+    **selection: Unpack[MessageSelection],
+) -> dict[str, object]:
+    queue = queue_of(node, selection["vhost"], selection["queue"])
+    criteria = message_filter_of(selection["select"])
+    limit = _number("limit", selection["limit"], ROWS, ROWS_MAX)
+    bytes_max = _number("truncate", truncate, PAYLOAD_BYTES, ANSWER_BYTES_MAX)
+    as_text = _is_text_shown(encoding)
+    walk = await _walk(queue, criteria, selection["after"], begin=from_, backwards=backwards)
     page = _Page(limit, bytes_max, as_text=as_text)
     async for found in walk.matching(criteria):
         if not page.take(found):
@@ -87,14 +113,23 @@ class _Page:
         return True
 
 
-async def _show(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    seen = await _one(_find(node, parameters), parameters)
-    bytes_max = _number(parameters, "truncate", ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)
-    return _row(seen, bytes_max, as_text=_encoding(parameters))
+@query("message.show")
+async def _show(
+    node: AdminContext,
+    *,
+    vhost: str,
+    queue: str,
+    offset: int,
+    truncate: Any = None,
+    encoding: str | None = None,
+) -> dict[str, object]:
+    seen = await _one(queue_of(node, vhost, queue), offset)
+    bytes_max = _number("truncate", truncate, ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)
+    return _row(seen, bytes_max, as_text=_is_text_shown(encoding))
 
 
-async def _one(queue: OpenQueue, parameters: Parameters) -> BrowsedMessage:
-    offset = integer("offset", parameters["offset"])
+async def _one(queue: OpenQueue, at: int) -> BrowsedMessage:
+    offset = integer("offset", at)
     seen = await find(queue, offset)
     if seen is None:
         raise AdministrationError("not_found", f"no message {offset} in queue '{queue.name}'")
@@ -119,12 +154,13 @@ def _row(seen: BrowsedMessage, bytes_max: int, *, as_text: bool) -> dict[str, ob
 # -- deleting, moving and copying
 
 
-async def _delete(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    queue = _find_leasing(node, parameters)
-    criteria = message_filter_of(parameters["select"])
+@command("message.delete")
+async def _delete(node: AdminContext, **selection: Unpack[MessageSelection]) -> dict[str, object]:
+    queue = _leasing(node, selection["vhost"], selection["queue"])
+    criteria = message_filter_of(selection["select"])
     if not criteria.states_something:
         raise AdministrationError("invalid", "state which messages; a purge deletes all")
-    tour, outcome = await _tour(queue, parameters, criteria), MoveCounts()
+    tour, outcome = await _tour(queue, selection, criteria), MoveCounts()
     async for portion in tour.portions():
         delete(queue, portion, outcome)
     await queue.log.settlements_safe()
@@ -136,21 +172,24 @@ async def _delete(node: AdminContext, parameters: Parameters) -> dict[str, objec
     }
 
 
-async def _move(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    queue = _find_leasing(node, parameters)
-    return await _transfer(node, queue, parameters, moves=True)
+@command("message.move")
+async def _move(node: AdminContext, **transfer: Unpack[MessageTransfer]) -> dict[str, object]:
+    queue = _leasing(node, transfer["vhost"], transfer["queue"])
+    return await _transfer(node, queue, transfer, moves=True)
 
 
-async def _copy(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    return await _transfer(node, _find(node, parameters), parameters, moves=False)
+@command("message.copy")
+async def _copy(node: AdminContext, **transfer: Unpack[MessageTransfer]) -> dict[str, object]:
+    queue = queue_of(node, transfer["vhost"], transfer["queue"])
+    return await _transfer(node, queue, transfer, moves=False)
 
 
 async def _transfer(
-    node: AdminContext, queue: OpenQueue, parameters: Parameters, *, moves: bool
+    node: AdminContext, queue: OpenQueue, transfer: MessageTransfer, *, moves: bool
 ) -> dict[str, object]:
-    criteria = message_filter_of(parameters["select"])
-    mover = _mover(node, queue, parameters)
-    tour, outcome = await _tour(queue, parameters, criteria), MoveCounts()
+    criteria = message_filter_of(transfer["select"])
+    mover = _mover(node, queue, transfer)
+    tour, outcome = await _tour(queue, transfer, criteria), MoveCounts()
     carry = mover.move if moves else mover.copy
     async for portion in tour.portions():
         await carry(portion, outcome)
@@ -169,28 +208,32 @@ async def _transfer(
     }
 
 
-async def _edit(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    queue = _find_leasing(node, parameters)
-    seen = await _one(queue, parameters)
-    changed = edited(seen, changes_of(parameters["changes"]))
-    mover = _move_to(node, queue, None)
+@command("message.edit")
+async def _edit(
+    node: AdminContext, *, vhost: str, queue: str, offset: int, changes: dict[str, Any]
+) -> dict[str, object]:
+    found = _leasing(node, vhost, queue)
+    seen = await _one(found, offset)
+    changed = edited(seen, changes_of(changes))
+    mover = _move_to(node, found, None)
     outcome = MoveCounts()
     await mover.move([changed], outcome)
     if outcome.skipped:
         raise AdministrationError("invalid", f"message {seen.offset} is with a consumer")
-    _require(outcome, f"queue '{queue.name}' is full")
+    _require(outcome, f"queue '{found.name}' is full")
     return {"edited": outcome.done}
 
 
-def _mover(node: AdminContext, queue: OpenQueue, parameters: Parameters) -> Mover:
-    vhost = vhost_of(node, parameters)
-    exchange, key, target = (parameters[name] for name in ("exchange", "routing_key", "to_queue"))
+def _mover(node: AdminContext, queue: OpenQueue, transfer: MessageTransfer) -> Mover:
+    vhost, exchange = vhost_of(node, transfer["vhost"]), transfer["exchange"]
+    key, target = transfer["routing_key"], transfer["to_queue"]
     if (exchange is None) == (target is None):
         raise AdministrationError("invalid", "state either a queue or an exchange as destination")
-    if target is not None:
+    if exchange is None:
+        assert target is not None, "one of them is stated"
         if key is not None:
             raise AdministrationError("invalid", "a routing key is for an exchange")
-        queue_of(node, {"vhost": vhost.name, "name": target})
+        queue_of(node, vhost.name, target)
         if target == queue.name:
             raise AdministrationError("invalid", "the destination is where the messages are")
         return _move_to(node, queue, Destination("", target))
@@ -255,15 +298,20 @@ class _Tour:
         return self.last if self._was_left else _after(self.walk)
 
 
-async def _tour(queue: OpenQueue, parameters: Parameters, criteria: MessageFilter) -> _Tour:
-    limit = _number(parameters, "limit", ROWS_MAX, ROWS_MAX)
-    return _Tour(await _walk(queue, parameters, criteria), criteria, limit)
+async def _tour(queue: OpenQueue, selection: MessageSelection, criteria: MessageFilter) -> _Tour:
+    limit = _number("limit", selection["limit"], ROWS_MAX, ROWS_MAX)
+    return _Tour(await _walk(queue, criteria, selection["after"]), criteria, limit)
 
 
-async def _walk(queue: OpenQueue, parameters: Parameters, criteria: MessageFilter) -> BrowseCursor:
+async def _walk(
+    queue: OpenQueue,
+    criteria: MessageFilter,
+    after: Any,
+    *,
+    begin: Any = None,
+    backwards: bool = False,
+) -> BrowseCursor:
     """Return the cursor of a request; only a list may go backwards, or begin at an offset."""
-    backwards = bool(parameters.get("backwards"))
-    begin, after = parameters.get("from"), parameters["after"]
     first, stop = queue.log.first, queue.log.committed
     if criteria.since_ms is not None:
         first = max(first, await queue.log.offset_at(criteria.since_ms))
@@ -287,13 +335,9 @@ def _after(walk: BrowseCursor) -> int | None:
 # -- what is asked for
 
 
-def _find(node: AdminContext, parameters: Parameters) -> OpenQueue:
-    return queue_of(node, {"vhost": parameters["vhost"], "name": parameters["queue"]})
-
-
-def _find_leasing(node: AdminContext, parameters: Parameters) -> Queue:
+def _leasing(node: AdminContext, vhost: str, name: str) -> Queue:
     """Return a queue whose messages can be leased, so no stream."""
-    queue = _find(node, parameters)
+    queue = queue_of(node, vhost, name)
     if not isinstance(queue, Queue):
         raise AdministrationError(
             "invalid", f"queue '{queue.name}' is a stream: its messages stay where they are"
@@ -301,39 +345,12 @@ def _find_leasing(node: AdminContext, parameters: Parameters) -> Queue:
     return queue
 
 
-def _number(parameters: Parameters, name: str, default: int, maximum: int) -> int:
-    value = parameters[name]
+def _number(name: str, value: Any, default: int, maximum: int) -> int:
     return default if value is None else min(max(integer(name, value), 1), maximum)
 
 
-def _encoding(parameters: Parameters) -> bool:
+def _is_text_shown(encoding: str | None) -> bool:
     """Return whether text is shown as text."""
-    encoding: str | None = parameters["encoding"]
     if encoding not in {None, "auto", "base64"}:
         raise AdministrationError("invalid", "encoding is auto or base64")
     return encoding != "base64"
-
-
-_QUEUE: Final = {"vhost": str, "queue": str}
-_CHOICE: Final = {**_QUEUE, "select": dict, "after": object, "limit": object}
-_WHERE: Final = {"to_queue": None, "exchange": None, "routing_key": None}
-MESSAGES: Final[Operations] = {
-    "message.list": (
-        _list,
-        {
-            **_CHOICE,
-            "from": object,
-            "backwards": bool,
-            "truncate": object,
-            "encoding": None,
-        },
-    ),
-    "message.show": (
-        _show,
-        {**_QUEUE, "offset": int, "truncate": object, "encoding": None},
-    ),
-    "message.delete": (_delete, _CHOICE),
-    "message.move": (_move, {**_CHOICE, **_WHERE}),
-    "message.copy": (_copy, {**_CHOICE, **_WHERE}),
-    "message.edit": (_edit, {**_QUEUE, "offset": int, "changes": dict}),
-}

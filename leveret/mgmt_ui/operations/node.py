@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from leveret import __version__
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.parameters import CLUSTER_NAME
 from leveret.core.definitions.validation import check_name
 from leveret.mgmt_ui import log_output
+from leveret.mgmt_ui.operations.commands import command, query
+from leveret.mgmt_ui.operations.context import runtime_of
 from leveret.mgmt_ui.operations.inventory import object_totals
 from leveret.mgmt_ui.operations.node_health import diagnose
 from leveret.mgmt_ui.operations.overview import measure
-from leveret.mgmt_ui.operations.runtime import runtime_of
 from leveret.mgmt_ui.operations.topology import broker_of
 from leveret.ports.definitions import GlobalParameterDefinition
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
-
-__all__ = ["NODE"]
+    from leveret.mgmt_ui.operations.context import AdminContext
 
 
-async def _status(node: AdminContext, _: Parameters) -> dict[str, Any]:
+@query("node.status")
+async def _status(node: AdminContext) -> dict[str, Any]:
     broker, runtime = broker_of(node), runtime_of(node)
     return {
         "name": broker.node_name,
@@ -35,72 +35,65 @@ async def _status(node: AdminContext, _: Parameters) -> dict[str, Any]:
     }
 
 
-async def _health(node: AdminContext, _: Parameters) -> dict[str, Any]:
+@query("node.health")
+async def _health(node: AdminContext) -> dict[str, Any]:
     """Return whether clients are served, and resource alarms; cheap, for frequent probes."""
     alarms = [resource.value for resource in broker_of(node).alarms.low]
     return {"serving": runtime_of(node).is_serving, "alarms": alarms}
 
 
-async def _stop(node: AdminContext, _: Parameters) -> None:
+@command("node.stop")
+async def _stop(node: AdminContext) -> None:
     """Begin to stop, as at SIGTERM; the process ends once all is written."""
     runtime_of(node).stopping.set()
 
 
-async def _overview(node: AdminContext, parameters: Parameters) -> dict[str, Any]:
+@query("node.overview")
+async def _overview(node: AdminContext, *, window_ms: int, limit: int, sort: str) -> dict[str, Any]:
     """Return the status, and rates measured over a window."""
-    measured = await measure(
-        broker_of(node), parameters["window_ms"], parameters["limit"], parameters["sort"]
-    )
-    return {**await _status(node, parameters), **measured}
+    measured = await measure(broker_of(node), window_ms, limit, sort)
+    return {**await _status(node), **measured}
 
 
-async def _diagnose(node: AdminContext, _: Parameters) -> list[dict[str, str]]:
+@query("node.diagnose")
+async def _diagnose(node: AdminContext) -> list[dict[str, str]]:
     users = node.administration.users()
     losses = () if node.losses is None else node.losses.unacknowledged
     found = await diagnose(broker_of(node), runtime_of(node), users, losses)
     return [result.as_json() for result in found]
 
 
-async def _cluster_show(node: AdminContext, _: Parameters) -> dict[str, str | None]:
+@query("cluster.show")
+async def _cluster_show(node: AdminContext) -> dict[str, str | None]:
     """Return the cluster's name; None if unnamed and no node runs."""
     configured = None if node.runtime is None else node.runtime.configuration.cluster_name
     return {"name": node.administration.parameters.cluster_name or configured}
 
 
-async def _cluster_set_name(node: AdminContext, parameters: Parameters) -> None:
+@command("cluster.set_name")
+async def _cluster_set_name(node: AdminContext, *, name: str) -> None:
     """Set the cluster's name as RabbitMQ does, in a global parameter, which is exported."""
-    name = parameters["name"]
     check_name("cluster", name)
     node.administration.set_global_parameter(GlobalParameterDefinition(CLUSTER_NAME, name))
 
 
-async def _log_levels(node: AdminContext, _: Parameters) -> dict[str, str]:
+@query("log.show")
+async def _log_levels(node: AdminContext) -> dict[str, str]:
     """Return the log level of each category."""
     runtime_of(node)
     return log_output.levels()
 
 
-async def _set_log_level(node: AdminContext, parameters: Parameters) -> dict[str, str]:
+@command("log.set_level")
+async def _set_log_level(node: AdminContext, *, category: str, level: str) -> dict[str, str]:
     """Set the log level of a category until the node stops."""
     runtime_of(node)
-    for name, known in (("category", log_output.CATEGORIES), ("level", log_output.LEVELS)):
-        if parameters[name] not in known:
+    for name, value, known in (
+        ("category", category, log_output.CATEGORIES),
+        ("level", level, log_output.LEVELS),
+    ):
+        if value not in known:
             choices = ", ".join(known)
-            raise AdministrationError(
-                "invalid", f"no {name} '{parameters[name]}': there are {choices}"
-            )
-    log_output.set_level(parameters["category"], parameters["level"])
+            raise AdministrationError("invalid", f"no {name} '{value}': there are {choices}")
+    log_output.set_level(category, level)
     return log_output.levels()
-
-
-NODE: Final[Operations] = {
-    "log.show": (_log_levels, {}),
-    "log.set_level": (_set_log_level, {"category": str, "level": str}),
-    "cluster.show": (_cluster_show, {}),
-    "cluster.set_name": (_cluster_set_name, {"name": str}),
-    "node.status": (_status, {}),
-    "node.health": (_health, {}),
-    "node.stop": (_stop, {}),
-    "node.overview": (_overview, {"window_ms": int, "limit": int, "sort": str}),
-    "node.diagnose": (_diagnose, {}),
-}

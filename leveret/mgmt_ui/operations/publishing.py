@@ -13,6 +13,7 @@ from leveret.core.access.operator_rights import OperatorRights
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.events import COMMAND_LINE_USER
 from leveret.mgmt_ui.contents import content_of, got_row
+from leveret.mgmt_ui.operations.commands import command
 from leveret.mgmt_ui.operations.context import not_running
 from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
 from leveret.ports.sessions import OverRateError, RejectedError
@@ -20,10 +21,8 @@ from leveret.ports.sessions import OverRateError, RejectedError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.ports.sessions import Session
-
-__all__ = ["PUBLISHING"]
 
 COUNT_MAX: Final = 1000  # of one request; more need further requests
 TAKEN_BYTES_MAX: Final = 64 << 20  # of bodies in one answer; fewer messages is no error
@@ -53,55 +52,54 @@ async def _session(node: AdminContext, vhost: str) -> AsyncIterator[Session]:
         raise AdministrationError("invalid", str(error)) from None
 
 
-async def _publish(node: AdminContext, parameters: Parameters) -> dict[str, int]:
+@command("message.publish")
+async def _publish(
+    node: AdminContext,
+    *,
+    vhost: str,
+    exchange: str,
+    routing_key: str,
+    payload: str,
+    payload_encoding: str,
+    properties: dict[str, Any],
+    count: int,
+) -> dict[str, int]:
     """Publish a message `count` times, confirmed. Returns the number of routed ones."""
-    vhost_of(node, parameters)
-    count = parameters["count"]
+    vhost_of(node, vhost)
     if not 1 <= count <= COUNT_MAX:
         raise AdministrationError("invalid", f"count is from 1 to {COUNT_MAX}")
     try:
-        content = content_of(parameters)
+        content = content_of(
+            {
+                "payload": payload,
+                "payload_encoding": payload_encoding,
+                "properties": properties,
+            }
+        )
     except ValueError as error:
         raise AdministrationError("invalid", str(error)) from None
     routed = 0
-    async with _session(node, parameters["vhost"]) as session:
+    async with _session(node, vhost) as session:
         for _ in range(count):
-            routed += await session.publish(
-                parameters["exchange"], parameters["routing_key"], *content
-            )
+            routed += await session.publish(exchange, routing_key, *content)
     return {"published": count, "routed": routed}
 
 
-async def _take(node: AdminContext, parameters: Parameters) -> dict[str, list[dict[str, Any]]]:
+@command("message.take")
+async def _take(
+    node: AdminContext, *, vhost: str, queue: str, count: int, requeue: bool
+) -> dict[str, list[dict[str, Any]]]:
     """Get messages from a queue; with `requeue` return them."""
-    queue_of(node, {"vhost": parameters["vhost"], "name": parameters["queue"]})
-    count, requeue = parameters["count"], parameters["requeue"]
+    queue_of(node, vhost, queue)
     if not 1 <= count <= COUNT_MAX:
         raise AdministrationError("invalid", f"count is from 1 to {COUNT_MAX}")
     rows: list[dict[str, Any]] = []
     room = TAKEN_BYTES_MAX
-    async with _session(node, parameters["vhost"]) as session:
+    async with _session(node, vhost) as session:
         while len(rows) < count and room > 0:
-            got = await session.get(parameters["queue"], no_ack=not requeue)
+            got = await session.get(queue, no_ack=not requeue)
             if got is None:
                 break
             room -= len(got.body)
             rows.append(got_row(got, "auto", None))
     return {"messages": rows}
-
-
-PUBLISHING: Final[Operations] = {
-    "message.publish": (
-        _publish,
-        {
-            "vhost": str,
-            "exchange": str,
-            "routing_key": str,
-            "payload": str,
-            "payload_encoding": str,
-            "properties": dict,
-            "count": int,
-        },
-    ),
-    "message.take": (_take, {"vhost": str, "queue": str, "count": int, "requeue": bool}),
-}

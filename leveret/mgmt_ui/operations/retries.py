@@ -5,7 +5,7 @@ A list scans a bounded number of messages; `after` says where the next request c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Unpack
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
@@ -13,30 +13,39 @@ from leveret.core.routing.message import StoredMessage
 from leveret.features.delay.search import SCANNED_MAX, DelayedMessageSearch
 from leveret.features.retry import rules as retry
 from leveret.features.retry.retrying import RetryTopic
-from leveret.mgmt_ui.operations.schedules import CRITERIA, cursor_of, selection_of
+from leveret.mgmt_ui.operations.commands import command, query
+from leveret.mgmt_ui.operations.schedules import ScheduleCriteria, cursor_of, filter_of
 from leveret.mgmt_ui.operations.shown import headers_of, payload, properties
 
 if TYPE_CHECKING:
     from leveret.core.queues.queue import Queue
     from leveret.features.delay.store import PendingMessage
-    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
-
-__all__ = ["RETRIES"]
+    from leveret.mgmt_ui.operations.context import AdminContext
 
 ROWS_MAX = 1000  # of one answer; more need further requests
 
 
-async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    topic = _queue(node, parameters).extension(RetryTopic)
-    limit = min(max(parameters["limit"], 1), ROWS_MAX)
+@query("retry.list")
+async def _list(
+    node: AdminContext,
+    *,
+    vhost: str,
+    queue: str,
+    id_: str | None = None,
+    limit: int,
+    after: Any = None,
+    **criteria: Unpack[ScheduleCriteria],
+) -> dict[str, object]:
+    topic = _queue(node, vhost, queue).extension(RetryTopic)
+    limit = min(max(limit, 1), ROWS_MAX)
     if topic is None:
         return {"rows": [], "after": None, "pending": 0}
-    selection, after = selection_of(parameters), cursor_of(parameters["after"])
-    if parameters["id"] is not None:
-        held = await topic.store.read([_number(parameters["id"])])
+    selection, begin = filter_of(criteria), cursor_of(after)
+    if id_ is not None:
+        held = await topic.store.read([_number(id_)])
         rows = [_row(record) for record in held if selection.has(record)]
         return {"rows": rows, "after": None, "pending": topic.pending_count}
-    search = DelayedMessageSearch(topic.store, selection, after, topic.store.waits, SCANNED_MAX)
+    search = DelayedMessageSearch(topic.store, selection, begin, topic.store.waits, SCANNED_MAX)
     rows = []
     last: list[int] | None = None
     async for found in search.found():
@@ -50,33 +59,38 @@ async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]
     return {"rows": rows, "after": last, "pending": topic.pending_count}
 
 
-async def _show(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    queue, id_ = _queue(node, parameters), parameters["id"]
-    topic = queue.extension(RetryTopic)
+@query("retry.show")
+async def _show(node: AdminContext, *, vhost: str, queue: str, id_: str) -> dict[str, object]:
+    holder = _queue(node, vhost, queue)
+    topic = holder.extension(RetryTopic)
     if topic is not None and id_.isascii() and id_.isdigit():
         for record in await topic.store.read([int(id_)]):
             told = properties(record.header, record.flags)
             return {**_row(record), **told, **payload(record.body)}
-    raise AdministrationError("not_found", f"no message '{id_}' waits for queue '{queue.name}'")
+    raise AdministrationError("not_found", f"no message '{id_}' waits for queue '{holder.name}'")
 
 
-async def _retry_now(node: AdminContext, parameters: Parameters) -> int:
-    queue, offsets = _queue(node, parameters), _chosen(parameters)
-    topic = queue.extension(RetryTopic)
+@command("retry.retry_now")
+async def _retry_now(
+    node: AdminContext, *, vhost: str, queue: str, ids: list[str], all_: bool
+) -> int:
+    holder, offsets = _queue(node, vhost, queue), _chosen(ids, every=all_)
+    topic = holder.extension(RetryTopic)
     if topic is None:
         return 0
     count = await topic.bring_back(offsets)
-    _tell(node, queue, "retries.brought_back", count)
+    _tell(node, holder, "retries.brought_back", count)
     return count
 
 
-async def _cancel(node: AdminContext, parameters: Parameters) -> int:
-    queue, offsets = _queue(node, parameters), _chosen(parameters)
-    topic = queue.extension(RetryTopic)
+@command("retry.cancel")
+async def _cancel(node: AdminContext, *, vhost: str, queue: str, ids: list[str], all_: bool) -> int:
+    holder, offsets = _queue(node, vhost, queue), _chosen(ids, every=all_)
+    topic = holder.extension(RetryTopic)
     if topic is None:
         return 0
     count = topic.cancel(offsets)
-    _tell(node, queue, "retries.cancelled", count)
+    _tell(node, holder, "retries.cancelled", count)
     return count
 
 
@@ -86,18 +100,17 @@ def _tell(node: AdminContext, queue: Queue, event: str, count: int) -> None:
         node.redrives.emit(event, told)
 
 
-def _queue(node: AdminContext, parameters: Parameters) -> Queue:
+def _queue(node: AdminContext, vhost: str, name: str) -> Queue:
     if node.redrives is None:
         raise AdministrationError("invalid", "no node runs here: only a running one has messages")
-    return node.redrives.queue(parameters["vhost"], parameters["queue"])
+    return node.redrives.queue(vhost, name)
 
 
-def _chosen(parameters: Parameters) -> list[int] | None:
+def _chosen(ids: list[str], *, every: bool) -> list[int] | None:
     """Return the chosen offsets in the retry topic; None for all, which must be explicit."""
-    ids = parameters["ids"]
-    if parameters["all"] == bool(ids):
+    if every == bool(ids):
         raise AdministrationError("invalid", "state either ids, or that all are meant")
-    return None if parameters["all"] else [_number(id_) for id_ in ids]
+    return None if every else [_number(id_) for id_ in ids]
 
 
 def _number(id_: str) -> int:
@@ -124,13 +137,3 @@ def _row(record: PendingMessage) -> dict[str, object]:
         "payload_bytes": len(body),
         "headers": headers_of(header, flags),
     }
-
-
-_QUEUE: Final = {"vhost": str, "queue": str}
-_CHOSEN: Final = {**_QUEUE, "ids": list, "all": bool}
-RETRIES: Final[Operations] = {
-    "retry.list": (_list, {**_QUEUE, **CRITERIA, "id": None, "limit": int, "after": object}),
-    "retry.show": (_show, {**_QUEUE, "id": str}),
-    "retry.retry_now": (_retry_now, _CHOSEN),
-    "retry.cancel": (_cancel, _CHOSEN),
-}

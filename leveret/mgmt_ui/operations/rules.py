@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.document import policy_row
 from leveret.core.definitions.effects import without_effect
+from leveret.mgmt_ui.operations.commands import command, query
 from leveret.mgmt_ui.operations.context import policies_followed
 from leveret.ports.definitions import (
     GlobalParameterDefinition,
@@ -23,28 +24,27 @@ from leveret.ports.log_text import quoted
 
 if TYPE_CHECKING:
     from leveret.core.definitions.administration import Administration
-    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.ports.definitions import Definition, Limits
-
-__all__ = ["RULES"]
 
 logger = logging.getLogger(__name__)
 
 Rows = list[dict[str, object]]
 
 
-async def _limits_set(node: AdminContext, parameters: Parameters) -> None:
-    administration, kind, name = node.administration, parameters["kind"], parameters["name"]
-    limits = {**_limits(administration, kind, name), **parameters["limits"]}
-    _put_limits(administration, kind, name, limits)
+@command("limits.set")
+async def _limits_set(node: AdminContext, *, kind: str, name: str, limits: dict[str, Any]) -> None:
+    held = _limits(node.administration, kind, name)
+    _put_limits(node.administration, kind, name, {**held, **limits})
 
 
-async def _limits_clear(node: AdminContext, parameters: Parameters) -> None:
-    administration, kind, name = node.administration, parameters["kind"], parameters["name"]
-    limits = _limits(administration, kind, name)
-    cleared = parameters["limit"]
-    limits = {key: value for key, value in limits.items() if cleared not in {None, key}}
-    _put_limits(administration, kind, name, limits)
+@command("limits.clear")
+async def _limits_clear(
+    node: AdminContext, *, kind: str, name: str, limit: str | None = None
+) -> None:
+    held = _limits(node.administration, kind, name)
+    kept = {key: value for key, value in held.items() if limit not in {None, key}}
+    _put_limits(node.administration, kind, name, kept)
 
 
 def _limits(administration: Administration, kind: str, name: str) -> Limits:
@@ -63,7 +63,8 @@ def _put_limits(administration: Administration, kind: str, name: str, limits: Li
         administration.set_user_limits(name, limits)
 
 
-async def _limits_list(node: AdminContext, _: Parameters) -> Rows:
+@query("limits.list")
+async def _limits_list(node: AdminContext) -> Rows:
     return [
         {"kind": kind, "name": held.name, "limit": limit, "value": value}
         for kind, all_held in (
@@ -75,18 +76,27 @@ async def _limits_list(node: AdminContext, _: Parameters) -> Rows:
     ]
 
 
-async def _topic_permission_set(node: AdminContext, parameters: Parameters) -> None:
-    node.administration.set_topic_permission(TopicPermissionDefinition(**parameters))
-
-
-async def _topic_permission_clear(node: AdminContext, parameters: Parameters) -> None:
-    node.administration.clear_topic_permissions(
-        parameters["user"], parameters["vhost"], parameters["exchange"]
+@command("topic_permission.set")
+async def _topic_permission_set(
+    node: AdminContext, *, vhost: str, user: str, exchange: str, write: str, read: str
+) -> None:
+    node.administration.set_topic_permission(
+        TopicPermissionDefinition(vhost=vhost, user=user, exchange=exchange, write=write, read=read)
     )
 
 
-async def _topic_permission_list(node: AdminContext, parameters: Parameters) -> Rows:
-    held = node.administration.topic_permissions(user=parameters["user"], vhost=parameters["vhost"])
+@command("topic_permission.clear")
+async def _topic_permission_clear(
+    node: AdminContext, *, user: str, vhost: str, exchange: str | None = None
+) -> None:
+    node.administration.clear_topic_permissions(user, vhost, exchange)
+
+
+@query("topic_permission.list")
+async def _topic_permission_list(
+    node: AdminContext, *, user: str | None = None, vhost: str | None = None
+) -> Rows:
+    held = node.administration.topic_permissions(user=user, vhost=vhost)
     return [asdict(definition) for definition in held]
 
 
@@ -99,88 +109,74 @@ def _warned(node: AdminContext, thing: str, definition: Definition) -> dict[str,
     return {"warnings": warnings}
 
 
-async def _policy_set(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    policy = PolicyDefinition(**parameters)
+@command("policy.set")
+async def _policy_set(
+    node: AdminContext,
+    *,
+    vhost: str,
+    name: str,
+    pattern: str,
+    definition: dict[str, Any],
+    priority: int,
+    apply_to: str,
+    operator: bool,
+) -> dict[str, object]:
+    policy = PolicyDefinition(vhost, name, pattern, definition, priority, apply_to, operator)
     node.administration.set_policy(policy)
     await policies_followed(node)
     kind = "operator policy" if policy.operator else "policy"
     return _warned(node, f"{kind} {quoted(policy.name)} in vhost {quoted(policy.vhost)}", policy)
 
 
-async def _policy_clear(node: AdminContext, parameters: Parameters) -> None:
-    node.administration.clear_policy(
-        parameters["vhost"], parameters["name"], operator=parameters["operator"]
-    )
+@command("policy.clear")
+async def _policy_clear(node: AdminContext, *, vhost: str, name: str, operator: bool) -> None:
+    node.administration.clear_policy(vhost, name, operator=operator)
     await policies_followed(node)
 
 
-async def _policy_list(node: AdminContext, parameters: Parameters) -> Rows:
-    held = node.administration.policies.select(parameters["vhost"], operator=parameters["operator"])
+@query("policy.list")
+async def _policy_list(node: AdminContext, *, vhost: str | None = None, operator: bool) -> Rows:
+    held = node.administration.policies.select(vhost, operator=operator)
     return [policy_row(policy) for policy in held]
 
 
-async def _parameter_set(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    parameter = ParameterDefinition(**parameters)
+@command("parameter.set")
+async def _parameter_set(
+    node: AdminContext, *, vhost: str, component: str, name: str, value: Any = None
+) -> dict[str, object]:
+    parameter = ParameterDefinition(vhost, component, name, value)
     node.administration.set_parameter(parameter)
     thing = f"parameter {quoted(parameter.name)} in vhost {quoted(parameter.vhost)}"
     return _warned(node, thing, parameter)
 
 
-async def _parameter_clear(node: AdminContext, parameters: Parameters) -> None:
-    node.administration.clear_parameter(
-        parameters["vhost"], parameters["component"], parameters["name"]
-    )
+@command("parameter.clear")
+async def _parameter_clear(node: AdminContext, *, vhost: str, component: str, name: str) -> None:
+    node.administration.clear_parameter(vhost, component, name)
 
 
-async def _parameter_list(node: AdminContext, parameters: Parameters) -> Rows:
-    held = node.administration.parameters.select(
-        vhost=parameters["vhost"], component=parameters["component"]
-    )
+@query("parameter.list")
+async def _parameter_list(
+    node: AdminContext, *, vhost: str | None = None, component: str | None = None
+) -> Rows:
+    held = node.administration.parameters.select(vhost=vhost, component=component)
     return [asdict(definition) for definition in held]
 
 
-async def _global_parameter_set(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    parameter = GlobalParameterDefinition(**parameters)
+@command("global_parameter.set")
+async def _global_parameter_set(
+    node: AdminContext, *, name: str, value: Any = None
+) -> dict[str, object]:
+    parameter = GlobalParameterDefinition(name, value)
     node.administration.set_global_parameter(parameter)
     return _warned(node, f"global parameter {quoted(parameter.name)}", parameter)
 
 
-async def _global_parameter_clear(node: AdminContext, parameters: Parameters) -> None:
-    node.administration.clear_global_parameter(parameters["name"])
+@command("global_parameter.clear")
+async def _global_parameter_clear(node: AdminContext, *, name: str) -> None:
+    node.administration.clear_global_parameter(name)
 
 
-async def _global_parameter_list(node: AdminContext, _: Parameters) -> Rows:
+@query("global_parameter.list")
+async def _global_parameter_list(node: AdminContext) -> Rows:
     return [asdict(definition) for definition in node.administration.parameters.all_global()]
-
-
-_TOPIC: Final = {"vhost": str, "user": str, "exchange": str, "write": str, "read": str}
-_POLICY: Final = {
-    "vhost": str,
-    "name": str,
-    "pattern": str,
-    "definition": dict,
-    "priority": int,
-    "apply_to": str,
-    "operator": bool,
-}
-_PARAMETER: Final = {"vhost": str, "component": str, "name": str}
-RULES: Final[Operations] = {
-    "limits.set": (_limits_set, {"kind": str, "name": str, "limits": dict}),
-    "limits.clear": (_limits_clear, {"kind": str, "name": str, "limit": None}),
-    "limits.list": (_limits_list, {}),
-    "topic_permission.set": (_topic_permission_set, _TOPIC),
-    "topic_permission.clear": (
-        _topic_permission_clear,
-        {"user": str, "vhost": str, "exchange": None},
-    ),
-    "topic_permission.list": (_topic_permission_list, {"user": None, "vhost": None}),
-    "policy.set": (_policy_set, _POLICY),
-    "policy.clear": (_policy_clear, {"vhost": str, "name": str, "operator": bool}),
-    "policy.list": (_policy_list, {"vhost": None, "operator": bool}),
-    "parameter.set": (_parameter_set, {**_PARAMETER, "value": object}),
-    "parameter.clear": (_parameter_clear, _PARAMETER),
-    "parameter.list": (_parameter_list, {"vhost": None, "component": None}),
-    "global_parameter.set": (_global_parameter_set, {"name": str, "value": object}),
-    "global_parameter.clear": (_global_parameter_clear, {"name": str}),
-    "global_parameter.list": (_global_parameter_list, {}),
-}

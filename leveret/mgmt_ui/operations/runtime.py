@@ -6,17 +6,23 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from leveret.mgmt_ui.operations.context import not_running
 from leveret.mgmt_ui.process import read_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from leveret.config import Configuration
-    from leveret.mgmt_ui.managed import Listener
-    from leveret.mgmt_ui.operations.context import AdminContext
 
-__all__ = ["Runtime", "runtime_of"]
+__all__ = ["Listener", "Runtime"]
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A listening socket."""
+
+    protocol: str  # as RabbitMQ calls it: "amqp", "http"
+    host: str
+    port: int
 
 
 @dataclass(slots=True)
@@ -54,10 +60,3 @@ class Runtime:
             "open_files_max": figures.open_files_max,
             "processor_seconds": figures.cpu_seconds,
         }
-
-
-def runtime_of(node: AdminContext) -> Runtime:
-    """Return the process of a running node. Raises AdministrationError for a stopped one."""
-    if node.runtime is None:
-        raise not_running()
-    return node.runtime

@@ -8,88 +8,134 @@ messages; `after` says where the next request continues.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.errors import StorageError
 from leveret.features.delay.rules import DELAY_MS_MAX
 from leveret.features.delay.schedules import row_of
 from leveret.features.delay.search import DelayedMessageFilter
-from leveret.mgmt_ui.operations.shown import payload, properties
+from leveret.mgmt_ui.operations.commands import command, query
+from leveret.mgmt_ui.operations.shown import integer, payload, properties
 from leveret.ports.callbacks import has_failed
 
 if TYPE_CHECKING:
     from leveret.features.delay.schedules import Schedules
     from leveret.features.delay.search import Cursor
-    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext
 
-__all__ = ["CRITERIA", "SCHEDULES", "cursor_of", "selection_of"]
+__all__ = ["ScheduleCriteria", "cursor_of", "filter_of"]
 
 ROWS_MAX = 10_000  # of one answer; more need further requests
 
 
-async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    schedules = _schedules(node, parameters)
-    limit = min(max(parameters["limit"], 0), ROWS_MAX)
-    selection, after = selection_of(parameters), cursor_of(parameters["after"])
-    vhost, queue = parameters["vhost"], parameters["queue"]
+class ScheduleCriteria(TypedDict):
+    """Parameters that messages must meet, all of them."""
+
+    exchange: str | None
+    routing_key: str | None
+    headers: dict[str, Any]
+    due_from_ms: Any
+    due_before_ms: Any
+    message_id: str | None
+
+
+class ScheduleSelection(ScheduleCriteria):
+    """Parameters of a change: an id, or criteria, or that all are meant."""
+
+    id: str | None
+    all: bool
+
+
+@query("schedule.list")
+async def _list(
+    node: AdminContext,
+    *,
+    vhost: str,
+    id_: str | None = None,
+    queue: str | None = None,
+    limit: int,
+    after: Any = None,
+    **criteria: Unpack[ScheduleCriteria],
+) -> dict[str, object]:
+    schedules = _schedules(node, vhost, queue)
+    limit = min(max(limit, 0), ROWS_MAX)
+    selection, begin = filter_of(criteria), cursor_of(after)
     pending = schedules.pending_count(vhost, queue)
-    if parameters["id"] is not None:
-        found = await schedules.find(vhost, parameters["id"], queue=queue)
+    if id_ is not None:
+        found = await schedules.find(vhost, id_, queue=queue)
         rows = [row_of(found)] if found is not None and selection.has(found) else []
         return {"rows": rows, "after": None, "pending": pending}
-    page = await schedules.page(vhost, selection, limit, after, queue=queue)
+    page = await schedules.page(vhost, selection, limit, begin, queue=queue)
     following = None if page.following is None else list(page.following)
     return {"rows": page.rows, "after": following, "pending": pending}
 
 
-async def _show(node: AdminContext, parameters: Parameters) -> dict[str, object]:
-    schedules, vhost, queue = _schedules(node, parameters), parameters["vhost"], parameters["queue"]
-    found = await schedules.find(vhost, parameters["id"], queue=queue)
+@query("schedule.show")
+async def _show(
+    node: AdminContext, *, vhost: str, queue: str | None = None, id_: str
+) -> dict[str, object]:
+    found = await _schedules(node, vhost, queue).find(vhost, id_, queue=queue)
     if found is None:
-        raise _unknown(parameters)
+        raise _unknown(vhost, id_)
     row = row_of(found)
     told: Any = properties(found.header, found.flags)["properties"]
     return {**row, "properties": {**told, "headers": row["headers"]}, **payload(found.body)}
 
 
-async def _cancel(node: AdminContext, parameters: Parameters) -> int:
-    schedules, chosen = _schedules(node, parameters), _chosen(parameters)
-    vhost, queue = parameters["vhost"], parameters["queue"]
-    return _found(await schedules.cancel(vhost, chosen, queue=queue), parameters)
+@command("schedule.cancel")
+async def _cancel(
+    node: AdminContext,
+    *,
+    vhost: str,
+    queue: str | None = None,
+    **selection: Unpack[ScheduleSelection],
+) -> int:
+    schedules, chosen = _schedules(node, vhost, queue), _chosen(selection)
+    return _found(await schedules.cancel(vhost, chosen, queue=queue), vhost, selection)
 
 
-async def _deliver_now(node: AdminContext, parameters: Parameters) -> int:
-    schedules, chosen = _schedules(node, parameters), _chosen(parameters)
-    count = await schedules.deliver_now(parameters["vhost"], chosen)
-    await _written(schedules, parameters)
-    return _found(count, parameters)
+@command("schedule.deliver_now")
+async def _deliver_now(
+    node: AdminContext, *, vhost: str, **selection: Unpack[ScheduleSelection]
+) -> int:
+    schedules, chosen = _schedules(node, vhost), _chosen(selection)
+    count = await schedules.deliver_now(vhost, chosen)
+    await _written(schedules, vhost)
+    return _found(count, vhost, selection)
 
 
-async def _reschedule(node: AdminContext, parameters: Parameters) -> int:
-    schedules, chosen = _schedules(node, parameters), _chosen(parameters)
-    delay_ms, due_ms = parameters["delay_ms"], parameters["due_ms"]
+@command("schedule.reschedule")
+async def _reschedule(
+    node: AdminContext,
+    *,
+    vhost: str,
+    delay_ms: Any = None,
+    due_ms: Any = None,
+    **selection: Unpack[ScheduleSelection],
+) -> int:
+    schedules, chosen = _schedules(node, vhost), _chosen(selection)
     if (delay_ms is None) == (due_ms is None):
         raise AdministrationError("invalid", "either a delay or a time is stated")
     now_ms = schedules.wall_ms()
     if due_ms is None:
-        due_ms = now_ms + _integer("delay_ms", delay_ms)
-    if _integer("due_ms", due_ms) - now_ms > DELAY_MS_MAX:
+        due_ms = now_ms + integer("delay_ms", delay_ms)
+    if integer("due_ms", due_ms) - now_ms > DELAY_MS_MAX:
         raise AdministrationError("invalid", "that is more than 366 days from now")
-    count = await schedules.reschedule(parameters["vhost"], chosen, max(due_ms, now_ms))
-    await _written(schedules, parameters)
-    return _found(count, parameters)
+    count = await schedules.reschedule(vhost, chosen, max(due_ms, now_ms))
+    await _written(schedules, vhost)
+    return _found(count, vhost, selection)
 
 
-async def _written(schedules: Schedules, parameters: Parameters) -> None:
+async def _written(schedules: Schedules, vhost: str) -> None:
     """Wait until rescheduled messages are durable. Raises StorageError."""
-    if await has_failed(partial(schedules.await_commit, parameters["vhost"])):
+    if await has_failed(partial(schedules.await_commit, vhost)):
         raise StorageError("the disk refused it, and nothing has changed: see the node's log")
 
 
-def _schedules(node: AdminContext, parameters: Parameters) -> Schedules:
+def _schedules(node: AdminContext, vhost: str, queue: str | None = None) -> Schedules:
     """Return the schedules. Raises AdministrationError without node, virtual host or queue."""
-    vhost, queue = node.administration.vhost(parameters["vhost"]).name, parameters.get("queue")
+    node.administration.vhost(vhost)
     if node.schedules is None:
         raise AdministrationError("invalid", "no node runs here: only a running one knows")
     if queue is not None and queue not in node.vhosts[vhost].queues:
@@ -97,26 +143,24 @@ def _schedules(node: AdminContext, parameters: Parameters) -> Schedules:
     return node.schedules
 
 
-def _chosen(parameters: Parameters) -> str | DelayedMessageFilter:
-    selection = selection_of(parameters)
-    stated = (
-        (parameters["id"] is not None) + (not selection.is_everything) + (parameters["all"] is True)
-    )
-    if stated != 1:
+def _chosen(selection: ScheduleSelection) -> str | DelayedMessageFilter:
+    id_, criteria = selection["id"], filter_of(selection)
+    if (id_ is not None) + (not criteria.is_everything) + selection["all"] != 1:
         text = "state either an id, or what messages have in common, or that all are meant"
         raise AdministrationError("invalid", text)
-    return selection if parameters["id"] is None else parameters["id"]
+    return criteria if id_ is None else id_
 
 
-def selection_of(parameters: Parameters) -> DelayedMessageFilter:
+def filter_of(criteria: ScheduleCriteria) -> DelayedMessageFilter:
     """Return the filter of delayed messages. Raises AdministrationError."""
+    due_from_ms, due_before_ms = criteria["due_from_ms"], criteria["due_before_ms"]
     return DelayedMessageFilter(
-        parameters["exchange"],
-        parameters["routing_key"],
-        parameters["headers"],
-        _optional("due_from_ms", parameters),
-        _optional("due_before_ms", parameters),
-        parameters["message_id"],
+        criteria["exchange"],
+        criteria["routing_key"],
+        criteria["headers"],
+        None if due_from_ms is None else integer("due_from_ms", due_from_ms),
+        None if due_before_ms is None else integer("due_before_ms", due_before_ms),
+        criteria["message_id"],
     )
 
 
@@ -130,41 +174,11 @@ def cursor_of(value: object) -> Cursor | None:
     raise AdministrationError("invalid", "bad parameter 'after'")
 
 
-def _optional(name: str, parameters: Parameters) -> int | None:
-    return None if parameters[name] is None else _integer(name, parameters[name])
-
-
-def _integer(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise AdministrationError("invalid", f"bad parameter '{name}'")
-    return value
-
-
-def _found(count: int, parameters: Parameters) -> int:
-    if parameters["id"] is not None and not count:
-        raise _unknown(parameters)
+def _found(count: int, vhost: str, selection: ScheduleSelection) -> int:
+    if selection["id"] is not None and not count:
+        raise _unknown(vhost, selection["id"])
     return count
 
 
-def _unknown(parameters: Parameters) -> AdministrationError:
-    text = f"no message with id '{parameters['id']}' waits in vhost '{parameters['vhost']}'"
-    return AdministrationError("not_found", text)
-
-
-CRITERIA: Final = {
-    "exchange": None,
-    "routing_key": None,
-    "headers": dict,
-    "due_from_ms": object,
-    "due_before_ms": object,
-    "message_id": None,
-}
-_COMMON: Final = {"vhost": str, **CRITERIA}
-_CHOSEN: Final = {**_COMMON, "id": None, "all": bool}
-SCHEDULES: Final[Operations] = {
-    "schedule.list": (_list, {**_COMMON, "id": None, "queue": None, "limit": int, "after": object}),
-    "schedule.show": (_show, {"vhost": str, "queue": None, "id": str}),
-    "schedule.cancel": (_cancel, {**_CHOSEN, "queue": None}),
-    "schedule.deliver_now": (_deliver_now, _CHOSEN),
-    "schedule.reschedule": (_reschedule, {**_CHOSEN, "delay_ms": object, "due_ms": object}),
-}
+def _unknown(vhost: str, id_: str) -> AdministrationError:
+    return AdministrationError("not_found", f"no message with id '{id_}' waits in vhost '{vhost}'")

@@ -6,8 +6,9 @@ Names, arguments, equivalence and errors are those of AMQP clients' declarations
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
+from leveret.broker import alter_queue
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.validation import NAME_BYTES_MAX
 from leveret.core.json_fields import InvalidFieldError, table_of
@@ -16,20 +17,21 @@ from leveret.core.settings.arguments import QUEUE_TYPE
 from leveret.errors import ConnectionClosingError
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.retry.retrying import RetryTopic
+from leveret.mgmt_ui.operations.commands import command
 from leveret.mgmt_ui.operations.context import not_running
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 from leveret.ports.callbacks import has_failed
+from leveret.ports.definitions import Paused
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
-    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.ports.authentication import Kind
     from leveret.ports.definitions import Arguments
 
 __all__ = [
-    "TOPOLOGY",
     "broker_of",
     "check_short",
     "queue_of",
@@ -48,18 +50,17 @@ def broker_of(node: AdminContext) -> Broker:
     return node.broker
 
 
-def vhost_of(node: AdminContext, parameters: Parameters) -> Vhost:
+def vhost_of(node: AdminContext, name: str) -> Vhost:
     """Return the virtual host of a request. Raises AdministrationError."""
-    vhost = broker_of(node).vhosts.get(parameters["vhost"])
+    vhost = broker_of(node).vhosts.get(name)
     if vhost is None:
-        raise AdministrationError("not_found", f"no vhost '{parameters['vhost']}'")
+        raise AdministrationError("not_found", f"no vhost '{name}'")
     return vhost
 
 
-def queue_of(node: AdminContext, parameters: Parameters) -> OpenQueue:
+def queue_of(node: AdminContext, vhost_name: str, name: str) -> OpenQueue:
     """Return the queue of a request, exclusive or not. Raises AdministrationError."""
-    vhost = vhost_of(node, parameters)
-    name = parameters["name"]
+    vhost = vhost_of(node, vhost_name)
     held = vhost.queues.get(name)
     if held is None:
         raise AdministrationError("not_found", vhost.no_queue(name))
@@ -88,9 +89,9 @@ def check_short(what: str, text: str) -> None:
         raise AdministrationError("invalid", f"{what} has at most {NAME_BYTES_MAX} bytes")
 
 
-async def _free(node: AdminContext, parameters: Parameters, kind: Kind) -> None:
+async def _free(node: AdminContext, vhost: str, kind: Kind, name: str) -> None:
     """Wait until the bindings of a deleted object of that name are gone."""
-    freeing = vhost_of(node, parameters).freeing(kind, parameters["name"])
+    freeing = vhost_of(node, vhost).freeing(kind, name)
     if freeing is not None:
         async for _ in in_yielding_chunks(freeing):
             pass
@@ -99,59 +100,85 @@ async def _free(node: AdminContext, parameters: Parameters, kind: Kind) -> None:
 # -- exchanges
 
 
-async def _exchange_declare(node: AdminContext, parameters: Parameters) -> None:
-    check_short("an exchange's name", parameters["name"])
-    await _free(node, parameters, "exchange")
-    vhost_of(node, parameters).declare_exchange(
-        parameters["name"],
-        parameters["type"],
-        durable=parameters["durable"],
-        auto_delete=parameters["auto_delete"],
-        internal=parameters["internal"],
-        arguments=table_arguments(parameters["arguments"]),
+@command("exchange.declare")
+async def _exchange_declare(
+    node: AdminContext,
+    *,
+    vhost: str,
+    name: str,
+    type_: str,
+    durable: bool,
+    auto_delete: bool,
+    internal: bool,
+    arguments: dict[str, Any],
+) -> None:
+    check_short("an exchange's name", name)
+    await _free(node, vhost, "exchange", name)
+    vhost_of(node, vhost).declare_exchange(
+        name,
+        type_,
+        durable=durable,
+        auto_delete=auto_delete,
+        internal=internal,
+        arguments=table_arguments(arguments),
     )
 
 
-async def _exchange_delete(node: AdminContext, parameters: Parameters) -> None:
-    vhost = vhost_of(node, parameters)
-    vhost.check_exchange(parameters["name"])
-    vhost.delete_exchange(parameters["name"], if_unused=parameters["if_unused"])
+@command("exchange.delete")
+async def _exchange_delete(node: AdminContext, *, vhost: str, name: str, if_unused: bool) -> None:
+    found = vhost_of(node, vhost)
+    found.check_exchange(name)
+    found.delete_exchange(name, if_unused=if_unused)
 
 
 # -- queues
 
 
-async def _queue_declare(node: AdminContext, parameters: Parameters) -> str:
+@command("queue.declare")
+async def _queue_declare(
+    node: AdminContext,
+    *,
+    vhost: str,
+    name: str,
+    type_: str | None = None,
+    durable: bool,
+    auto_delete: bool,
+    arguments: dict[str, Any],
+) -> str:
     """Declare a queue; return its name, which the broker may have chosen."""
-    check_short("a queue's name", parameters["name"])
-    arguments = dict(parameters["arguments"])
-    if parameters["type"] is not None:
-        arguments.setdefault(QUEUE_TYPE, parameters["type"])
-    await _free(node, parameters, "queue")
-    declared = vhost_of(node, parameters).declare_queue(
-        parameters["name"],
-        durable=parameters["durable"],
+    check_short("a queue's name", name)
+    arguments = dict(arguments)
+    if type_ is not None:
+        arguments.setdefault(QUEUE_TYPE, type_)
+    await _free(node, vhost, "queue", name)
+    declared = vhost_of(node, vhost).declare_queue(
+        name,
+        durable=durable,
         exclusive=False,
-        auto_delete=parameters["auto_delete"],
+        auto_delete=auto_delete,
         arguments=table_arguments(arguments),
         owner=None,
     )
     return declared.definition.name
 
 
-async def _queue_delete(node: AdminContext, parameters: Parameters) -> int:
+@command("queue.delete")
+async def _queue_delete(
+    node: AdminContext, *, vhost: str, name: str, if_unused: bool, if_empty: bool
+) -> int:
     """Delete a queue; return the number of ready messages."""
-    queue, vhost = queue_of(node, parameters), vhost_of(node, parameters)
-    if parameters["if_empty"]:
+    queue = queue_of(node, vhost, name)
+    if if_empty:
         await when_caught_up(queue)
     return broker_of(node).delete_queue(
-        vhost, queue, if_unused=parameters["if_unused"], if_empty=parameters["if_empty"]
+        vhost_of(node, vhost), queue, if_unused=if_unused, if_empty=if_empty
     )
 
 
-async def _queue_purge(node: AdminContext, parameters: Parameters) -> int:
+@command("queue.purge")
+async def _queue_purge(node: AdminContext, *, vhost: str, name: str, waiting: bool) -> int:
     """Purge a queue; return the number of ready messages and, with `waiting`, waiting ones."""
-    queue, waiting = queue_of(node, parameters), parameters["waiting"]
+    queue = queue_of(node, vhost, name)
     if not isinstance(queue, Queue):
         raise AdministrationError("invalid", "a stream cannot be purged: its retention does that")
     count = await _drop_waiting(queue) if waiting else 0
@@ -172,25 +199,68 @@ async def _drop_waiting(queue: Queue) -> int:
     return count
 
 
+@command("queue.change")
+async def _change(node: AdminContext, *, vhost: str, name: str, arguments: dict[str, Any]) -> None:
+    """Change arguments: null removes one, others stay."""
+    queue = queue_of(node, vhost, name)
+    table = table_arguments(arguments)
+    await when_caught_up(queue)
+    alter_queue.change_arguments(broker_of(node), queue, table)
+
+
+@command("queue.rename")
+async def _rename(node: AdminContext, *, vhost: str, name: str, new_name: str) -> None:
+    alter_queue.rename(broker_of(node), queue_of(node, vhost, name), new_name)
+
+
+@command("queue.alias.remove")
+async def _alias_remove(node: AdminContext, *, vhost: str, alias: str) -> None:
+    vhost_of(node, vhost).remove_alias(alias)
+
+
+@command("queue.pause")
+async def _pause(node: AdminContext, *, vhost: str, name: str, publishing: bool) -> None:
+    paused = Paused.ALL if publishing else Paused.DELIVERIES
+    alter_queue.pause(broker_of(node), queue_of(node, vhost, name), paused)
+
+
+@command("queue.resume")
+async def _resume(node: AdminContext, *, vhost: str, name: str) -> None:
+    alter_queue.resume(broker_of(node), queue_of(node, vhost, name))
+
+
 # -- bindings
 
 
-async def _binding_declare(node: AdminContext, parameters: Parameters) -> None:
-    _bind(node, parameters, wanted=True)
+class BindingNames(TypedDict):
+    """Parameters that name a binding."""
+
+    vhost: str
+    source: str
+    destination: str
+    destination_type: str
+    routing_key: str
+    arguments: dict[str, Any]
 
 
-async def _binding_delete(node: AdminContext, parameters: Parameters) -> bool:
+@command("binding.declare")
+async def _binding_declare(node: AdminContext, **binding: Unpack[BindingNames]) -> None:
+    _bind(node, binding, wanted=True)
+
+
+@command("binding.delete")
+async def _binding_delete(node: AdminContext, **binding: Unpack[BindingNames]) -> bool:
     """Delete a binding; return whether it existed."""
-    return bool(_bind(node, parameters, wanted=False))
+    return bool(_bind(node, binding, wanted=False))
 
 
-def _bind(node: AdminContext, parameters: Parameters, *, wanted: bool) -> bool | None:
+def _bind(node: AdminContext, binding: BindingNames, *, wanted: bool) -> bool | None:
     """Create or delete a binding; return, if it was to be deleted, whether it existed."""
-    vhost = vhost_of(node, parameters)
-    source, destination = parameters["source"], parameters["destination"]
-    key, arguments = parameters["routing_key"], table_arguments(parameters["arguments"])
+    vhost = vhost_of(node, binding["vhost"])
+    source, destination = binding["source"], binding["destination"]
+    key, arguments = binding["routing_key"], table_arguments(binding["arguments"])
     check_short("a routing key", key)
-    match parameters["destination_type"]:
+    match binding["destination_type"]:
         case "queue":
             held = vhost.queues.get(destination)
             owner = None if held is None else held.owner
@@ -206,50 +276,16 @@ def _bind(node: AdminContext, parameters: Parameters, *, wanted: bool) -> bool |
 # -- connections
 
 
-async def _connection_close(node: AdminContext, parameters: Parameters) -> None:
-    reason = parameters["reason"] or "Closed via management plugin"
+@command("connection.close")
+async def _connection_close(node: AdminContext, *, name: str, reason: str | None = None) -> None:
+    reason = reason or "Closed via management plugin"
     for client in broker_of(node).connections:
-        if str(client.describe().endpoints) == parameters["name"]:
+        if str(client.describe().endpoints) == name:
             client.shut(ConnectionClosingError(320, _cut(reason)))
             return
-    raise AdministrationError("not_found", f"no connection '{parameters['name']}'")
+    raise AdministrationError("not_found", f"no connection '{name}'")
 
 
 def _cut(reason: str) -> str:
     """Truncate a text to the size of a reply."""
     return reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore")
-
-
-_EXCHANGE: Final = {"vhost": str, "name": str}
-_QUEUE: Final = {"vhost": str, "name": str}
-_BINDING: Final = {
-    "vhost": str,
-    "source": str,
-    "destination": str,
-    "destination_type": str,
-    "routing_key": str,
-    "arguments": dict,
-}
-TOPOLOGY: Final[Operations] = {
-    "exchange.declare": (
-        _exchange_declare,
-        {
-            **_EXCHANGE,
-            "type": str,
-            "durable": bool,
-            "auto_delete": bool,
-            "internal": bool,
-            "arguments": dict,
-        },
-    ),
-    "exchange.delete": (_exchange_delete, {**_EXCHANGE, "if_unused": bool}),
-    "queue.declare": (
-        _queue_declare,
-        {**_QUEUE, "type": None, "durable": bool, "auto_delete": bool, "arguments": dict},
-    ),
-    "queue.delete": (_queue_delete, {**_QUEUE, "if_unused": bool, "if_empty": bool}),
-    "queue.purge": (_queue_purge, {**_QUEUE, "waiting": bool}),
-    "binding.declare": (_binding_declare, _BINDING),
-    "binding.delete": (_binding_delete, _BINDING),
-    "connection.close": (_connection_close, {"name": str, "reason": None}),
-}

@@ -10,14 +10,15 @@ from leveret.core.definitions.document import DefinitionsError, document, parse
 from leveret.core.definitions.effects import warnings
 from leveret.core.definitions.for_rabbitmq import for_rabbitmq
 from leveret.core.definitions.importing import Import, add_contents, rehearse, snapshot
+from leveret.mgmt_ui.operations.commands import command, query
 from leveret.mgmt_ui.operations.context import policies_followed
 
 if TYPE_CHECKING:
     from leveret.core.definitions.document import Parsed
-    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.ports.definitions import Definitions, Json
 
-__all__ = ["TRANSFER", "export_definitions", "import_definitions", "log_import"]
+__all__ = ["export_definitions", "import_definitions", "log_import"]
 
 logger = logging.getLogger(__name__)
 
@@ -130,37 +131,34 @@ def _counted(count: int, section: str) -> str:
     return f"{count} {singular if count == 1 else name}"
 
 
-async def _export(node: AdminContext, parameters: Parameters) -> dict[str, Json]:
-    return await export_definitions(node, parameters["vhost"])
+@query("definitions.export", is_audited=True)
+async def _export(node: AdminContext, *, vhost: str | None = None) -> dict[str, Json]:
+    return await export_definitions(node, vhost)
 
 
-async def _export_for_rabbitmq(node: AdminContext, parameters: Parameters) -> dict[str, object]:
+@query("rabbitmq_definitions.export", is_audited=True)
+async def _export_for_rabbitmq(
+    node: AdminContext, *, vhost: str | None = None
+) -> dict[str, object]:
     """Return the document in RabbitMQ's form, and sentences about what it leaves out."""
-    exported = await export_definitions(node, parameters["vhost"])
+    exported = await export_definitions(node, vhost)
     converted, left_out = await asyncio.to_thread(for_rabbitmq, exported)
     return {"document": converted, "left_out": left_out}
 
 
-async def _rehearse(node: AdminContext, parameters: Parameters) -> Summary:
+@query("definitions.rehearse")
+async def _rehearse(
+    node: AdminContext, *, document: Any = None, vhost: str | None = None, strict: Any = None
+) -> Summary:
     """Return what an import would do; nothing is changed."""
-    document, vhost = parameters["document"], parameters["vhost"]
-    strict = parameters["strict"] is True
-    return await import_definitions(node, document, vhost, dry_run=True, strict=strict)
+    return await import_definitions(node, document, vhost, dry_run=True, strict=strict is True)
 
 
-async def _import(node: AdminContext, parameters: Parameters) -> Summary:
-    document, vhost = parameters["document"], parameters["vhost"]
-    strict = parameters["strict"] is True
-    summary = await import_definitions(node, document, vhost, strict=strict)
+@command("definitions.import")
+async def _import(
+    node: AdminContext, *, document: Any = None, vhost: str | None = None, strict: Any = None
+) -> Summary:
+    summary = await import_definitions(node, document, vhost, strict=strict is True)
     if node.runtime is not None:  # without a node there is no log
         log_import(summary, "a document of definitions")
     return summary
-
-
-_IMPORT: Final = {"document": object, "vhost": None, "strict": object}
-TRANSFER: Final[Operations] = {
-    "definitions.export": (_export, {"vhost": None}),
-    "rabbitmq_definitions.export": (_export_for_rabbitmq, {"vhost": None}),
-    "definitions.rehearse": (_rehearse, _IMPORT),
-    "definitions.import": (_import, _IMPORT),
-}

@@ -1,0 +1,146 @@
+"""Admin commands: each is one function, whose keyword parameters are the command's.
+
+    @command("policy.clear")
+    async def _clear(node: AdminContext, *, vhost: str, name: str, operator: bool) -> None:
+
+A `command` changes something and is written into the audit log; a `query` only looks. All
+interfaces find them in the registry by their names, `thing.verb`, and send JSON. What comes is
+checked by a model that is made from the function's parameters: nothing is converted, nothing
+unknown is accepted, and a parameter without a value is None where that is allowed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_type_hints,
+)
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, create_model
+
+from leveret.core.definitions.administration import AdministrationError
+from leveret.ports.declared import suggestion, undeclared
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.operations.context import AdminContext
+
+__all__ = ["COMMANDS", "AdminCommand", "command", "named", "query"]
+
+INTEGER_MAX: Final = (1 << 63) - 1  # no clock, offset or store has more
+
+Handler: TypeAlias = Callable[..., Awaitable[object]]
+F = TypeVar("F", bound=Handler)
+
+
+@dataclass(frozen=True)
+class AdminCommand:
+    """A command by its name. One that `changes` something waits until that is durable."""
+
+    name: str
+    handler: Handler
+    changes: bool
+    is_audited: bool
+
+    async def run(self, node: AdminContext, values: Mapping[str, Any]) -> object:
+        """Return the result for checked values."""
+        names = {name.rstrip("_"): name for name in self._keywords}
+        return await self.handler(node, **{names[key]: value for key, value in values.items()})
+
+    def checked(self, parameters: Mapping[str, object]) -> dict[str, Any]:
+        """Return a value for each parameter. Raises AdministrationError if any does not fit."""
+        if problem := undeclared(parameters, self.parameters):
+            raise AdministrationError("invalid", f"{self.name}: {problem}")
+        try:
+            return vars(self._model.model_validate(parameters))
+        except ValidationError as error:
+            name = error.errors()[0]["loc"][0]
+            raise AdministrationError("invalid", f"{self.name}: bad parameter {name!r}") from None
+
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        """Types of the parameters, by the names in requests."""
+        return {name.rstrip("_"): kind for name, kind in self._keywords.items()}
+
+    @cached_property
+    def _keywords(self) -> dict[str, Any]:
+        """Types of the parameters, by the names in the function: `id_` for `id`."""
+        return _keywords(self.handler)
+
+    @cached_property
+    def _model(self) -> type[BaseModel]:
+        fields: dict[str, Any] = {
+            name: (Annotated[kind, AfterValidator(_fits)], None if _may_be_none(kind) else ...)
+            for name, kind in self.parameters.items()
+        }
+        return create_model(self.name, __config__=ConfigDict(strict=True), **fields)
+
+
+COMMANDS: Final[dict[str, AdminCommand]] = {}
+
+
+def command(name: str) -> Callable[[F], F]:
+    """Register a function as a command that changes something."""
+    return _registered(name, changes=True, is_audited=True)
+
+
+def query(name: str, *, is_audited: bool = False) -> Callable[[F], F]:
+    """Register a function as a command that changes nothing; a telling one is audited."""
+    return _registered(name, changes=False, is_audited=is_audited)
+
+
+def _registered(name: str, *, changes: bool, is_audited: bool) -> Callable[[F], F]:
+    def decorate(handler: F) -> F:
+        COMMANDS[name] = AdminCommand(name, handler, changes, is_audited)
+        return handler
+
+    return decorate
+
+
+def named(name: str) -> AdminCommand:
+    """Return a command. Raises AdministrationError for an unknown name."""
+    found = COMMANDS.get(name)
+    if found is None:
+        close = suggestion(name, COMMANDS)
+        raise AdministrationError("invalid", f"unknown operation {name!r}{close}")
+    return found
+
+
+def _keywords(handler: Handler) -> dict[str, Any]:
+    """Return the types of a function's keyword parameters, those of an unpacked dict included."""
+    kinds: dict[str, Any] = {}
+    for parameter in inspect.signature(handler).parameters.values():
+        if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            continue
+        kind = eval(parameter.annotation, handler.__globals__)  # noqa: S307  # our own source
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            kinds |= get_type_hints(*get_args(kind))
+        else:
+            kinds[parameter.name] = kind
+    return kinds
+
+
+def _may_be_none(kind: Any) -> bool:
+    return kind is Any or type(None) in get_args(kind)
+
+
+def _fits(value: Any) -> Any:
+    """Return a value. Raises ValueError for numbers and text that neither disk nor wire can hold.
+
+    JSON allows halves of characters, and any number of digits.
+    """
+    for each in value if isinstance(value, list) else [value]:
+        if type(each) is int and not -INTEGER_MAX <= each <= INTEGER_MAX:
+            raise ValueError("too large")
+        if isinstance(each, str) and any("\ud800" <= character <= "\udfff" for character in each):
+            raise ValueError("half a character")
+    return value
