@@ -86,8 +86,10 @@ class DelayedMessageStore(LogWriter):
         self._settle_timer = timers.timer(self._settle_done)
         self._keep_timer = timers.timer(self._keep_index)
         self._keeping = False
-        # Reads what the index does not cover.
-        self._scan = LogScan(log, self._reader.report, self.lose, first=self._index.open())
+        # Reads what the index does not cover; None when that is done.
+        self._scan: LogScan | None = LogScan(
+            log, self._reader.report, self.lose, first=self._index.open()
+        )
         self._keep_index()
 
     def __repr__(self) -> str:
@@ -150,15 +152,15 @@ class DelayedMessageStore(LogWriter):
         try:
             while not self.deleted:
                 try:
-                    if not self._scan.is_over:
-                        await self._read_log()
+                    if self._scan is not None:
+                        await self._read_log(self._scan)
                     self._settle_done()
                     await self._index.round(self._timers.wall_ms(), self._complete)
                 except StorageError as error:
                     self._reader.report(error)
                     wakes_ms = self._timers.wall_ms() + RETRY_MS
                     break
-                if self._scan.is_over and not self._index.hurried:
+                if self._scan is None and not self._index.hurried:
                     wakes_ms = self._index.wakes_ms(self._timers.wall_ms())
                     break
         finally:
@@ -169,14 +171,16 @@ class DelayedMessageStore(LogWriter):
     @property
     def _complete(self) -> int:
         """Offset below which all waiting records are in the index."""
-        return self.log.committed if self._scan.is_over else self._scan.offset
+        return self.log.committed if self._scan is None else self._scan.offset
 
-    async def _read_log(self) -> None:
+    async def _read_log(self, scan: LogScan) -> None:
         """Read records from the log that the index did not cover at the start."""
         dues = DueList()
-        while len(dues) < SCANNED_COUNT_MAX and (batches := await self._scan.read()):
+        while len(dues) < SCANNED_COUNT_MAX and (batches := await scan.read()):
             for batch in batches:
                 dues.learn(batch, self.log.settled)
+        if scan.is_over:
+            self._scan = None
         self._learn(dues)
 
     # -- what is due
@@ -251,9 +255,7 @@ class DelayedMessageStore(LogWriter):
 
     def cancel(self, offset: int) -> bool:
         """Cancel and settle a waiting record. Returns False if there is none."""
-        if not 0 <= offset < self.log.end + self.builder.count:
-            return False
-        if offset in self._leased or offset in self.log.settled:
+        if not self.waits(offset):
             return False
         self._stores.wheel.cancel(self._key + offset)
         self.settle([(offset, offset + 1)])
