@@ -121,7 +121,7 @@ def _number(id_: str) -> int:
 
 
 def _row(record: PendingMessage) -> dict[str, object]:
-    offset, due_ms, flags, exchange, routing_key, header, body = record
+    due_ms, offset, flags, exchange, routing_key, header, body = record
     message = StoredMessage(exchange, routing_key, header, body, flags)
     noted = message.headers
     first_at = noted.get(retry.FIRST_AT)
