@@ -13,6 +13,7 @@ from leveret.mgmt_ui.api.bodies import whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import query as described
 from leveret.mgmt_ui.api.own import own_router
+from leveret.mgmt_ui.operations.records import audit_list
 
 __all__ = ["router"]
 
@@ -37,7 +38,7 @@ async def list_audit(caller: CallerHere, request: Request) -> Response:
     asked = request.query_params
     return answer(
         await caller.perform(
-            "audit.list",
+            audit_list,
             limit=whole_number(asked, "limit", ROWS),
             before=whole_number(asked, "before"),
             since=whole_number(asked, "since"),

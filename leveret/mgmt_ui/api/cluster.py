@@ -19,6 +19,7 @@ from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import select_columns
 from leveret.mgmt_ui.api.overview import contexts, exchange_types
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
+from leveret.mgmt_ui.operations.node import cluster_set_name
 from leveret.mgmt_ui.process import node_gauges, read_process
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ async def put_cluster_name(caller: CallerHere, request: Request) -> Response:
     caller.require_administrator()
     asked = await json_object(request)
     require_fields(asked, "name")
-    await caller.perform("cluster.set_name", name=asked["name"])
+    await caller.perform(cluster_set_name, name=asked["name"])
     return done()
 
 

@@ -16,6 +16,11 @@ from leveret.mgmt_ui.api.bodies import read_body
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.operations.transfer import (
+    definitions_export,
+    definitions_import,
+    definitions_rehearse,
+)
 
 __all__ = ["router"]
 
@@ -38,7 +43,7 @@ async def export_definitions(
         raise bad_request("vhost_not_found")
     if download is not None and not FILE_NAME.fullmatch(download):
         raise bad_request("download is the name of a file")
-    response = streamed(await caller.perform("definitions.export", vhost=vhost))
+    response = streamed(await caller.perform(definitions_export, vhost=vhost))
     if download is not None:
         response.headers["content-disposition"] = f"attachment; filename={download}"
     return response
@@ -72,7 +77,7 @@ async def import_definitions(
     )
     is_rehearsal = dry_run == "true"
     summary = await caller.perform(
-        "definitions.rehearse" if is_rehearsal else "definitions.import",
+        definitions_rehearse if is_rehearsal else definitions_import,
         document=document,
         vhost=vhost,
         strict=strict == "true",

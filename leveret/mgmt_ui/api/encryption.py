@@ -20,10 +20,21 @@ from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.api.views import Row
+from leveret.mgmt_ui.operations.commands import AnyCommand
+from leveret.mgmt_ui.operations.encryption import (
+    encryption_disable,
+    encryption_enable,
+    encryption_rotate,
+    encryption_status,
+)
 
 __all__ = ["VERBS", "router"]
 
-VERBS = ("enable", "disable", "rotate")
+VERBS: dict[str, AnyCommand] = {
+    "enable": encryption_enable,
+    "disable": encryption_disable,
+    "rotate": encryption_rotate,
+}
 KEYS: ObjectKind[Row] = ObjectKind(
     lambda row: (row["vhost"], row["key"]), lambda row: row, ("vhost", "key")
 )
@@ -35,14 +46,14 @@ router = own_router("/encryption", tags=["encryption"])
 async def list_keys(caller: CallerHere, query: QueryHere) -> Response:
     """The keys of all virtual hosts, and the number of segments that need each."""
     caller.require_administrator()
-    return await listed(await caller.perform("encryption.status", vhost=None), KEYS, query)
+    return await listed(await caller.perform(encryption_status, vhost=None), KEYS, query)
 
 
 @router.api_route("/{vhost}", methods=READ)
 async def list_keys_of_vhost(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
     """The keys of one virtual host, which may be deleted already."""
     caller.require_administrator()
-    return await listed(await caller.perform("encryption.status", vhost=vhost), KEYS, query)
+    return await listed(await caller.perform(encryption_status, vhost=vhost), KEYS, query)
 
 
 @router.post("/{vhost}/{verb}")
@@ -51,5 +62,5 @@ async def change(caller: CallerHere, vhost: Segment, verb: Segment) -> Response:
     caller.require_administrator()
     if verb not in VERBS:
         raise not_found()
-    result = await caller.perform(f"encryption.{verb}", vhost=vhost)
+    result = await caller.perform(VERBS[verb], vhost=vhost)
     return answer({"key": result}) if verb == "rotate" else done()

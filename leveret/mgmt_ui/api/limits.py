@@ -12,6 +12,7 @@ from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.api.problems import bad_request, not_found
+from leveret.mgmt_ui.operations.rules import limits_clear, limits_set
 
 if TYPE_CHECKING:
     from leveret.ports.definitions import UserDefinition, VhostDefinition
@@ -61,7 +62,7 @@ async def put_user_limit(
     if caller.node.broker.access.user(user) is None:
         raise bad_request(f"no_such_user {user}")
     limits = {limit: asked["value"]}
-    await caller.perform("limits.set", kind="user", name=user, limits=limits)
+    await caller.perform(limits_set, kind="user", name=user, limits=limits)
     return done()
 
 
@@ -71,7 +72,7 @@ async def delete_user_limit(caller: CallerHere, user: Segment, limit: Segment) -
     caller.require_administrator()
     if caller.node.broker.access.user(user) is None:
         raise not_found()
-    await caller.perform("limits.clear", kind="user", name=user, limit=limit)
+    await caller.perform(limits_clear, kind="user", name=user, limit=limit)
     return done()
 
 
@@ -99,7 +100,7 @@ async def put_vhost_limit(
     asked = await json_object(request)
     require_fields(asked, "value")
     limits = {limit: asked["value"]}
-    await caller.perform("limits.set", kind="vhost", name=vhost, limits=limits)
+    await caller.perform(limits_set, kind="vhost", name=vhost, limits=limits)
     return done()
 
 
@@ -108,5 +109,5 @@ async def delete_vhost_limit(caller: CallerHere, vhost: Segment, limit: Segment)
     """Remove a limit of a virtual host."""
     caller.require_administrator()
     caller.vhost(vhost)
-    await caller.perform("limits.clear", kind="vhost", name=vhost, limit=limit)
+    await caller.perform(limits_clear, kind="vhost", name=vhost, limit=limit)
     return done()

@@ -13,6 +13,8 @@ from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.api.problems import bad_request, not_found
+from leveret.mgmt_ui.operations.access import permission_clear, permission_set
+from leveret.mgmt_ui.operations.rules import topic_permission_clear, topic_permission_set
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -63,7 +65,7 @@ async def put_permission(
     _require_both(caller, vhost, user)
     is_new = not caller.node.broker.access.permissions(user=user, vhost=vhost)
     patterns = {name: asked[name] for name in PATTERNS}
-    await caller.perform("permission.set", vhost=vhost, user=user, **patterns)
+    await caller.perform(permission_set, vhost=vhost, user=user, **patterns)
     return done(is_new=is_new)
 
 
@@ -72,7 +74,7 @@ async def delete_permission(caller: CallerHere, vhost: Segment, user: Segment) -
     """Remove a user's permissions in a virtual host."""
     caller.require_administrator()
     _held(caller, vhost, user)
-    await caller.perform("permission.clear", vhost=vhost, user=user)
+    await caller.perform(permission_clear, vhost=vhost, user=user)
     return done()
 
 
@@ -109,7 +111,7 @@ async def put_topic_permission(
     held = caller.node.broker.access.topic_permissions(user=user, vhost=vhost)
     is_new = asked["exchange"] not in [one.exchange for one in held]
     said = {name: asked[name] for name in TOPIC_PATTERNS}
-    await caller.perform("topic_permission.set", vhost=vhost, user=user, **said)
+    await caller.perform(topic_permission_set, vhost=vhost, user=user, **said)
     return done(is_new=is_new)
 
 
@@ -123,7 +125,7 @@ async def delete_topic_permissions(
     held = _held_topics(caller, vhost, user)
     if exchange is not None and exchange not in [one.exchange for one in held]:
         raise not_found()
-    await caller.perform("topic_permission.clear", vhost=vhost, user=user, exchange=exchange)
+    await caller.perform(topic_permission_clear, vhost=vhost, user=user, exchange=exchange)
     return done()
 
 

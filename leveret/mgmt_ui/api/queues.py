@@ -27,6 +27,7 @@ from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.flows import flows_of_queue
 from leveret.mgmt_ui.api.listing import ObjectKind, Query, select_columns
 from leveret.mgmt_ui.api.problems import bad_request, queue_not_found
+from leveret.mgmt_ui.operations.topology import queue_declare, queue_delete, queue_purge
 
 if TYPE_CHECKING:
     from leveret.core.routing.bindings import QueueLike
@@ -112,10 +113,10 @@ async def declare_queue(
     is_new = name not in host.queues
     await require_to_declare(caller, host, "queue", name, arguments)
     await caller.perform(
-        "queue.declare",
+        queue_declare,
         vhost=vhost,
         name=name,
-        type=text(asked, "type", None),
+        type_=text(asked, "type", None),
         durable=flag(asked, "durable"),
         auto_delete=flag(asked, "auto_delete"),
         arguments=arguments,
@@ -132,7 +133,7 @@ async def delete_queue(
     await caller.require(vhost, "queue", name, "configure")
     caller.require_shared(vhost, name)
     await caller.perform(
-        "queue.delete",
+        queue_delete,
         vhost=vhost,
         name=name,
         if_empty=condition(request, "if-empty"),
@@ -150,7 +151,7 @@ async def purge_queue(
     await caller.require(vhost, "queue", name, "read")
     caller.require_shared(vhost, name)
     waiting = condition(request, "waiting")
-    await caller.perform("queue.purge", vhost=vhost, name=name, waiting=waiting)
+    await caller.perform(queue_purge, vhost=vhost, name=name, waiting=waiting)
     return Response(status_code=204)
 
 

@@ -14,6 +14,7 @@ from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.api.permissions import PERMISSIONS, TOPIC_PERMISSIONS
 from leveret.mgmt_ui.api.problems import bad_request, not_found
+from leveret.mgmt_ui.operations.access import user_delete, user_put
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -66,7 +67,7 @@ async def delete_users(caller: CallerHere, request: Request) -> Response:
         if caller.node.broker.access.user(name) is None:
             raise bad_request(f"no_such_user {name}")
     for name in dict.fromkeys(names):
-        await caller.perform("user.delete", name=name)
+        await caller.perform(user_delete, name=name)
     return done()
 
 
@@ -91,7 +92,7 @@ async def put_user(caller: CallerHere, request: Request, name: Segment) -> Respo
         raise bad_request("both_password_and_password_hash_are_provided")
     is_new = caller.node.broker.access.user(name) is None
     await caller.perform(
-        "user.put",
+        user_put,
         name=name,
         password=text(asked, "password", None),
         password_hash=text(asked, "password_hash", None),
@@ -108,7 +109,7 @@ async def delete_user(caller: CallerHere, name: Segment) -> Response:
     """Delete a user and the user's permissions, and close the user's connections."""
     caller.require_administrator()
     _existing(caller, name)
-    await caller.perform("user.delete", name=name)
+    await caller.perform(user_delete, name=name)
     return done()
 
 

@@ -23,6 +23,16 @@ from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import ObjectKind, select_columns
 from leveret.mgmt_ui.api.permissions import PERMISSIONS, TOPIC_PERMISSIONS
 from leveret.mgmt_ui.api.problems import bad_request
+from leveret.mgmt_ui.operations.access import (
+    permission_set,
+    vhost_add,
+    vhost_create_queues,
+    vhost_delete,
+    vhost_protect,
+    vhost_set,
+    vhost_trace_off,
+    vhost_trace_on,
+)
 
 if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
@@ -84,21 +94,19 @@ async def put_vhost(caller: CallerHere, request: Request, name: Segment) -> Resp
     }
     held = caller.node.broker.vhosts.get(name)
     if held is None:
-        await caller.perform("vhost.add", name=name, **_filled(described, "", ()))
+        await caller.perform(vhost_add, name=name, **_filled(described, "", ()))
         await _let_in(caller, name)
     else:
         definition = held.definition
         filled = _filled(described, definition.description, definition.tags)
-        await caller.perform("vhost.set", name=name, **filled)
+        await caller.perform(vhost_set, name=name, **filled)
     if "tracing" in switches:
-        await caller.perform(
-            "vhost.trace_on" if switches["tracing"] else "vhost.trace_off", name=name
-        )
+        await caller.perform(vhost_trace_on if switches["tracing"] else vhost_trace_off, name=name)
     if "protected_from_deletion" in switches:
         protected = switches["protected_from_deletion"]
-        await caller.perform("vhost.protect", name=name, protected=protected)
+        await caller.perform(vhost_protect, name=name, protected=protected)
     if "creates_queues" in switches:
-        await caller.perform("vhost.create_queues", name=name, on=switches["creates_queues"])
+        await caller.perform(vhost_create_queues, name=name, on=switches["creates_queues"])
     return done(is_new=held is None)
 
 
@@ -126,7 +134,7 @@ async def _let_in(caller: Caller, vhost: str) -> None:
     """Give the creator of a virtual host all permissions in it, as RabbitMQ does."""
     if caller.node.broker.access.user(caller.name) is not None:
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
-        await caller.perform("permission.set", vhost=vhost, user=caller.name, **everything)
+        await caller.perform(permission_set, vhost=vhost, user=caller.name, **everything)
 
 
 @router.delete("/api/vhosts/{name}")
@@ -134,7 +142,7 @@ async def delete_vhost(caller: CallerHere, name: Segment) -> Response:
     """Delete a virtual host with everything in it, unless it is protected."""
     caller.require_administrator()
     caller.vhost(name)
-    await caller.perform("vhost.delete", name=name)
+    await caller.perform(vhost_delete, name=name)
     return done()
 
 
@@ -174,7 +182,7 @@ async def unprotect_vhost(caller: CallerHere, name: Segment) -> Response:
 async def _protect(caller: Caller, name: str, *, protected: bool) -> Response:
     caller.require_administrator()
     caller.vhost(name)
-    await caller.perform("vhost.protect", name=name, protected=protected)
+    await caller.perform(vhost_protect, name=name, protected=protected)
     return done()
 
 

@@ -16,6 +16,15 @@ from leveret.core.settings.queue_settings import TOPIC_SUFFIX
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.dead_letters import require_to_redrive
 from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.operations.dead_letters import (
+    dlq_cancel,
+    dlq_delete,
+    dlq_list,
+    dlq_pause,
+    dlq_redrive,
+    dlq_resume,
+    dlq_status,
+)
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import chosen_offsets, readable_queue, readable_queues
 from leveret.mgmt_ui.pages.formats import epoch_ms, path, with_query
@@ -33,7 +42,11 @@ __all__ = ["router"]
 
 ROWS = 50
 CRITERIA = ("message_id", "reason", "source", "header", "since", "until")
-CONTROLS = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
+CONTROLS = {
+    "pause": (dlq_pause, "paused"),
+    "resume": (dlq_resume, "resumed"),
+    "cancel": (dlq_cancel, "cancelled"),
+}
 
 router = APIRouter(prefix="/dead-letters")
 
@@ -102,7 +115,7 @@ async def list_letters(
     failure = ""
     try:
         found = await viewer.caller.perform(
-            "dlq.list",
+            dlq_list,
             vhost=vhost,
             queue=name,
             limit=ROWS,
@@ -141,7 +154,7 @@ async def list_letters(
 async def _status(viewer: Viewer, vhost: str, name: str) -> dict[str, Any] | None:
     """Return the redrive that runs or ran last; None if there was none."""
     try:
-        found: dict[str, Any] = await viewer.caller.perform("dlq.status", vhost=vhost, queue=name)
+        found: dict[str, Any] = await viewer.caller.perform(dlq_status, vhost=vhost, queue=name)
     except ApiError:
         return None
     return found
@@ -184,7 +197,7 @@ async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segm
     here = path("dead-letters", vhost, name)
     try:
         await viewer.caller.perform(
-            "dlq.redrive",
+            dlq_redrive,
             vhost=vhost,
             queue=name,
             exchange=exchange,
@@ -209,12 +222,13 @@ async def control_redrive(
     await require_to_redrive(viewer.caller, vhost, None, None)
     if control not in CONTROLS:
         raise ApiError(404, "not_found", "Object Not Found")
+    command, told = CONTROLS[control]
     return await act(
         viewer,
-        f"dlq.{control}",
+        command,
         vhost=vhost,
         queue=name,
-        done=f"The redrive of queue {name} is {CONTROLS[control]}.",
+        done=f"The redrive of queue {name} is {told}.",
         then=path("dead-letters", vhost, name),
     )
 
@@ -225,7 +239,7 @@ async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segme
     await readable_queue(viewer, vhost, name)
     try:
         chosen = _chosen(form)
-        count = await viewer.caller.perform("dlq.delete", vhost=vhost, queue=name, **chosen)
+        count = await viewer.caller.perform(dlq_delete, vhost=vhost, queue=name, **chosen)
     except ApiError as error:
         if error.status in {401, 403}:
             raise

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.answers import streamed
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.operations.transfer import definitions_export, definitions_import
 from leveret.mgmt_ui.pages.forms import seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.uploads import read_upload
@@ -45,7 +46,7 @@ async def export(request: Request, viewer: ViewerHere) -> Response:
     """Export the definitions, of the node or of one virtual host, as a file."""
     viewer.caller.require_administrator()
     vhost = request.query_params.get("vhost") or None
-    document = await viewer.caller.perform("definitions.export", vhost=vhost)
+    document = await viewer.caller.perform(definitions_export, vhost=vhost)
     response = streamed(document)
     response.headers["content-disposition"] = f'attachment; filename="{FILE_NAME}"'
     return response
@@ -59,7 +60,7 @@ async def import_(request: Request, viewer: ViewerHere) -> Response:
     vhost = fields.get("vhost", b"").decode(errors="replace") or None
     try:
         document = await asyncio.to_thread(_document, fields.get("document", b""))
-        summary = await viewer.caller.perform("definitions.import", document=document, vhost=vhost)
+        summary = await viewer.caller.perform(definitions_import, document=document, vhost=vhost)
     except ApiError as error:
         viewer.session.tell(error.reason, failed=True)
     else:

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.encryption import VERBS
 from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.operations.encryption import encryption_status
 from leveret.mgmt_ui.pages.forms import FormHere, act
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
@@ -54,7 +55,7 @@ async def _rows(viewer: Viewer) -> tuple[list[Row], str]:
     if viewer.node.context.encryption is None:  # of a node that stores nothing
         return [], ""
     try:
-        return await viewer.caller.perform("encryption.status", vhost=None), ""
+        return await viewer.caller.perform(encryption_status, vhost=None), ""
     except ApiError as error:
         return [], error.reason
 
@@ -67,4 +68,4 @@ async def change(viewer: ViewerHere, form: FormHere, verb: str) -> Response:
         raise not_found()
     vhost = form.text("vhost")
     done = DONE[verb].format(vhost)
-    return await act(viewer, f"encryption.{verb}", vhost=vhost, done=done, then="/encryption")
+    return await act(viewer, VERBS[verb], vhost=vhost, done=done, then="/encryption")

@@ -18,6 +18,7 @@ from leveret.mgmt_ui.sessions import CSRF_HEADER
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from leveret.mgmt_ui.operations.commands import AnyCommand
     from leveret.mgmt_ui.pages.viewing import Viewer
 
 __all__ = [
@@ -125,20 +126,20 @@ def open_names(viewer: Viewer) -> list[str]:
 
 async def act(
     viewer: Viewer,
-    operation: str,
+    command: AnyCommand,
     *,
     done: str,
     then: str,
     otherwise: str = "",
     **parameters: Any,
 ) -> RedirectResponse:
-    """Perform an operation, then redirect to the page `then` with the notice `done`.
+    """Perform a command, then redirect to the page `then` with the notice `done`.
 
     If the operation is refused, redirect to `otherwise` (or `then`) with the reason. The page must
     have checked the rights; raises ApiError where the operation itself finds that they are missing.
     """
     try:
-        await viewer.caller.perform(operation, **parameters)
+        await viewer.caller.perform(command, **parameters)
     except ApiError as error:
         if error.status in {401, 403}:
             raise

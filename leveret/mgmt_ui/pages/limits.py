@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.access.limits import USER_LIMITS, VHOST_LIMITS
 from leveret.mgmt_ui.api.problems import bad_request
+from leveret.mgmt_ui.operations.rules import limits_clear, limits_list, limits_set
 from leveret.mgmt_ui.pages.formats import path
 from leveret.mgmt_ui.pages.forms import FormHere, act
 from leveret.mgmt_ui.pages.rendering import page
@@ -29,7 +30,7 @@ async def list_limits(request: Request, viewer: ViewerHere) -> Response:
         request,
         viewer,
         "limits.html.j2",
-        rows=await viewer.caller.perform("limits.list"),
+        rows=await viewer.caller.perform(limits_list),
         vhosts=sorted(viewer.broker.vhosts),
         vhost_limits=VHOST_LIMITS,
         user_limits=USER_LIMITS,
@@ -46,7 +47,7 @@ async def set_limit(viewer: ViewerHere, form: FormHere) -> Response:
         raise bad_request("a limit is a whole number; -1 means unlimited")
     return await act(
         viewer,
-        "limits.set",
+        limits_set,
         kind=kind,
         name=name,
         limits={limit: value},
@@ -62,7 +63,7 @@ async def clear_limit(viewer: ViewerHere, form: FormHere) -> Response:
     kind, name, limit = form.text("kind"), form.text("name"), form.text("limit")
     done = f"The limit {limit} of {kind} {name} was cleared."
     return await act(
-        viewer, "limits.clear", kind=kind, name=name, limit=limit, done=done, then=_back(form)
+        viewer, limits_clear, kind=kind, name=name, limit=limit, done=done, then=_back(form)
     )
 
 

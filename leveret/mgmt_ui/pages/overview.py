@@ -10,6 +10,7 @@ from leveret import __version__
 from leveret.mgmt_ui.api.answers import message_counts
 from leveret.mgmt_ui.api.overview import object_totals
 from leveret.mgmt_ui.operations.alerts import alert_row
+from leveret.mgmt_ui.operations.node import node_diagnose
 from leveret.mgmt_ui.pages import formats
 from leveret.mgmt_ui.pages.charts import DEFAULT, PERIODS, Chart, period_named
 from leveret.mgmt_ui.pages.histories import (
@@ -79,7 +80,7 @@ async def overview(request: Request, viewer: ViewerHere) -> Response:
 async def show_findings(request: Request, viewer: ViewerHere) -> Response:
     """Show the findings of the health checks; takes a fraction of a second."""
     viewer.caller.require_administrator()
-    found = await viewer.caller.perform("node.diagnose")
+    found = await viewer.caller.perform(node_diagnose)
     return page(request, viewer, "findings.html.j2", findings=found)
 
 

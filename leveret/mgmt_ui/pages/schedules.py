@@ -21,6 +21,14 @@ from leveret.mgmt_ui.api.schedules import (
     require_to_publish,
     with_open_headers,
 )
+from leveret.mgmt_ui.operations.commands import AnyCommand
+from leveret.mgmt_ui.operations.schedules import (
+    schedule_cancel,
+    schedule_deliver_now,
+    schedule_list,
+    schedule_reschedule,
+    schedule_show,
+)
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue
 from leveret.mgmt_ui.pages.drawing import histogram
@@ -109,7 +117,7 @@ async def _list(
     viewer: Viewer, vhost: str, asked: dict[str, str], limit: int, after: list[int] | None
 ) -> dict[str, Any]:
     found: dict[str, Any] = await viewer.caller.perform(
-        "schedule.list",
+        schedule_list,
         vhost=vhost,
         **waiting_selection(asked),
         queue=asked["queue"] or None,
@@ -131,7 +139,7 @@ async def show(
     viewer.caller.vhost(vhost)
     if queue is not None:
         await readable_queue(viewer, vhost, queue)
-    found = await viewer.caller.perform("schedule.show", vhost=vhost, queue=queue, id=id)
+    found = await viewer.caller.perform(schedule_show, vhost=vhost, queue=queue, id_=id)
     if queue is None:
         exchange = found["exchange"] or "amq.default"
         await viewer.caller.require(vhost, "exchange", exchange, "write")
@@ -152,13 +160,13 @@ async def cancel(viewer: ViewerHere, form: FormHere) -> Response:
     vhost, queue = form.text("vhost"), form.text("queue") or None
     if queue is not None:
         await readable_queue(viewer, vhost, queue)
-    return await _each(viewer, form, "schedule.cancel", "cancelled", queue=queue)
+    return await _each(viewer, form, schedule_cancel, "cancelled", queue=queue)
 
 
 @router.post("/deliver")
 async def deliver_now(viewer: ViewerHere, form: FormHere) -> Response:
     """Deliver the chosen messages at once."""
-    return await _each(viewer, form, "schedule.deliver_now", "delivered")
+    return await _each(viewer, form, schedule_deliver_now, "delivered")
 
 
 @router.post("/reschedule")
@@ -171,10 +179,12 @@ async def reschedule(viewer: ViewerHere, form: FormHere) -> Response:
         "delay_ms": None if minutes is None else minutes * 60_000,
         "due_ms": epoch_ms(time) if time else None,
     }
-    return await _each(viewer, form, "schedule.reschedule", "rescheduled", **when)
+    return await _each(viewer, form, schedule_reschedule, "rescheduled", **when)
 
 
-async def _each(viewer: Viewer, form: Form, operation: str, done: str, **more: object) -> Response:
+async def _each(
+    viewer: Viewer, form: Form, operation: AnyCommand, done: str, **more: object
+) -> Response:
     vhost, count = form.text("vhost"), 0
     viewer.caller.vhost(vhost)
     holder = more.get("queue")
@@ -191,7 +201,7 @@ async def _each(viewer: Viewer, form: Form, operation: str, done: str, **more: o
                 due_from_ms=None,
                 due_before_ms=None,
                 message_id=None,
-                id=id_,
+                id_=id_,
                 all=False,
                 **more,
             )
@@ -206,5 +216,5 @@ async def _each(viewer: Viewer, form: Form, operation: str, done: str, **more: o
 
 async def _require_to_publish(viewer: Viewer, vhost: str, id_: str) -> None:
     """Raise ApiError unless the user may publish to the exchange of a message."""
-    held = await viewer.caller.perform("schedule.show", vhost=vhost, queue=None, id=id_)
+    held = await viewer.caller.perform(schedule_show, vhost=vhost, queue=None, id_=id_)
     await viewer.caller.require(vhost, "exchange", held["exchange"] or "amq.default", "write")
