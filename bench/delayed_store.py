@@ -25,10 +25,11 @@ from pathlib import Path
 
 import uvloop
 
+from leveret.core.dependencies import Environment
 from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
-from leveret.features.delay.store.stores import DelayedMessageStores
+from leveret.features.delay.store.store import DelayedMessageStores
 from leveret.ports import Durability
 from leveret.storage.files import RealFileSystem
 from leveret.storage.state import LmdbStateStore
@@ -67,10 +68,14 @@ class Node:
         self.stores = DelayedMessageStores(
             InternalTopics(self.logs, Durability.OS),
             self.state,
-            Turn(loop.call_soon, print),
-            Timers(self.clock.wall_ms, loop.call_later, loop.time),
-            self.spawn,
-            print,
+            Environment(
+                Turn(loop.call_soon, print),
+                Timers(self.clock.wall_ms, loop.call_later, loop.time),
+                self.spawn,
+                print,
+                random_name=str,
+                random_below=int,
+            ),
         )
         self.store = self.stores.open("/", "bench", self.take)
 

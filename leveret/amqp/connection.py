@@ -280,7 +280,8 @@ class Connection(ConnectionBase):
         else:
             for builder in filled:
                 turn.touch(builder.owner)
-        self.check_alarms()
+        if self.broker.alarms.reason:
+            self.check_alarms()
 
     async def _flushed(self, number: int) -> None:
         """Wait until parked builders are flushed: a message to thousands of queues fills memory."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.amqp.added import CountedFields
+from leveret.amqp.timeouts import LeaseHolder
 from leveret.core.queues.queue import Queue
 from leveret.ports.counters import DELIVER, DELIVER_NO_ACK
 
 if TYPE_CHECKING:
     from leveret.amqp.added import AddedField
-    from leveret.amqp.rate_limits import ConnectionLimits
     from leveret.amqp.settling import ChannelDeliveries
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.features.rates.rates import ConsumeMeter
+    from leveret.features.rates.rates import ConnectionLimits, ConsumeMeter
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
 
@@ -21,7 +21,7 @@ UNLIMITED = 1 << 32  # capacity of a consumer without prefetch
 LACKS_SHARED = -1  # the capacity of a consumer that waits for what others may take, too
 
 
-class ChannelConsumer:
+class ChannelConsumer(LeaseHolder):
     """A consumer started by basic.consume: its tag, queue and prefetch limit.
 
     `in_flight` counts its unsettled deliveries. A consumer without acknowledgements has no limit
@@ -42,8 +42,10 @@ class ChannelConsumer:
         added_again: AddedField | None = None,
     ) -> None:
         """`added` goes into the headers of first deliveries, `added_again` of redeliveries."""
+        super().__init__(
+            queue, channel.delivery_statistics(queue, DELIVER_NO_ACK if no_ack else DELIVER)
+        )
         self.channel = channel
-        self.queue = queue
         self.tag = tag
         self.tag_bytes = tag.encode()
         self.no_ack = no_ack
@@ -52,9 +54,8 @@ class ChannelConsumer:
         self.arguments = arguments
         self.added = added
         self.added_again = added_again
-        self.visibility_timeout_ms: int | None = arguments.get("x-visibility-timeout")
+        self.visibility_timeout_ms = arguments.get("x-visibility-timeout")
         self.in_flight = 0
-        self.counted = channel.delivery_statistics(queue, DELIVER_NO_ACK if no_ack else DELIVER)
         self.meter: ConsumeMeter | None = None  # where a rate limits what it is delivered
 
     def capacity(self, *, once_sent: bool = False) -> int:

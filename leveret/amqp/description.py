@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.amqp.consumer import ChannelConsumer
-from leveret.amqp.settling import Getter
+from leveret.amqp.timeouts import LeaseHolder
 from leveret.core.clients import ChannelFacts, ChannelFlows, ClientFacts, ConsumerFacts, Holder
 
 if TYPE_CHECKING:
@@ -103,4 +103,4 @@ class _Holders:
         self._queue = queue
 
     def __contains__(self, holder: object) -> bool:
-        return isinstance(holder, ChannelConsumer | Getter) and holder.queue is self._queue
+        return isinstance(holder, LeaseHolder) and holder.queue is self._queue

@@ -27,14 +27,13 @@ if TYPE_CHECKING:
     from pamqp import base
 
     from leveret.amqp.frames import ChannelSlot
-    from leveret.amqp.rate_limits import ConnectionLimits
     from leveret.amqp.transport import Transport
     from leveret.broker.broker import Broker
     from leveret.config import Configuration
-    from leveret.core.logs.log_writer import Committing
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
     from leveret.errors import AmqpError
+    from leveret.features.rates.rates import ConnectionLimits
     from leveret.ports.authentication import Kind, Permission, Rights, TopicPermission
 
 REASON_BYTES_MAX = 255  # a short string holds no more
@@ -200,10 +199,6 @@ class ConnectionBase(ABC):
         if work is not None:
             self._waits += 1
             self.transport.wait_for(work)
-
-    async def committed(self, queues: Collection[Committing]) -> bool:
-        """Wait until all publishes to `queues` so far are committed; False if some were lost."""
-        return await self.transport.committed(queues)
 
     @abstractmethod
     def take_time(self, steps: Iterator[None]) -> None:
@@ -377,7 +372,7 @@ class ChannelBase(ABC):
     async def _after_commit(
         self, queues: Collection[OpenQueue], then: Callable[[], Awaitable[None] | None]
     ) -> None:
-        await self.connection.committed(queues)
+        await self.connection.transport.committed(queues)
         if not self.alive:
             return  # nobody is left to be answered, or to hold a message
         for queue in queues:

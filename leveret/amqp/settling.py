@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from leveret.amqp import frames
 from leveret.amqp.protocol import ChannelBase, ConnectionBase
-from leveret.amqp.timeouts import DeliveryAges, Leases, consumer_timeout_ms
+from leveret.amqp.timeouts import DeliveryAges, LeaseHolder, Leases, consumer_timeout_ms
 from leveret.amqp.unacked import Unacked
 from leveret.core.routing.message import StoredMessage
 from leveret.core.settings.discard_reasons import Reason
@@ -19,10 +19,9 @@ from leveret.ports.records import RecordFlag
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from leveret.amqp.timeouts import Holding, LeaseHolder
+    from leveret.amqp.timeouts import Holding
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.ports.counters import Counters, DeliveryStatistics
-    from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
 
 # Runs of deliveries that are settled or returned together before somebody looks at the clock, where
@@ -34,22 +33,12 @@ DELIVERY_STATISTICS_MIN = (
 )
 
 
-class Getter:
-    """Lease holder of what basic.get took from one queue; it has no prefetch."""
-
-    arguments: Final[Arguments] = {}
-    visibility_timeout_ms: Final = None
+class Getter(LeaseHolder):
+    """Lease holder of what basic.get took from one queue."""
 
     def __init__(self, queue: OpenQueue, channel: ChannelDeliveries) -> None:
-        self.queue = queue
-        self.counted = channel.delivery_statistics(queue, GET)
+        super().__init__(queue, channel.delivery_statistics(queue, GET))
         self.counted_no_ack = channel.delivery_statistics(queue, GET_NO_ACK)
-
-    def release(self, count: int) -> None:
-        """Do nothing: basic.get is not counted against any prefetch."""
-
-    def wake(self) -> None:
-        """Do nothing: a client must send basic.get again."""
 
 
 class ChannelDeliveries(ChannelBase):

@@ -14,7 +14,7 @@ leveret.features.pull.rules.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from leveret.amqp import frames
 from leveret.core.settings.discard_reasons import Reason
@@ -37,36 +37,25 @@ HOLDERS_MIN = 16
 TIMED_OUT = frames.RETURN | frames.REJECT
 
 
-class LeaseHolder(Protocol):
-    """Holder of a channel's unsettled deliveries from one queue: a consumer, or basic.get."""
+class LeaseHolder:
+    """Holder of a channel's unsettled deliveries from one queue: a consumer, or basic.get.
 
-    @property
-    def queue(self) -> OpenQueue:
-        """Queue of the deliveries."""
-        ...
+    `counted` counts deliveries with acknowledgements; the rest is of basic.get: it has no prefetch,
+    and a client must send it again for more.
+    """
 
-    @property
-    def arguments(self) -> Arguments:
-        """Arguments of basic.consume."""
-        ...
+    arguments: Arguments = {}  # of basic.consume
+    visibility_timeout_ms: int | None = None  # of its own
 
-    @property
-    def visibility_timeout_ms(self) -> int | None:
-        """Visibility timeout of its own, else None."""
-        ...
-
-    @property
-    def counted(self) -> DeliveryStatistics:
-        """Counters of its deliveries with acknowledgements."""
-        ...
+    def __init__(self, queue: OpenQueue, counted: DeliveryStatistics) -> None:
+        self.queue = queue
+        self.counted = counted
 
     def release(self, count: int) -> None:
         """Return the credit of `count` deliveries that were settled or returned."""
-        ...
 
     def wake(self) -> None:
-        """Let it have more deliveries, because it has credit again."""
-        ...
+        """Have more delivered, because there is credit again."""
 
 
 class DeliveryAges:

@@ -50,7 +50,7 @@ from leveret.features.dedup.idempotent_publish import IdempotentPublish
 from leveret.features.dedup.operations import DedupOperations
 from leveret.features.dedup.window import DedupServices
 from leveret.features.delay.delayed_sending import DelayedSending
-from leveret.features.delay.store.stores import DelayedMessageStores
+from leveret.features.delay.store.store import DelayedMessageStores
 from leveret.features.filters.filtered import ConsumerFilters
 from leveret.features.filters.rules import record_filter
 from leveret.features.pull.pull import Pulls
@@ -144,9 +144,7 @@ class Broker:
             report,
         )
         self.internal_topics = InternalTopics(topics, settings.durability)
-        self.delayed_stores = DelayedMessageStores(
-            self.internal_topics, state, turn, self.timers, spawn, report
-        )
+        self.delayed_stores = DelayedMessageStores(self.internal_topics, state, environment)
         core = CoreServices(
             turn,
             self.timers,

@@ -204,6 +204,10 @@ def _check_logs(
         state = MemoryStateStore()
         state.write(list(entries.items()), durable=True)
         yield from check_definitions_age(database, state)
+        if deep and not found:
+            from leveret.cli.cache_checks import check_caches
+
+            yield from check_caches(data_dir, definitions, entries)
         for name in RECORDS:
             yield from check_records_age(data_dir / name, state)
         yield from check_certificates(configuration, time.time_ns() // 1_000_000)

@@ -1,4 +1,5 @@
 """Optional features of queues and messages, a folder each.
 
-`rules` of a feature are decisions without state or I/O; the core imports nothing else of it.
+`rules` of a feature are decisions without state or I/O. The core imports those of filters and
+alerts, which check what clients and operators state, and nothing else.
 """

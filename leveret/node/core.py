@@ -27,10 +27,11 @@ from leveret.core.access.permissions import AccessControl
 from leveret.core.definitions.administration import Administration
 from leveret.core.dependencies import Environment
 from leveret.core.settings.policies import Policies
+from leveret.core.settings.queue_settings import rate_of
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.features.dedup.interceptor import IdempotencyLimits
-from leveret.features.rates.rules import ConnectionRates, rate_of
+from leveret.features.rates.rules import ConnectionRates
 from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.node.process import node_name
 from leveret.node.watching import raise_alarm_on_full_disk

@@ -20,7 +20,7 @@ from leveret.storage.index import OFFSET_MAX, SparseIndex
 from leveret.storage.scan import FRONT, scan, verify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from leveret.storage.segment import Segment
@@ -116,6 +116,26 @@ def find_sound(files: FileSystem, handle: int, begin: int, size: int) -> int | N
     surveyor = _Surveyor(files, handle, 0, OFFSET_MAX, size, gapless=False, check=verify)
     found = surveyor.next_sound(begin)
     return None if found is None else found[0]
+
+
+def sound_batches(
+    files: FileSystem, handle: int, position: int, size: int, damaged: Callable[[Exception], None]
+) -> Iterator[Batch]:
+    """Yield the sound batches from `position` on; `damaged(error)` is told of each damage.
+
+    Waits for the device. Raises OSError.
+    """
+    at: int | None = position
+    while at is not None:
+        try:
+            for begin, batch in scan(files, handle, at, size):
+                at = begin + batch.size
+                yield batch
+        except CorruptBatchError as error:
+            damaged(error)
+            at = find_sound(files, handle, at, size)
+        else:
+            return
 
 
 def find_following(

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.errors import CorruptBatchError, LeveretError
 from leveret.ports.records import RecordFlag
+from leveret.storage.damage import sound_batches
 from leveret.storage.files import storage_error
-from leveret.storage.scan import scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from leveret.storage.files import FileSystem
     from leveret.storage.segment import Segment
 
-__all__ = ["DECISIONS_TOPIC", "Decisions", "read_decisions"]
+__all__ = ["DECISIONS_INCARNATION", "DECISIONS_TOPIC", "Decisions", "read_decisions"]
 
 DECISIONS_TOPIC = "leveret.transactions"
+DECISIONS_INCARNATION = "node"
 BODY = struct.Struct("<Q")
 
 
@@ -150,31 +151,39 @@ def read_decisions(
     found: dict[int, int] = {}
     for segment in segments:
         try:
-            found.update(_read_segment(files, segment, settled, unseal))
+            found.update(_read_segment(files, segment, settled, unseal, warn))
         except OSError as error:
             raise storage_error("read decisions about transactions in", segment.path, error) from (
                 error
-            )
-        except CorruptBatchError as error:
-            warn(
-                f"{segment.path} is damaged ({error}): of transactions that committed just before "
-                "the node ended, some may be undone in some of their queues"
             )
     return found
 
 
 def _read_segment(
-    files: FileSystem, segment: Segment, settled: RangeSet, unseal: Callable[[Batch], Batch]
+    files: FileSystem,
+    segment: Segment,
+    settled: RangeSet,
+    unseal: Callable[[Batch], Batch],
+    warn: Callable[[str], None],
 ) -> Iterator[tuple[int, int]]:
+    def damaged(error: Exception) -> None:
+        warn(
+            f"{segment.path} is damaged ({error}): of transactions that committed just before "
+            "the node ended, some may be undone in some of their queues"
+        )
+
     handle = files.open(segment.path)
     try:
         if not segment.suspect:
             files.fdatasync(handle)
-        for _, batch in scan(files, handle, 0, segment.size):
+        for batch in sound_batches(files, handle, 0, segment.size, damaged):
             if batch.is_control:
                 continue
-            for offset, _, _, _, _, _, body in unseal(batch).records():
-                if offset not in settled and offset < segment.stop:
-                    yield BODY.unpack(body)[0], offset
+            try:
+                for offset, _, _, _, _, _, body in unseal(batch).records():
+                    if offset not in settled and offset < segment.stop:
+                        yield BODY.unpack(body)[0], offset
+            except CorruptBatchError as error:
+                damaged(error)
     finally:
         files.close(handle)

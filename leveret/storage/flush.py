@@ -283,8 +283,9 @@ class FlushedLog(ABC):
         if self._is_flushing or not self._segments.dirty:
             return
         self._is_flushing, self._flush_again = True, False
-        self._parts.flush_begins()
-        self._reclaimer.flush_begins()
+        parts, reclaimer = self._parts, self._reclaimer
+        parts.flushing = (len(parts.preparing), len(parts.written))
+        reclaimer.flushing = len(reclaimer.condemned)
         dirty, active = self._segments.take_dirty(), self._segments.active
         sealed = [(segment, segment.stop) for segment in dirty if segment is not active]
         stop = self._unflushed[-1].stop if self._unflushed else 0
@@ -298,7 +299,7 @@ class FlushedLog(ABC):
 
     def _flush_for_reclaim(self) -> None:
         """Flush so that condemned segments can be removed, or remove them if no flush is needed."""
-        if not self._reclaimer.waits or self._closed:
+        if not self._reclaimer.condemned or self._closed:
             return
         if self._is_flushing or self._segments.dirty:
             self._start_flush_behind()
@@ -349,13 +350,14 @@ class FlushedLog(ABC):
 
     @property
     def _wants_flush(self) -> bool:
-        waits = self._unflushed or self._segments.sealed_dirty or self._parts.waits
+        waits = self._unflushed or self._segments.sealed_dirty or self._parts.preparing
         return bool(waits or self._flush_again)
 
     def _flush_ended(self, flush: Flush, error: OSError | None) -> None:
         if self._closed:
             return
-        self._services.open_files.shrink()
+        if self._services.open_files.is_crowded:
+            self._services.open_files.shrink()
         if error is None:
             self._flush_succeeded(flush)
         else:
@@ -373,9 +375,11 @@ class FlushedLog(ABC):
             self.flushed = max(self.flushed, flush.stop)
         if flush.sealed:
             self.flushed = max(self.flushed, flush.sealed[-1][1])
-        self._reclaimer.flushed()
-        for transaction in self._parts.flushed():
-            self._resolve(transaction, committed=False)
+        if self._reclaimer.flushing:
+            self._reclaimer.flushed()
+        if any(self._parts.flushing):
+            for transaction in self._parts.flushed():
+                self._resolve(transaction, committed=False)
         self._advance()
         if flush.sealed:
             for segment, _ in flush.sealed:
@@ -431,7 +435,7 @@ class FlushedLog(ABC):
         for batch in batches:
             segment, position = self._segments.write(batch, batch.base_offset)
             self._add_unflushed(batch, segment, position)
-        if self._parts.waits and self._segments.untrusted:
+        if self._parts.preparing and self._segments.untrusted:
             self._segments.roll(self.end)  # its checkpoint tells what will be settled
         self._start_flush()
 

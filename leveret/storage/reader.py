@@ -66,6 +66,7 @@ class OpenFiles:
         self._segments: OrderedDict[Segment, None] = OrderedDict()
         self._written_max = written_max
         self._written: OrderedDict[Segments, int] = OrderedDict()  # their positions, when looked at
+        self.is_crowded = False  # whether too many last segments are open
 
     def use(self, segment: Segment) -> None:
         """Note that a sealed segment was read; close the least recently read one if too many."""
@@ -95,8 +96,9 @@ class OpenFiles:
         if excess > 0:
             for _ in range(min(excess + CHANCES_MAX, len(self._written) - 1)):
                 if len(self._written) <= self._written_max:
-                    return
+                    break
                 self._close_or_keep()
+        self.is_crowded = len(self._written) > self._written_max
 
     def _close_or_keep(self) -> None:
         """Close the last segment that was checked longest ago, if it was not written since."""

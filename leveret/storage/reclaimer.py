@@ -28,21 +28,22 @@ class Reclaimer:
     Where settlements are kept (`keeps`), a segment is removed only once all its settlements are
     durable: they have been written (`pending` are not), and a flush that began after that has
     ended. So after any crash, an offset that no file holds is settled in the files that are there.
-    `covered` is the newest segment whose checkpoint is durable.
+    The `condemned` ones wait only for a flush; the running one covers `flushing` of them. `covered`
+    is the newest segment whose checkpoint is durable.
     """
 
     __slots__ = (
         "_being_read",
-        "_condemned",
         "_directory",
-        "_flushing",
         "_keeps",
         "_reader",
         "_segments",
         "_services",
         "_settled",
         "_undone",
+        "condemned",
         "covered",
+        "flushing",
         "keep_from",
         "pending",
     )
@@ -68,8 +69,8 @@ class Reclaimer:
         self._settled = settled
         self._undone = undone
         self._keeps = keeps
-        self._condemned: list[Segment] = []  # settled, and that is written down
-        self._flushing = 0  # the number of them covered by the running flush
+        self.condemned: list[Segment] = []  # settled, and that is written down
+        self.flushing = 0
         self._being_read: list[Segment] = []  # that could go otherwise
 
     def reclaim(self, first: int, stop: int) -> None:
@@ -91,27 +92,18 @@ class Reclaimer:
             if not self._keeps:
                 self.reclaim_sealed()
 
-    @property
-    def waits(self) -> bool:
-        """Whether segments wait only for a flush to be removed."""
-        return bool(self._condemned)
-
-    def flush_begins(self) -> None:
-        """Note that a flush of all that was written so far begins."""
-        self._flushing = len(self._condemned)
-
     def flushed(self) -> None:
         """Remove the segments that waited for the flush, which has succeeded."""
-        self._remove(self._flushing)
-        self._flushing = 0
+        self._remove(self.flushing)
+        self.flushing = 0
 
     def flush_failed(self) -> None:
         """Leave the waiting segments to the next flush, since this one has failed."""
-        self._flushing = 0
+        self.flushing = 0
 
     def remove_flushed(self) -> None:
         """Remove all waiting segments: nothing was written since the last flush."""
-        self._remove(len(self._condemned))
+        self._remove(len(self.condemned))
 
     def _condemn(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
@@ -121,15 +113,15 @@ class Reclaimer:
                 break
             if not self._settled.contains(segment.base, segment.stop):
                 continue
-            if segment in self._condemned or self.pending.overlap(segment.base, segment.stop):
+            if segment in self.condemned or self.pending.overlap(segment.base, segment.stop):
                 continue
-            self._condemned.append(segment)
+            self.condemned.append(segment)
         if not self._keeps:
             self.remove_flushed()
 
     def _remove(self, count: int) -> None:
         """Remove the first `count` waiting segments, except those needed again or being read."""
-        due, self._condemned = self._condemned[:count], self._condemned[count:]
+        due, self.condemned = self.condemned[:count], self.condemned[count:]
         self._let_go(due)
 
     def _let_go(self, due: Sequence[Segment]) -> None:

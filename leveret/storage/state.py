@@ -13,7 +13,7 @@ from bisect import bisect_left, insort
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from heapq import merge
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 import lmdb
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["LmdbStateStore", "MemoryStateStore"]
+__all__ = ["LmdbStateStore", "MemoryStateStore", "open_read_only"]
 
 MAP_BYTES_FIRST = 64 << 20  # address space, not memory or disk; doubled whenever it is used up
 ENTRIES_CHECKED_MAX = 100_000  # when it is opened: some tens of milliseconds
@@ -354,3 +354,22 @@ class LmdbStateStore:
             self._write_waiting()
         finally:
             self._environment.close()
+
+
+@contextmanager
+def open_read_only(path: Path) -> Iterator[Callable[[bytes], Iterator[tuple[bytes, bytes]]]]:
+    """Open an environment that no node uses. Yields a function: all entries with a prefix.
+
+    Nothing is written. Damaged pages may kill the process: check it before, by `check_state`.
+    """
+    with (
+        lmdb.open(str(path), readonly=True, lock=False, create=False) as environment,
+        environment.begin() as transaction,
+    ):
+
+        def entries(prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+            cursor = transaction.cursor()
+            if cursor.set_range(prefix):
+                yield from takewhile(lambda entry: entry[0].startswith(prefix), cursor)
+
+        yield entries

@@ -23,7 +23,12 @@ from leveret.errors import DiskFullError, StorageError
 from leveret.ports import Durability, Retention
 from leveret.ports.losses import Loss, LossKind
 from leveret.storage.commit import Committer
-from leveret.storage.decisions import DECISIONS_TOPIC, Decisions, read_decisions
+from leveret.storage.decisions import (
+    DECISIONS_INCARNATION,
+    DECISIONS_TOPIC,
+    Decisions,
+    read_decisions,
+)
 from leveret.storage.files import storage_error
 from leveret.storage.flush import FlushFigures
 from leveret.storage.keyring import Keyring
@@ -194,7 +199,9 @@ class FileTopicStore:
     def _open_decisions(self, durability: Durability) -> PartitionLog:
         """Open the log of transaction decisions, before any log asks for one."""
         retention = Retention(segment_bytes_max=DECISION_SEGMENT_BYTES)
-        log = self.open("", DECISIONS_TOPIC, "node", 0, durability, retention=retention)
+        log = self.open(
+            "", DECISIONS_TOPIC, DECISIONS_INCARNATION, 0, durability, retention=retention
+        )
         unsettled = [
             segment
             for segment in log.segments

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
 from leveret.ports.records import HEADER_BYTES, first_time_of
-from leveret.storage.damage import find_sound
+from leveret.storage.damage import sound_batches
 from leveret.storage.encryption import MissingKeyError
 from leveret.storage.files import read_exactly
-from leveret.storage.scan import scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,16 +92,10 @@ class TimeSearch:
         size, stop = segment.size, segment.stop
         handle = self.files.open(segment.path)
         try:
-            position: int | None = self._position(segment, handle)
-            while position is not None:
-                try:
-                    for at, batch in scan(self.files, handle, position, size):
-                        if not batch.is_control and batch.last_time >= self.time_ms:
-                            return self._in_batch(batch)
-                        position = at + batch.size
-                    break
-                except CorruptBatchError:
-                    position = find_sound(self.files, handle, position, size)
+            position = self._position(segment, handle)
+            for batch in sound_batches(self.files, handle, position, size, lambda _: None):
+                if not batch.is_control and batch.last_time >= self.time_ms:
+                    return self._in_batch(batch)
         finally:
             self.files.close(handle)
         return stop if stop <= self.end else None

@@ -25,18 +25,20 @@ __all__ = ["TransactionParticipants"]
 class TransactionParticipants:
     """Parts of one log in transactions. `remembered(id)` is called once its outcome is safe here.
 
-    `report(callback, error)` is called for callbacks that raise.
+    Parts that are `preparing` wait for a flush, in the order of writing, and so do outcomes that
+    were `written`; the running one covers `flushing` of both. `report(callback, error)` is called
+    for callbacks that raise.
     """
 
     __slots__ = (
-        "_flushing",
-        "_preparing",
         "_remembered",
         "_report",
         "_undone",
-        "_written",
+        "flushing",
+        "preparing",
         "resolved",
         "unresolved",
+        "written",
     )
 
     def __init__(
@@ -49,28 +51,23 @@ class TransactionParticipants:
         self.resolved: list[int] = []  # the outcome is to be written down
         self._remembered = remembered
         self._report = report
-        self._preparing: dict[int, Prepared] = {}  # they wait for a flush, in the order of writing
+        self.preparing: dict[int, Prepared] = {}
         self._undone: frozenset[int] = frozenset()  # aborted before they were flushed
-        self._written: list[int] = []  # the outcome is written down, and waits for a flush
-        self._flushing = (0, 0)  # numbers of both that the running flush covers
+        self.written: list[int] = []
+        self.flushing = (0, 0)
 
     def limit(self, durable: int) -> int:
         """Return the end of the records that may be delivered, at most `durable`."""
         firsts = [part.first for part in self.unresolved.values() if part.first < part.stop]
         return min([durable, *firsts])
 
-    @property
-    def waits(self) -> bool:
-        """Whether a part or an outcome waits for a flush."""
-        return bool(self._preparing)
-
     def await_flush(self, transaction: int, prepared: Prepared) -> None:
         """Call `prepared` once what was written so far is flushed, or has failed."""
-        self._preparing[transaction] = prepared
+        self.preparing[transaction] = prepared
 
     def undo(self, transaction: int) -> bool:
         """Abort a part; return False while it waits for its flush, since it may yet be lost."""
-        if transaction in self._preparing:
+        if transaction in self.preparing:
             self._undone |= {transaction}
             return False
         return True
@@ -86,22 +83,18 @@ class TransactionParticipants:
         """Note that outcomes are written; they wait for a flush where the log `flushes`."""
         written, self.resolved = self.resolved, []
         if flushes:
-            self._written += written
+            self.written += written
         else:
             self._remember(written)
 
-    def flush_begins(self) -> None:
-        """Note that a flush of all that was written so far begins."""
-        self._flushing = (len(self._preparing), len(self._written))
-
     def flushed(self) -> list[int]:
         """Handle the flush's success. Returns the transactions that were aborted meanwhile."""
-        prepared_count, written_count = self._flushing
-        self._remember(self._written[:written_count])
-        del self._written[:written_count]
+        prepared_count, written_count = self.flushing
+        self._remember(self.written[:written_count])
+        del self.written[:written_count]
         undone = []
-        for transaction in list(self._preparing)[:prepared_count]:
-            prepared = self._preparing.pop(transaction)
+        for transaction in list(self.preparing)[:prepared_count]:
+            prepared = self.preparing.pop(transaction)
             if transaction in self._undone:
                 self._undone -= {transaction}
                 undone.append(transaction)
@@ -111,7 +104,7 @@ class TransactionParticipants:
 
     def lose(self, failure: Exception) -> None:
         """Fail the parts that wait for a flush."""
-        preparing, self._preparing = self._preparing, {}
+        preparing, self.preparing = self.preparing, {}
         self._undone = frozenset()
         for transaction in preparing:
             del self.unresolved[transaction]
@@ -119,11 +112,11 @@ class TransactionParticipants:
 
     def close(self) -> None:
         """Release all transactions, because the log is deleted and its part does not matter."""
-        known = [*self.unresolved, *self.resolved, *self._written]
+        known = [*self.unresolved, *self.resolved, *self.written]
         self.unresolved.clear()
-        self.resolved, self._written = [], []
+        self.resolved, self.written = [], []
         self._remember(known)
-        preparing, self._preparing = self._preparing, {}
+        preparing, self.preparing = self.preparing, {}
         self._tell(preparing.values(), None)
 
     def _tell(self, waiting: Iterable[Prepared], failure: Exception | None) -> None:

@@ -6,8 +6,9 @@ import pytest
 from pamqp import commands
 
 from leveret.core.alarms import Resource
+from leveret.core.settings.queue_settings import Rate
 from leveret.errors import ConnectionClosingError
-from leveret.features.rates.rules import ConnectionRates, Rate
+from leveret.features.rates.rules import ConnectionRates
 from leveret.ports.definitions import PolicyDefinition
 from tests.support.client import Client, message, wire
 from tests.support.stage import Stage

@@ -1,8 +1,10 @@
 """Decisions are remembered for as long as somebody may ask, and no longer."""
 
 from leveret.ports import Durability
+from leveret.storage.decisions import BODY, read_decisions
 from tests.storage.atomic_harness import AtomicNode, Outcome
 from tests.storage.faulty_files import FaultyFileSystem
+from tests.storage.harness import open_log, put, store_at
 
 
 def move(node, source, target, body=b"m"):
@@ -98,3 +100,21 @@ def test_a_decision_that_cannot_be_written_aborts():
     again = AtomicNode(files.lose_process(), Durability.OS, ("a", "b"))
     assert list(again.records("b").values()) == [b"m"]
     again.die()
+
+
+async def test_a_damaged_decision_costs_no_other(tmp_path):
+    told = []
+    async with store_at(tmp_path) as store:
+        log = open_log(store)
+        for transaction in (7, 8, 9):
+            put(log, BODY.pack(transaction))
+        (segment,) = log._segments.items
+        files = FaultyFileSystem()
+        raw = bytearray(segment.path.read_bytes())
+        raw[raw.index(BODY.pack(8))] ^= 1
+        files.make_directory(segment.directory)
+        handle = files.open(segment.path, create=True)
+        files.pwrite(handle, raw, 0)
+        found = read_decisions(files, [segment], log.settled, lambda batch: batch, told.append)
+    assert found == {7: 0, 9: 2}
+    assert len(told) == 1

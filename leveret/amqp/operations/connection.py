@@ -14,10 +14,10 @@ from leveret.amqp import announcements, handshake, reports
 from leveret.amqp.client_properties import client_properties
 from leveret.amqp.handshake import ConnectionState
 from leveret.amqp.methods import FRAME_OVERHEAD_BYTES, NO_METHOD
-from leveret.amqp.rate_limits import ConnectionLimits
 from leveret.amqp.sasl import parse_response, refusal
 from leveret.core.access.authentication import check_vhost, explain_refusal
 from leveret.errors import ConnectionClosingError
+from leveret.features.rates.rates import ConnectionLimits
 from leveret.ports.authentication import SecretRefusedError, TooManyGuessesError
 
 if TYPE_CHECKING:

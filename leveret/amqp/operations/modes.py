@@ -55,11 +55,11 @@ def _committing(channel: Channel, transaction: Transaction) -> Iterator[None]:
 
 
 async def _committed(channel: Channel, commit: Commit) -> None:
-    connection = channel.connection
-    if not await connection.committed(commit.taken):
+    connection, committed = channel.connection, channel.connection.transport.committed
+    if not await committed(commit.taken):
         connection.take_time(commit.giving_back())
         raise ChannelError(406, "partial tx completion")
-    if not await connection.committed([commit]):
+    if not await committed([commit]):
         raise ChannelError(406, "partial tx completion")
     if channel.alive:
         channel.send(commands.Tx.CommitOk())

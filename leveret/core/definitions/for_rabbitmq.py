@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.access.passwords import ARGON2_ALGORITHM, RABBITMQ_DEFAULT_ALGORITHM
+from leveret.core.settings.retry_policy import RETRY_ARGUMENTS
 from leveret.features.alerts.rules import COMPONENT as ALERT
-from leveret.features.retry import rules as retry
 from leveret.ports.log_text import quoted
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ OWN_SETTINGS: Final = frozenset(
         "publish-rate",
         "redeclare-mismatch",
         "visibility-timeout",
-        *retry.ARGUMENTS,
+        *RETRY_ARGUMENTS,
     }
 )
 OWN_QUEUE_KEYS: Final = ("aliases", "paused")

@@ -378,7 +378,7 @@ class Queue(OpenQueue):
         else:
             self.passed_over_in = 0
             return True
-        if self.passed_over_in or not delivered:  # otherwise there is nothing to note
+        if self.passed_over_in or (not delivered and self.state.is_held_up):
             held_up = self.state.ready_count > 0 and self.state.is_held_up
             self._note_pump(delivered=delivered > 0, held_up=held_up)
         return bool(self._extensions) and self._pumped(delivered=delivered > 0)

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 from leveret.core.erlang_terms import field_type, term
 from leveret.core.names import resource
+from leveret.core.settings.retry_policy import RETRY_ARGUMENTS
 from leveret.core.settings.stream_offsets import STREAM_OFFSET, interval_ms, parse_start
 from leveret.errors import ChannelError
 from leveret.features.filters.rules import FILTER_CHECKS
-from leveret.features.retry import rules as retry
 from leveret.ports.definitions import Arguments, QueueDefinition
 from leveret.ports.fields import INT64_MAX
 
@@ -271,7 +271,7 @@ def _check_of(problem_of: Callable[[Any], str | None]) -> Check:
 
 def retry_keep_order(value: Any, arguments: Arguments) -> str | None:
     """Check for `key`; not with message groups, whose order blocks the group instead."""
-    problem = retry.ARGUMENTS["retry-keep-order"](value)
+    problem = RETRY_ARGUMENTS["retry-keep-order"](value)
     if problem is None and arguments.get("x-group-ordering") is True:
         return '"not together with x-group-ordering"'
     return problem
@@ -279,7 +279,7 @@ def retry_keep_order(value: Any, arguments: Arguments) -> str | None:
 
 # Arguments of all queues except streams, for retries.
 RETRY: dict[str, Check] = {
-    **{f"x-{key}": _check_of(problem_of) for key, problem_of in retry.ARGUMENTS.items()},
+    **{f"x-{key}": _check_of(problem_of) for key, problem_of in RETRY_ARGUMENTS.items()},
     "x-retry-keep-order": retry_keep_order,
 }
 # Other arguments of all queues except streams.

@@ -18,7 +18,7 @@ from leveret.core.settings.arguments import (
     TERM_MS_MAX,
     is_window,
 )
-from leveret.features.retry import rules as retry
+from leveret.core.settings.retry_policy import RETRY_ARGUMENTS
 from leveret.ports.fields import INT64_MAX, INT64_MIN
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     "visibility-timeout": _number("visibility timeout", 1, TERM_MS_MAX),
     **{
         key: Setting(key.replace("-", " "), _finds(problem))
-        for key, problem in retry.ARGUMENTS.items()
+        for key, problem in RETRY_ARGUMENTS.items()
     },
     **{key: Setting(key, anything, operator=key.startswith("ha-")) for key in _WITHOUT_EFFECT},
 }
@@ -219,7 +219,7 @@ _FOREIGN: Final[dict[str, frozenset[str]]] = {
             "delivery-limit",
             "expires",
             "group-ordering",
-            *retry.ARGUMENTS,
+            *RETRY_ARGUMENTS,
             "max-in-memory-bytes",
             "max-in-memory-length",
             "max-length",

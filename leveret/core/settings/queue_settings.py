@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.settings.arguments import EXPIRY_MS_MAX, QUEUE_TYPE, window_ms
+from leveret.core.settings.arguments import EXPIRY_MS_MAX, QUEUE_TYPE, RATE_MAX, window_ms
 from leveret.core.settings.discard_reasons import DEATHS, Reason
+from leveret.core.settings.retry_policy import RETRY_ARGUMENTS, RetryPolicy, retry_policy_of
 from leveret.core.settings.stream_offsets import interval_ms
-from leveret.features.rates.rules import Rate, rate_of
-from leveret.features.retry.rules import ARGUMENTS as RETRY_KEYS
-from leveret.features.retry.rules import RetryPolicy, retry_policy_of
 from leveret.ports import Retention
 from leveret.ports.definitions import Paused
 from leveret.ports.fields import INT64_MAX
@@ -38,8 +36,10 @@ QUORUM_PRIORITY = 4
 STREAM_AGE_MS_MAX = 14 * 86_400_000
 
 
+BURST_PARTS_MAX = 20  # the smallest burst is this fraction of the messages of a second
+
 # Policy keys that make a queue discard messages after failures.
-GIVES_UP = frozenset({*RETRY_KEYS, "dead-letter-topic", "delivery-limit"})
+GIVES_UP = frozenset({*RETRY_ARGUMENTS, "dead-letter-topic", "delivery-limit"})
 
 
 class Overflow(StrEnum):
@@ -84,6 +84,29 @@ class RetryDelay:
     def after(self, count: int) -> int:
         """Return the delay in ms after `count` returns (0: not counted)."""
         return min(self.min_ms * max(count, 1), self.max_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """`per_second` messages, 0 for none at all; after a quiet period `burst` of them at once."""
+
+    per_second: int
+    burst: int
+
+
+def rate_of(values: Mapping[str, int], what: str) -> Rate | None:
+    """Return the rate given by `WHAT-rate` and `WHAT-burst`; None without a rate.
+
+    A negative number counts as absent. The default burst is the messages of one second, at least
+    one. It is never less than those of 50 ms: shorter pauses would block and notify a limited
+    client hundreds of times a second. Values are capped at RATE_MAX.
+    """
+    per_second = min(values.get(f"{what}-rate", -1), RATE_MAX)
+    if per_second < 0:
+        return None
+    burst = min(values.get(f"{what}-burst", -1), RATE_MAX)
+    least = max(per_second // BURST_PARTS_MAX, 1)
+    return Rate(per_second, max(burst if burst > 0 else per_second, least))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from leveret.core.logs.log_writer import Committing, Waiter
     from leveret.core.queues.queue import Queue
     from leveret.features.dead_letter.publish import Missing, Ranges
-    from leveret.features.delay.store.store import DelayedMessageStore, PendingMessage
-    from leveret.features.delay.store.stores import DelayedMessageStores
+    from leveret.features.delay.store.store import (
+        DelayedMessageStore,
+        DelayedMessageStores,
+        PendingMessage,
+    )
     from leveret.ports.records import BatchBuilder
 
 __all__ = ["EtaHold", "EtaHolds", "eta_topic"]

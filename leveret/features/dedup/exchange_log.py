@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from leveret.ports import TopicLog
     from leveret.ports.records import BatchBuilder
 
-__all__ = ["SEEN_FLAGS", "SEEN_TOPIC", "ExchangeDedupLog", "key_in"]
+__all__ = ["SEEN_FLAGS", "SEEN_TOPIC", "ExchangeDedupLog", "exchanges_window_id", "key_in"]
 
 SEEN_TOPIC = "leveret.seen"
 HEADERS_BIT = 1 << 13
@@ -45,6 +45,11 @@ def key_in(exchange: bytes, message: Message) -> bytes | None:
     """Return the key of a message in an exchange's window; None if the message has none."""
     key = message_key(message.flags, message.header)
     return None if key is None else exchange + b"\0" + key
+
+
+def exchanges_window_id(vhost: str) -> bytes:
+    """Return the name of a virtual host's window in the state store."""
+    return b"exchanges-" + text_key(vhost.encode()).hex().encode()
 
 
 class ExchangeDedupLog(LogWriter):
@@ -83,7 +88,7 @@ class ExchangeDedupLog(LogWriter):
     @property
     def window_id(self) -> bytes:
         """Name of the window in the state store."""
-        return b"exchanges-" + text_key(self._vhost.name.encode()).hex().encode()
+        return exchanges_window_id(self._vhost.name)
 
     def keep_from(self, offset: int) -> None:
         """Settle the records of expired keys, since nothing consumes them."""

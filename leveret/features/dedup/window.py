@@ -29,7 +29,7 @@ from leveret.features.dedup.keys import SeenKeys
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
     from typing import TypeAlias
 
     from leveret.core.timers import Timers
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     Changes: TypeAlias = Sequence[tuple[bytes, bytes | None]]
 
-__all__ = ["DedupServices", "DedupWindow"]
+__all__ = ["DedupServices", "DedupWindow", "window_prefix", "window_problem"]
 
 # Publishes of clients are checked; returning messages were checked when they were first published.
 # Those put back by an operator have RecordFlag.PUT_BACK, which SeenKeys handles.
@@ -124,7 +124,7 @@ class DedupWindow:
         self._log = queue.log
         self._services = services
         self._keeps = keeps
-        self._prefix = b"dedup/%s/" % queue.window_id
+        self._prefix = window_prefix(queue.window_id)
         self._seen = SeenKeys()
         self.complete = queue.log.end  # keys of records below are in the state store
         self.is_incomplete = False  # records from `complete` on must be given to `restore`
@@ -431,3 +431,32 @@ def _rebuilt(count: int) -> StorageError:
         "the keys of its de-duplication window were not found and were rebuilt from the "
         f"{count} messages that the log still holds; others may be stored twice"
     )
+
+
+def window_prefix(window_id: bytes) -> bytes:
+    """Return what all keys of a window in the state store begin with."""
+    return b"dedup/%s/" % window_id
+
+
+def window_problem(entries: Iterable[tuple[bytes, bytes]], prefix: bytes, end: int) -> str | None:
+    """Return how a window's keys differ from its log, which ends at `end`; None if they agree.
+
+    `entries` are those of the state store that begin with `prefix`.
+    """
+    complete, stops, packed = 0, dict[bytes, int](), set[bytes]()
+    for key, value in entries:
+        kind, place = key[len(prefix) :][:2], key[len(prefix) + 2 :]
+        if kind == b"i/":
+            stops[place] = CHUNK.unpack(value)[0]
+        elif kind == b"c/":
+            packed.add(place)
+        elif key == prefix + b"mark":
+            complete = MARK.unpack(value)[1]
+    if complete > end:
+        return f"covers offsets below {complete}, but the log ends at {end}"
+    if max(stops.values(), default=0) > complete:
+        return f"covers offsets below {complete}, but has keys behind them"
+    lost = sorted(stops.keys() - packed)
+    if lost:
+        return f"lacks the keys from offset {OFFSET.unpack(lost[0])[0]} on"
+    return None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
     from leveret.core.vhost import Vhost
-    from leveret.features.delay.store.stores import DelayedMessageStores
+    from leveret.features.delay.store.store import DelayedMessageStores
 
 __all__ = ["DelayedDelivery"]
 

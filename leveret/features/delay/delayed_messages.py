@@ -47,8 +47,11 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.features.dead_letter.publish import Missing, Ranges, Written
     from leveret.features.delay.scheduled import Draft
-    from leveret.features.delay.store.store import DelayedMessageStore, PendingMessage
-    from leveret.features.delay.store.stores import DelayedMessageStores
+    from leveret.features.delay.store.store import (
+        DelayedMessageStore,
+        DelayedMessageStores,
+        PendingMessage,
+    )
     from leveret.ports.records import Batch
 
 __all__ = ["DELAYED_TOPIC", "DelayedMessages"]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from leveret.core.dependencies import CoreServices
     from leveret.core.routing.message import Message
-    from leveret.features.delay.store.stores import DelayedMessageStores
+    from leveret.features.delay.store.store import DelayedMessageStores
 
 __all__ = ["DelayedSending"]
 

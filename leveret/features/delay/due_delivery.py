@@ -105,7 +105,7 @@ class DueDelivery:
         builders = self._route(message)
         if not builders:
             self.unrouted.append(message)
-        offset, _, flags, exchange, routing_key, header, body = message
+        _, offset, flags, exchange, routing_key, header, body = message
         flags &= RecordFlag.STORED
         for builder in builders:
             if builder in self._held:

@@ -20,22 +20,24 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from leveret.features.delay.scheduled import ScheduleKey
     from leveret.ports import StateStore
 
-__all__ = ["ScheduleIds"]
+__all__ = ["ScheduleIds", "ids_prefix", "ids_problem"]
 
 DIGEST_BYTES = 16  # digests, since ids may be longer than a key
 OFFSET = struct.Struct(">Q")
+COVERED = b"\0covered"
 
 
 class ScheduleIds:
     """Ids of one virtual host's delayed messages."""
 
     def __init__(self, vhost: str, state: StateStore) -> None:
-        digest = blake2b(vhost.encode(), digest_size=DIGEST_BYTES).digest()
-        self._prefix = b"schedules\0" + digest
-        self._covered_key = self._prefix + b"\0covered"
+        self._prefix = ids_prefix(vhost)
+        self._covered_key = self._prefix + COVERED
         self._state = state
         self._uncommitted: dict[ScheduleKey, int] = {}
 
@@ -99,3 +101,20 @@ class ScheduleIds:
 
 def _digest(text: str) -> bytes:
     return blake2b(text.encode(errors="surrogateescape"), digest_size=DIGEST_BYTES).digest()
+
+
+def ids_prefix(vhost: str) -> bytes:
+    """Return what all keys of a virtual host's ids begin with."""
+    return b"schedules\0" + blake2b(vhost.encode(), digest_size=DIGEST_BYTES).digest()
+
+
+def ids_problem(entries: Iterable[tuple[bytes, bytes]], end: int) -> str | None:
+    """Return how ids differ from the log of their messages, which ends at `end`, or None.
+
+    `entries` are those of the state store that begin with `ids_prefix`.
+    """
+    for key, value in entries:
+        offset = OFFSET.unpack(value)[0]
+        if offset > end or (offset == end and not key.endswith(COVERED)):
+            return f"knows of offset {offset}, but the log ends at {end}"
+    return None

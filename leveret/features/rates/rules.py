@@ -6,33 +6,19 @@ buckets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from leveret.core.settings.arguments import RATE_MAX
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from leveret.core.settings.queue_settings import Rate
 
 __all__ = [
     "NO_RATES",
     "ConnectionRates",
-    "Rate",
     "TokenBucket",
-    "rate_of",
     "retry_after_seconds",
 ]
 
-BURST_PARTS_MAX = 20  # the smallest burst is this fraction of the messages of a second
 MILLI = 1000  # tokens are counted in thousandths: at 1 per second one comes each millisecond
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """`per_second` messages, 0 for none at all; after a quiet period `burst` of them at once."""
-
-    per_second: int
-    burst: int
 
 
 class ConnectionRates(NamedTuple):
@@ -43,21 +29,6 @@ class ConnectionRates(NamedTuple):
 
 
 NO_RATES = ConnectionRates()
-
-
-def rate_of(values: Mapping[str, int], what: str) -> Rate | None:
-    """Return the rate given by `WHAT-rate` and `WHAT-burst`; None without a rate.
-
-    A negative number counts as absent. The default burst is the messages of one second, at least
-    one. It is never less than those of 50 ms: shorter pauses would block and notify a limited
-    client hundreds of times a second. Values are capped at RATE_MAX.
-    """
-    per_second = min(values.get(f"{what}-rate", -1), RATE_MAX)
-    if per_second < 0:
-        return None
-    burst = min(values.get(f"{what}-burst", -1), RATE_MAX)
-    least = max(per_second // BURST_PARTS_MAX, 1)
-    return Rate(per_second, max(burst if burst > 0 else per_second, least))
 
 
 class TokenBucket:

@@ -17,11 +17,11 @@ from leveret.core.queues.discarding import BatchSlice
 from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
 from leveret.core.settings.discard_reasons import Reason
 from leveret.core.settings.queue_settings import Overflow
+from leveret.core.settings.retry_policy import RetryPolicy
 from leveret.errors import ChannelError, StorageError
 from leveret.features.retry.key_order import KeyOrder, key_of
 from leveret.features.retry.rules import (
     Attempts,
-    RetryPolicy,
     attempts_of,
     failed_headers,
     header_problem,
@@ -38,8 +38,11 @@ if TYPE_CHECKING:
 
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.queue import Queue
-    from leveret.features.delay.store.store import DelayedMessageStore, PendingMessage
-    from leveret.features.delay.store.stores import DelayedMessageStores
+    from leveret.features.delay.store.store import (
+        DelayedMessageStore,
+        DelayedMessageStores,
+        PendingMessage,
+    )
     from leveret.ports.tables import RawValue
 
 __all__ = ["RetryTopic", "RetryTopics", "check_retry_headers", "retries_waiting", "retry_topic"]

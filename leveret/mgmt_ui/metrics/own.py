@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from leveret.core.settings.retry_policy import FAILURES
 from leveret.features.dedup.extension import window_of
-from leveret.features.retry.rules import FAILURES
 from leveret.mgmt_ui.api.views import retries_pending, tasks_pending
 from leveret.mgmt_ui.metrics.exposition import MetricFamily, MetricType
 from leveret.mgmt_ui.metrics.groups import HistogramFamily, MetricGroup, counter, gauge

@@ -11,8 +11,9 @@ from leveret.core.access.limits import (
     checked_limits,
 )
 from leveret.core.admission import Admission
+from leveret.core.settings.queue_settings import rate_of
 from leveret.errors import ChannelError, ConnectionClosingError
-from leveret.features.rates.rules import TokenBucket, rate_of
+from leveret.features.rates.rules import TokenBucket
 from leveret.ports.definitions import UserDefinition, VhostDefinition
 
 UNLIMITED = VhostDefinition("/")

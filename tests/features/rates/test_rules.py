@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.features.rates.rules import Rate, TokenBucket, rate_of, retry_after_seconds
+from leveret.core.settings.queue_settings import Rate, rate_of
+from leveret.features.rates.rules import TokenBucket, retry_after_seconds
 
 RATES = st.builds(Rate, st.integers(1, 5000), st.integers(1, 5000))
 

@@ -7,17 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.features.retry.rules import (
-    ARGUMENTS,
+from leveret.core.settings.retry_policy import (
     ATTEMPTS,
     DELAY_MS_MAX,
-    Attempts,
+    RETRY_ARGUMENTS,
     RetryPolicy,
+    retry_policy_of,
+)
+from leveret.features.retry.rules import (
+    Attempts,
     attempts_of,
     failed_headers,
     header_problem,
     message_retry_policy,
-    retry_policy_of,
     without_attempts,
 )
 from leveret.ports.tables import decode_raw_table, encode_table
@@ -128,12 +130,12 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("key", ARGUMENTS)
+@pytest.mark.parametrize("key", RETRY_ARGUMENTS)
 def test_values_are_checked(key):
     for value in WRONG[key]:
-        assert ARGUMENTS[key](value) is not None, value
+        assert RETRY_ARGUMENTS[key](value) is not None, value
     for value in RIGHT[key]:
-        assert ARGUMENTS[key](value) is None, value
+        assert RETRY_ARGUMENTS[key](value) is None, value
         retry_policy_of({key: value}.get).wait_ms(3, 0.1)
 
 

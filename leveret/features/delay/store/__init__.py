@@ -1,6 +1,5 @@
 """Delayed-message stores: internal topics of records with due times.
 
-`store` is one of them, `stores` are all of a node with their timing wheels and timers. `index` is
-the durable index, `prefetch` the prefetch buffer for what is due within seconds, `reader` reads the
-records.
+`store` is one of them, and all of a node with their timing wheel. `index` is the durable index,
+`reader` reads what is due within seconds, and what is asked for.
 """

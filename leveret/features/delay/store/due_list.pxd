@@ -1,4 +1,5 @@
 from libc.stdint cimport uint64_t
+from libcpp.vector cimport vector
 
 
 cdef struct Due:
@@ -7,9 +8,6 @@ cdef struct Due:
 
 
 cdef class DueList:
-    cdef Due* items
-    cdef Py_ssize_t size
-    cdef Py_ssize_t capacity
+    cdef vector[Due] items
 
-    cdef int reserve(self, Py_ssize_t extra) except -1
     cdef int push(self, uint64_t due_ms, uint64_t offset) except -1

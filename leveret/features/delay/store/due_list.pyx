@@ -1,3 +1,4 @@
+# distutils: language = c++
 """Due times of records in a delayed-message store, as arrays without Python objects per record.
 
     packed form, as in the durable index: for each record, little-endian
@@ -8,8 +9,9 @@ A record's due time is stored in its `tag_mask`.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, qsort, realloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcpy
+from libcpp.algorithm cimport pop_heap, push_heap, sort
+from libcpp.vector cimport vector
 
 from leveret.ports.ranges cimport RangeSet, range_at
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, BatchBuilder, RecordView
@@ -23,54 +25,28 @@ cdef enum:
     BITS_STEP = 4
 
 
-cdef int _compare(const void* one, const void* other) noexcept nogil:
-    cdef const Due* a = <const Due*>one
-    cdef const Due* b = <const Due*>other
-    if a.due_ms != b.due_ms:
-        return -1 if a.due_ms < b.due_ms else 1
-    if a.offset != b.offset:
-        return -1 if a.offset < b.offset else 1
-    return 0
+cdef bint _precedes(const Due& one, const Due& other) noexcept nogil:
+    """Order by due time, then offset."""
+    return one.due_ms < other.due_ms or (one.due_ms == other.due_ms and one.offset < other.offset)
 
 
 cdef class DueList:
     """A growable array of (due time, offset)."""
 
-    def __cinit__(self):
-        self.items = NULL
-        self.size = self.capacity = 0
-
-    def __dealloc__(self):
-        free(self.items)
-
     def __len__(self):
-        return self.size
+        return self.items.size()
 
     def __iter__(self):
-        cdef Py_ssize_t i = 0
-        while i < self.size:
+        cdef size_t i = 0
+        while i < self.items.size():
             yield self.items[i].due_ms, self.items[i].offset
             i += 1
 
-    cdef int reserve(self, Py_ssize_t extra) except -1:
-        cdef Py_ssize_t wanted = self.size + extra
-        cdef Due* grown
-        if wanted <= self.capacity:
-            return 0
-        wanted = max(wanted, self.capacity + self.capacity // 2, 16)
-        grown = <Due*>realloc(self.items, wanted * sizeof(Due))
-        if grown == NULL:
-            raise MemoryError
-        self.items = grown
-        self.capacity = wanted
-        return 0
-
     cdef int push(self, uint64_t due_ms, uint64_t offset) except -1:
-        if self.size == self.capacity:
-            self.reserve(1)
-        self.items[self.size].due_ms = due_ms
-        self.items[self.size].offset = offset
-        self.size += 1
+        cdef Due item
+        item.due_ms = due_ms
+        item.offset = offset
+        self.items.push_back(item)
         return 0
 
     def add(self, uint64_t due_ms, uint64_t offset):
@@ -79,10 +55,7 @@ cdef class DueList:
 
     def extend(self, DueList other not None):
         """Append all records of another list."""
-        self.reserve(other.size)
-        if other.size:
-            memcpy(&self.items[self.size], other.items, other.size * sizeof(Due))
-        self.size += other.size
+        self.items.insert(self.items.end(), other.items.begin(), other.items.end())
 
     def learn(self, Batch batch not None, RangeSet settled not None):
         """Append the unsettled records of a batch. Raises CorruptBatchError."""
@@ -97,64 +70,53 @@ cdef class DueList:
                 offset += 1
 
     def take_below(self, uint64_t offset):
-        """Remove the leading records up to the first at or above `offset`.
-
-        DelayedRequeue as a new list.
-        """
+        """Remove the leading records up to the first at or above `offset`, and return them."""
         cdef DueList taken = DueList()
-        cdef Py_ssize_t i = 0
-        while i < self.size and self.items[i].offset < offset:
-            i += 1
-        taken.reserve(i)
-        if i:
-            memcpy(taken.items, self.items, i * sizeof(Due))
-            memmove(self.items, &self.items[i], (self.size - i) * sizeof(Due))
-        taken.size = i
-        self.size -= i
+        cdef size_t count = 0
+        while count < self.items.size() and self.items[count].offset < offset:
+            count += 1
+        taken.items.assign(self.items.begin(), self.items.begin() + count)
+        self.items.erase(self.items.begin(), self.items.begin() + count)
         return taken
 
     def cut(self, uint64_t offset):
         """Remove records at or above `offset`."""
-        cdef Py_ssize_t i, kept = 0
-        for i in range(self.size):
-            if self.items[i].offset < offset:
-                self.items[kept] = self.items[i]
+        cdef size_t kept = 0
+        cdef Due item
+        for item in self.items:
+            if item.offset < offset:
+                self.items[kept] = item
                 kept += 1
-        self.size = kept
+        self.items.resize(kept)
 
     def forget(self, RangeSet settled not None):
         """Remove the records that are in `settled`."""
-        cdef Py_ssize_t i, kept = 0
-        cdef Py_ssize_t at
-        cdef uint64_t offset
-        for i in range(self.size):
-            offset = self.items[i].offset
-            at = settled._find(offset)
-            if at < settled.size and range_at(settled, at).first <= offset:
-                continue
-            self.items[kept] = self.items[i]
-            kept += 1
-        self.size = kept
+        cdef size_t kept = 0
+        cdef Due item
+        for item in self.items:
+            if not _holds(settled, item.offset):
+                self.items[kept] = item
+                kept += 1
+        self.items.resize(kept)
 
     def sort(self):
         """Sort by due time, then offset, and remove duplicates."""
-        cdef Py_ssize_t i, kept = 0
-        if self.size < 2:
-            return
-        qsort(self.items, self.size, sizeof(Due), _compare)
-        for i in range(1, self.size):
-            if _compare(&self.items[i], &self.items[kept]):
+        cdef size_t kept = 0
+        cdef Due item
+        sort(self.items.begin(), self.items.end(), _precedes)
+        for item in self.items:
+            if not kept or _precedes(self.items[kept - 1], item):
+                self.items[kept] = item
                 kept += 1
-                self.items[kept] = self.items[i]
-        self.size = kept + 1
+        self.items.resize(kept)
 
     def between(self, uint64_t from_ms, uint64_t before_ms):
         """Return the records due in [from_ms, before_ms), in list order, as a new list."""
         cdef DueList found = DueList()
-        cdef Py_ssize_t i
-        for i in range(self.size):
-            if from_ms <= self.items[i].due_ms < before_ms:
-                found.push(self.items[i].due_ms, self.items[i].offset)
+        cdef Due item
+        for item in self.items:
+            if from_ms <= item.due_ms < before_ms:
+                found.items.push_back(item)
         return found
 
     def buckets(self, uint64_t base_ms):
@@ -166,11 +128,11 @@ cdef class DueList:
         """
         cdef list found = []
         cdef DueList part
-        cdef Py_ssize_t i = 0
+        cdef size_t i = 0
         cdef int bits
         cdef uint64_t start, stop, due
         self.sort()
-        while i < self.size:
+        while i < self.items.size():
             due = self.items[i].due_ms
             bits = BITS_MAX
             while bits > BITS_MIN and due >> bits << bits < base_ms + (<uint64_t>1 << bits):
@@ -178,50 +140,34 @@ cdef class DueList:
             start = due >> bits << bits
             stop = start + (<uint64_t>1 << bits)
             part = DueList()
-            while i < self.size and self.items[i].due_ms < stop:
-                part.push(self.items[i].due_ms, self.items[i].offset)
+            while i < self.items.size() and self.items[i].due_ms < stop:
+                part.items.push_back(self.items[i])
                 i += 1
             found.append((start, bits, part))
         return found
 
-    def pieces(self, Py_ssize_t count_max):
+    def pieces(self, size_t count_max):
         """Return the packed form in chunks of at most `count_max` records: [(count, bytes)]."""
         cdef list found = []
-        cdef Py_ssize_t i, count
-        for i in range(0, self.size, count_max):
-            count = min(count_max, self.size - i)
+        cdef size_t i, count
+        for i in range(0, self.items.size(), count_max):
+            count = min(count_max, self.items.size() - i)
             found.append((count, (<char*>&self.items[i])[: count * sizeof(Due)]))
         return found
 
     def offsets(self):
         """Return the offsets in list order."""
-        cdef Py_ssize_t i
-        return [self.items[i].offset for i in range(self.size)]
-
-    @property
-    def first_due_ms(self):
-        """Earliest due time; None if the list is empty."""
-        cdef Py_ssize_t i
-        cdef uint64_t found = <uint64_t>-1
-        for i in range(self.size):
-            found = min(found, self.items[i].due_ms)
-        return found if self.size else None
-
-    def clear(self):
-        """Remove all records and free the memory."""
-        free(self.items)
-        self.items = NULL
-        self.size = self.capacity = 0
+        cdef Due item
+        return [item.offset for item in self.items]
 
     def unpack(self, const unsigned char[::1] data):
         """Append records packed by `pieces`. Raises ValueError for an invalid length."""
-        cdef Py_ssize_t count = data.shape[0] // sizeof(Due)
+        cdef size_t count = data.shape[0] // sizeof(Due), size = self.items.size()
         if data.shape[0] % sizeof(Due):
             raise ValueError("a due list is pairs of 64-bit numbers")
-        self.reserve(count)
         if count:
-            memcpy(&self.items[self.size], &data[0], count * sizeof(Due))
-        self.size += count
+            self.items.resize(size + count)
+            memcpy(&self.items[size], &data[0], count * sizeof(Due))
 
 
 cdef class DuePage:
@@ -230,9 +176,8 @@ cdef class DuePage:
     Only records after `after` (due time, offset) and due before `before_ms`, at most `count_max`.
     """
 
-    cdef Due* heap              # max-heap of the records selected so far
-    cdef Py_ssize_t size
-    cdef Py_ssize_t count_max
+    cdef vector[Due] heap       # of the records selected so far, the last in front
+    cdef size_t count_max
     cdef Due after
     cdef bint from_start
     cdef uint64_t before_ms
@@ -243,69 +188,46 @@ cdef class DuePage:
             self.after.due_ms, self.after.offset = after
         self.before_ms = <uint64_t>-1 if before_ms is None else before_ms
         self.count_max = max(count_max, 0)
-        self.size = 0
-        self.heap = <Due*>malloc(max(self.count_max, 1) * sizeof(Due))
-        if self.heap == NULL:
-            raise MemoryError
 
-    def __dealloc__(self):
-        free(self.heap)
+    cdef bint is_full(self) noexcept:
+        return self.heap.size() >= self.count_max
 
     @property
     def full_until_ms(self):
         """Due time beyond which no record can enter the page; None while it is not full."""
-        return self.heap[0].due_ms if self.size and self.size == self.count_max else None
+        return self.heap.front().due_ms if self.heap.size() and self.is_full() else None
 
     def look(self, DueList shown not None, RangeSet settled not None, RangeSet leased not None):
         """Offer records; those in `settled` or `leased` are skipped."""
-        cdef Py_ssize_t i
         cdef Due item
         if self.count_max == 0:
             return
-        for i in range(shown.size):
-            item = shown.items[i]
+        for item in shown.items:
             if item.due_ms >= self.before_ms:
                 continue
-            if not self.from_start and _compare(&item, &self.after) <= 0:
+            if not self.from_start and not _precedes(self.after, item):
                 continue
-            if self.size == self.count_max and _compare(&item, &self.heap[0]) >= 0:
+            if self.is_full() and not _precedes(item, self.heap.front()):
                 continue
-            if _holds(settled, item.offset) or _holds(leased, item.offset):
-                continue
-            self._put(item)
+            if not (_holds(settled, item.offset) or _holds(leased, item.offset)):
+                self._put(item)
 
-    cdef void _put(self, Due item):
-        cdef Py_ssize_t i, parent, child
-        for i in range(self.size):      # offered twice: pages are small
-            if self.heap[i].offset == item.offset:
-                return
-        if self.size < self.count_max:
-            i = self.size
-            self.size += 1
-            while i:
-                parent = (i - 1) >> 1
-                if _compare(&self.heap[parent], &item) >= 0:
-                    break
-                self.heap[i] = self.heap[parent]
-                i = parent
-            self.heap[i] = item
-            return
-        i = 0
-        child = 1
-        while child < self.size:
-            if child + 1 < self.size and _compare(&self.heap[child + 1], &self.heap[child]) > 0:
-                child += 1
-            if _compare(&self.heap[child], &item) <= 0:
-                break
-            self.heap[i] = self.heap[child]
-            i = child
-            child = 2 * i + 1
-        self.heap[i] = item
+    cdef int _put(self, Due item) except -1:
+        cdef Due held
+        for held in self.heap:      # offered twice: pages are small
+            if held.offset == item.offset:
+                return 0
+        if self.is_full():
+            pop_heap(self.heap.begin(), self.heap.end(), _precedes)
+            self.heap.pop_back()
+        self.heap.push_back(item)
+        push_heap(self.heap.begin(), self.heap.end(), _precedes)
+        return 0
 
     def page(self):
         """Return the selected records in order: [(due time, offset)]."""
-        cdef Py_ssize_t i
-        return sorted([(self.heap[i].due_ms, self.heap[i].offset) for i in range(self.size)])
+        cdef Due item
+        return sorted([(item.due_ms, item.offset) for item in self.heap])
 
 
 cdef bint _holds(RangeSet ranges, uint64_t offset):
@@ -314,7 +236,7 @@ cdef bint _holds(RangeSet ranges, uint64_t offset):
 
 
 def record_of(Batch batch not None, uint64_t offset):
-    """Return (offset, due time, flags, exchange, routing key, content header, body) of a record.
+    """Return (due time, offset, flags, exchange, routing key, content header, body) of a record.
 
     Raises CorruptBatchError, IndexError.
     """
@@ -327,7 +249,7 @@ def record_of(Batch batch not None, uint64_t offset):
     p += 1 + p[0]
     routing_key = (<const char*>p + 1)[: p[0]]
     return (
-        offset, record.tag_mask, record.flags, exchange, routing_key,
+        record.tag_mask, offset, record.flags, exchange, routing_key,
         (<const char*>record.header)[: record.header_size],
         (<const char*>record.body)[: record.body_size],
     )

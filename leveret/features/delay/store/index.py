@@ -24,26 +24,20 @@ from typing import TYPE_CHECKING, TypeVar
 
 from leveret.errors import StorageError
 from leveret.features.delay.store.due_list import BITS_MIN, DueList
+from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Protocol
+    from collections.abc import Callable, Iterable, Iterator, Sized
 
     from leveret.features.delay.store.due_list import DuePage
     from leveret.ports import StateStore, TopicLog
-    from leveret.ports.ranges import RangeSet
 
-    class Wheel(Protocol):
-        """Number of timers of all stores."""
-
-        def __len__(self) -> int: ...
-
-
-__all__ = ["DueIndex"]
+__all__ = ["DueIndex", "index_problem"]
 
 Item = TypeVar("Item")
 
 PREFIX = b"due/"
+STORE_BYTES = 16
 ABOUT, CHUNK, BEHIND = b"\0", b"\1", b"\2"
 ABOUT_VALUE = struct.Struct(">BQ")
 VERSION = 1
@@ -96,7 +90,8 @@ class IndexUpdate:
 class DueIndex:
     """Index of one store; it calls `round` from one coroutine, one at a time.
 
-    `admit(dues)` gets records for the wheel; `store` is the store's identity, 16 bytes.
+    `admit(dues)` gets records that are due soon, `wheel` has a timer for each of those of all
+    stores; `store` is the store's identity, 16 bytes.
     """
 
     def __init__(
@@ -104,7 +99,7 @@ class DueIndex:
         state: StateStore,
         store: bytes,
         log: TopicLog,
-        wheel: Wheel,
+        wheel: Sized,
         admit: Callable[[DueList], None],
     ) -> None:
         self._state = state
@@ -155,16 +150,6 @@ class DueIndex:
         return self._prefix + CHUNK + PLACE.pack(start, bits, number, count)
 
     # -- waiting records
-
-    @property
-    def unwritten_count(self) -> int:
-        """Number of records that are not in the state store yet."""
-        return len(self._unwritten) + len(self._in_flight)
-
-    @property
-    def entry_count(self) -> int:
-        """Number of entries in the state store, including settled ones not yet removed."""
-        return sum(sum(bucket.chunks.values()) for bucket in self._buckets.values())
 
     def learn(self, dues: DueList) -> None:
         """Add committed records."""
@@ -415,3 +400,29 @@ def _by_start(bucket: DueBucket) -> tuple[int, int]:
 
 def _sliced(items: list[Item], count_max: int) -> Iterator[list[Item]]:
     return (items[at : at + count_max] for at in range(0, len(items), count_max))
+
+
+def index_problem(
+    entries: Iterable[tuple[bytes, bytes]], end: int, settled: RangeSet
+) -> str | None:
+    """Return how a store's index differs from its log, which ends at `end`; None if it agrees.
+
+    `entries` are those of the state store that begin with the index's prefix.
+    """
+    complete, known = 0, RangeSet()
+    for key, value in entries:
+        place = key[len(PREFIX) + STORE_BYTES :]
+        if place == ABOUT and len(value) == ABOUT_VALUE.size:
+            complete = ABOUT_VALUE.unpack(value)[1]
+        elif place.startswith(CHUNK):
+            dues = DueList()
+            dues.unpack(value)
+            known.add_all([(offset, offset + 1) for offset in sorted(dues.offsets())])
+    if complete > end:
+        return f"covers offsets below {complete}, but the log ends at {end}"
+    missing = settled.gaps(0, complete)
+    for first, stop in known:
+        missing.remove(first, stop)
+    if missing:
+        return f"lacks {missing.count} delayed messages, the first at offset {missing.first}"
+    return None

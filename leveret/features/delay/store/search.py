@@ -113,7 +113,7 @@ class DelayedMessageSearch:
             self.after = places[-1]
             self.scanned += len(places)
             read = await store.read([offset for _, offset in places if offset < stop])
-            read.sort(key=lambda message: (message.due_ms, message.offset))
+            read.sort()
             yield [
                 message
                 for message in read

@@ -1,4 +1,4 @@
-"""Delayed-message store: an internal topic whose records have due times.
+"""Delayed-message stores: internal topics whose records have due times.
 
 A record is added with its due time, and confirmed when the log has committed it. When it is due, it
 is passed to the store's user, who settles it as soon as it is safe elsewhere: so at-least-once, and
@@ -10,55 +10,45 @@ of truth; the state in memory and in the state store can be rebuilt from it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from leveret.core.logs.internal_topics import INCARNATION
 from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
 from leveret.errors import StorageError
 from leveret.features.delay.store.due_list import DUE_MS_MAX, DueList, DuePage, put_record
-from leveret.features.delay.store.index import INTERVAL_MS, DueIndex
-from leveret.features.delay.store.prefetch import AHEAD_MS, URGENT_MS, PrefetchBuffer
+from leveret.features.delay.store.index import INTERVAL_MS, STORE_BYTES, DueIndex
 from leveret.features.delay.store.reader import (
+    AHEAD_MS,
+    GATHER_MS,
+    URGENT_MS,
     DelayedMessageReader,
     PendingMessage,
-    by_due_time,
 )
+from leveret.features.delay.store.wheel import TimingWheel
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from leveret.core.timers import Timers
-    from leveret.core.turn import Turn
-    from leveret.features.delay.store.reader import Raw
-    from leveret.features.delay.store.wheel import TimingWheel
+    from leveret.core.dependencies import Environment
+    from leveret.core.logs.internal_topics import InternalTopics
     from leveret.ports import StateStore, TopicLog
 
-__all__ = ["DelayedMessageStore", "PendingMessage", "StoreServices"]
+    OnDue = Callable[[Sequence[PendingMessage]], None]
+
+__all__ = ["DelayedMessageStore", "DelayedMessageStores", "PendingMessage", "store_identity"]
 
 # Maximum records that a scan of the log after a start leaves waiting for the index.
 SCANNED_COUNT_MAX = 250_000
+DUE_AT_ONCE_MAX = 1000  # records of a store handed out in one pass of the loop
+AHEAD_AT_ONCE_MAX = 50_000  # timers of the wheel handled in one pass of the loop
 SETTLE_DELAY_MS = 20  # delay of settlements, so that many are passed to the log at once
 RETRY_MS = 1000  # after a failed read
-STORE_BITS = 48  # bits of a timer's key for the offset, below the store's number
-
-
-@dataclass(frozen=True, slots=True)
-class StoreServices:
-    """Services shared by the delayed-message stores of a node.
-
-    `look()` makes the wheels' timers be checked again.
-    """
-
-    turn: Turn
-    spawn: Callable[[Coroutine[object, object, None]], object]
-    report: Callable[[object, Exception], None]
-    timers: Timers
-    state: StateStore
-    soon: TimingWheel  # read-ahead wheel: when to read records
-    due: TimingWheel  # delivery wheel: when to hand out records
-    look: Callable[[], None]
+STORES_MAX = 1 << 16
+OFFSET_BITS = 48  # of a timer's key, below the store's number
+OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
 
 class DelayedMessageStore(LogWriter):
@@ -73,30 +63,29 @@ class DelayedMessageStore(LogWriter):
         log: TopicLog,
         number: int,
         identity: bytes,
-        services: StoreServices,
-        on_due: Callable[[Sequence[PendingMessage]], None],
+        stores: DelayedMessageStores,
+        on_due: OnDue,
     ) -> None:
-        super().__init__(log, services.turn, services.report)
-        self._services = services
+        environment = stores.environment
+        timers, spawn, report = environment.timers, environment.spawn, environment.report
+        super().__init__(log, environment.turn, report)
+        self._stores = stores
+        self._timers = timers
+        self._spawn = spawn
         self._on_due = on_due
-        self._key = number << STORE_BITS
+        self._key = number << OFFSET_BITS
         self._gathered = DueList()  # added, not committed
-        self._index = DueIndex(services.state, identity, log, services.soon, self._admit)
+        self._index = DueIndex(stores.state, identity, log, stores.wheel, self._admit)
         # Handed out, cancelled or settled, as far as not settled in the log; and those to be
         # settled there.
         self._leased = RangeSet()
         self._done = RangeSet()
-        self._reader = DelayedMessageReader(self, services.report, self.lose)
-        self._prefetch = PrefetchBuffer(
-            self._reader,
-            waits=self._waits,
-            staged=self._staged,
-            retry=self._try_again,
-            spawn=services.spawn,
-            touch=lambda: self._turn.touch(self),
+        self._reader = DelayedMessageReader(
+            self, spawn, report, self._waits, self._try_again, self.lose
         )
-        self._settle_timer = services.timers.timer(self._settle_done)
-        self._keep_timer = services.timers.timer(self._keep_index)
+        self._due_timer = timers.timer(self._hand_out)
+        self._settle_timer = timers.timer(self._settle_done)
+        self._keep_timer = timers.timer(self._keep_index)
         self._keeping = False
         # Reads what the index does not cover.
         self._scan = LogScan(log, self._reader.report, self.lose, first=self._index.open())
@@ -122,7 +111,7 @@ class DelayedMessageStore(LogWriter):
         """
         due_ms = min(max(due_ms, 0), DUE_MS_MAX)
         offset = self.log.end + self.builder.count
-        now = self._services.timers.wall_ms()
+        now = self._timers.wall_ms()
         put_record(self.builder, due_ms, flags, now, exchange, routing_key, header, body)
         self._gathered.add(due_ms, offset)
         self._turn.touch(self)
@@ -139,7 +128,7 @@ class DelayedMessageStore(LogWriter):
         if len(dues):
             self._index.learn(dues)
             if not self._keeping:
-                soon_ms = self._services.timers.wall_ms() + INTERVAL_MS
+                soon_ms = self._timers.wall_ms() + INTERVAL_MS
                 # It may be set to a time hours away.
                 if self._keep_timer.due_ms is None or self._keep_timer.due_ms > soon_ms:
                     self._keep_timer.set(soon_ms)
@@ -154,25 +143,24 @@ class DelayedMessageStore(LogWriter):
     def _keep_index(self) -> None:
         if not self._keeping and not self.deleted:
             self._keeping = True
-            self._services.spawn(self._keep())
+            self._spawn(self._keep())
 
     async def _keep(self) -> None:
         """Update the index, and load near records into the wheel."""
-        timers = self._services.timers
-        wakes_ms: int | None = timers.wall_ms() + RETRY_MS  # in case of an error
+        wakes_ms: int | None = self._timers.wall_ms() + RETRY_MS  # in case of an error
         try:
             while not self.deleted:
                 try:
                     if not self._scan.is_over:
                         await self._read_log()
                     self._settle_done()
-                    await self._index.round(timers.wall_ms(), self._complete)
+                    await self._index.round(self._timers.wall_ms(), self._complete)
                 except StorageError as error:
                     self._reader.report(error)
-                    wakes_ms = timers.wall_ms() + RETRY_MS
+                    wakes_ms = self._timers.wall_ms() + RETRY_MS
                     break
                 if self._scan.is_over and not self._index.hurried:
-                    wakes_ms = self._index.wakes_ms(timers.wall_ms())
+                    wakes_ms = self._index.wakes_ms(self._timers.wall_ms())
                     break
         finally:
             self._keeping = False
@@ -196,25 +184,27 @@ class DelayedMessageStore(LogWriter):
 
     def _admit(self, dues: DueList) -> None:
         """Distribute near records: read those due within seconds, add the others to the wheel."""
-        now = self._services.timers.wall_ms()
+        now = self._timers.wall_ms()
         for from_ms, before_ms in ((0, now + URGENT_MS), (now + URGENT_MS, now + AHEAD_MS)):
             soon = dues.between(from_ms, before_ms)
             if len(soon):
                 soon.sort()
-                self._prefetch.want(soon.offsets(), urgent=from_ms == 0)
+                self._reader.want(soon.offsets(), urgent=from_ms == 0)
         later = dues.between(now + AHEAD_MS, DUE_MS_MAX + 1)
         if len(later):
-            self._services.soon.add_all(later, self._key, AHEAD_MS)
-            self._services.look()
+            self._stores.wheel.add_all(later, self._key, AHEAD_MS)
+            self._stores.look()
 
-    def soon(self, offsets: Iterable[int]) -> None:
+    def read_ahead(self, offsets: Iterable[int]) -> None:
         """Read records that the wheel reports as due soon."""
         if not self.deleted:
-            self._prefetch.want(offsets, urgent=False)
+            self._reader.want(offsets, urgent=False)
 
     def pump(self) -> bool:
-        """Read records that are due soon. Returns whether there are more."""
-        return self._prefetch.work()
+        """Read records that are due soon, and hand out due ones. Returns whether to read more."""
+        reads_more = self._reader.work()
+        self._hand_out()
+        return reads_more
 
     def _waits(self, offset: int) -> bool:
         return (
@@ -223,28 +213,25 @@ class DelayedMessageStore(LogWriter):
             and offset not in self.log.settled
         )
 
-    def _staged(self, found: list[Raw]) -> None:
-        """Put records that were read into the delivery wheel, by their own due times."""
-        dues = DueList()
-        for raw in found:
-            dues.add(raw[1], raw[0])
-        self._services.due.add_all(dues, self._key)
-        self._services.look()
-
     def _try_again(self, offsets: Collection[int]) -> None:
-        later = self._services.timers.wall_ms() + RETRY_MS
-        for offset in offsets:
-            self._services.soon.add(self._key + offset, later)
-        self._services.look()
+        self._read_at(offsets, self._timers.wall_ms() + RETRY_MS)
 
-    def due(self, offsets: Iterable[int]) -> None:
-        """Lease and hand out records that the wheel reports as due."""
-        taken = (self._prefetch.take(offset) for offset in offsets if self._waits(offset))
-        ready = sorted((raw for raw in taken if raw is not None), key=by_due_time)
-        if ready and not self.deleted:
-            for raw in ready:
-                self._leased.add(raw[0], raw[0] + 1)
-            self._on_due([PendingMessage(*raw) for raw in ready])
+    def _read_at(self, offsets: Iterable[int], at_ms: int) -> None:
+        for offset in offsets:
+            self._stores.wheel.add(self._key + offset, at_ms)
+        self._stores.look()
+
+    def _hand_out(self) -> None:
+        """Lease and hand out records that are due."""
+        ready = []
+        for raw in self._reader.take_due(self._timers.wall_ms(), DUE_AT_ONCE_MAX):
+            offset = raw[1]
+            if self._waits(offset):
+                self._leased.add(offset, offset + 1)
+                ready.append(PendingMessage(*raw))
+        self._due_timer.set(self._reader.next_due_ms)
+        if ready:
+            self._on_due(ready)
 
     def lose(self, lost: RangeSet) -> RangeSet:
         """Drop records that can no longer be read, and return them."""
@@ -261,7 +248,7 @@ class DelayedMessageStore(LogWriter):
             self._leased.add(first, stop)
             self._done.add(first, stop)
         if self._done and self._settle_timer.due_ms is None:
-            self._settle_timer.set(self._services.timers.wall_ms() + SETTLE_DELAY_MS)
+            self._settle_timer.set(self._timers.wall_ms() + SETTLE_DELAY_MS)
 
     def cancel(self, offset: int) -> bool:
         """Cancel and settle a waiting record. Returns False if there is none."""
@@ -269,9 +256,7 @@ class DelayedMessageStore(LogWriter):
             return False
         if offset in self._leased or offset in self.log.settled:
             return False
-        self._services.soon.cancel(self._key + offset)
-        self._services.due.cancel(self._key + offset)
-        self._prefetch.take(offset)
+        self._stores.wheel.cancel(self._key + offset)
         self.settle([(offset, offset + 1)])
         return True
 
@@ -287,9 +272,7 @@ class DelayedMessageStore(LogWriter):
         """Retry records handed out that could not be delivered; they are due at `again_ms`."""
         for first, stop in ranges:
             self._leased.remove(first, stop)
-            for offset in range(first, stop):
-                self._services.soon.add(self._key + offset, again_ms)
-        self._services.look()
+            self._read_at(range(first, stop), again_ms)
 
     def _settle_done(self) -> None:
         """Settle committed records in the log, uncommitted ones later."""
@@ -303,7 +286,7 @@ class DelayedMessageStore(LogWriter):
                 self._leased.remove(first, stop)
             self._done.remove(0, committed)
         if self._done:
-            self._settle_timer.set(self._services.timers.wall_ms() + SETTLE_DELAY_MS)
+            self._settle_timer.set(self._timers.wall_ms() + SETTLE_DELAY_MS)
 
     # -- reading
 
@@ -348,14 +331,14 @@ class DelayedMessageStore(LogWriter):
         self._stop()
         if not self._keeping:  # otherwise the next start reads more of the log
             self._keeping = True
-            await self._index.write_down(self._services.timers.wall_ms(), self._complete)
+            await self._index.write_down(self._timers.wall_ms(), self._complete)
         self._index.closed = True
 
     def delete(self) -> None:
         """Delete the store with all its records."""
         self._let_publishers_go()
         self._stop()
-        self._services.spawn(self._remove())
+        self._spawn(self._remove())
 
     async def _remove(self) -> None:
         await self._index.remove()
@@ -363,6 +346,122 @@ class DelayedMessageStore(LogWriter):
 
     def _stop(self) -> None:
         self.deleted = True
+        self._due_timer.set(None)
         self._settle_timer.set(None)
         self._keep_timer.set(None)
-        self._prefetch.clear()
+        self._reader.clear()
+
+
+def store_identity(vhost: str, topic: str, incarnation: str = INCARNATION) -> bytes:
+    """Return the name of a store in the state store, STORE_BYTES long."""
+    name = f"{vhost}\0{topic}\0{incarnation}"
+    return blake2b(name.encode(), digest_size=STORE_BYTES).digest()
+
+
+class DelayedMessageStores:
+    """Opens, finds and deletes the delayed-message stores of a node."""
+
+    def __init__(self, topics: InternalTopics, state: StateStore, environment: Environment) -> None:
+        self.environment = environment
+        self.state = state
+        self.wheel = TimingWheel(environment.timers.wall_ms())  # when to read records
+        self._topics = topics
+        self._timer = environment.timers.timer(self._read_ahead)
+        self._read_ms = 0  # time of the last read-ahead
+        self._opened: dict[int, DelayedMessageStore] = {}  # by number
+        self._numbers: dict[tuple[str, str, str], int] = {}
+        self._number = 0
+
+    def open(
+        self,
+        vhost: str,
+        topic: str,
+        on_due: OnDue,
+        incarnation: str = INCARNATION,
+    ) -> DelayedMessageStore:
+        """Create or recover a store. Raises StorageError.
+
+        A store that belongs to one queue has that queue's incarnation.
+        """
+        log = self._topics.open(vhost, topic, incarnation)
+        number = self._free_number()
+        identity = store_identity(vhost, topic, incarnation)
+        store = DelayedMessageStore(log, number, identity, self, on_due)
+        self._opened[number] = store
+        self._numbers[vhost, topic, incarnation] = number
+        return store
+
+    def _free_number(self) -> int:
+        """Return a number not used recently: the wheel may still have timers of a deleted store."""
+        for _ in range(STORES_MAX):
+            self._number = (self._number + 1) % STORES_MAX
+            if self._number not in self._opened:
+                return self._number
+        raise AssertionError("no node has so many stores")
+
+    def find(
+        self, vhost: str, topic: str, incarnation: str = INCARNATION
+    ) -> DelayedMessageStore | None:
+        """Return the store if it is open, else None."""
+        number = self._numbers.get((vhost, topic, incarnation))
+        return None if number is None else self._opened[number]
+
+    def exists(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> bool:
+        """Whether a store was left by an earlier run, or is open."""
+        return self._topics.exists(vhost, topic, incarnation)
+
+    def delete(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> None:
+        """Delete a store with all its records, even if only an earlier run had opened it."""
+        if self._numbers.get((vhost, topic, incarnation)) is None:
+            if not self.exists(vhost, topic, incarnation):
+                return
+            self.open(vhost, topic, lambda _: None, incarnation)
+        store = self._opened.pop(self._numbers.pop((vhost, topic, incarnation)))
+        store.delete()
+
+    def delete_of_vhost(self, vhost: str) -> None:
+        """Delete the open stores of a virtual host that is being deleted.
+
+        Those of single queues are deleted with their queues.
+        """
+        shared = [name for name in self._numbers if name[0] == vhost and name[2] == INCARNATION]
+        for name in shared:
+            self.delete(*name)
+
+    async def close(self) -> None:
+        """Stop delivering: the node stops. The logs are closed by their store."""
+        self._timer.set(None)
+        for store in self._opened.values():
+            try:
+                await store.close()
+            except StorageError as error:
+                self.environment.report(store, error)
+        self._opened.clear()
+        self._numbers.clear()
+
+    @property
+    def opened(self) -> list[DelayedMessageStore]:
+        """All open stores."""
+        return list(self._opened.values())
+
+    # -- the wheel
+
+    def look(self) -> None:
+        """Set the timer anew after timers were added to the wheel."""
+        wakes_ms = self.wheel.wakes_ms
+        if wakes_ms is not None and self._read_ms <= self.environment.timers.wall_ms():
+            # Not more often than necessary: larger reads read fewer batches twice.
+            wakes_ms = max(wakes_ms, self._read_ms + GATHER_MS)
+        self._timer.set(wakes_ms)
+
+    def _read_ahead(self) -> None:
+        """Let each store read what will be due soon."""
+        now = self.environment.timers.wall_ms()
+        found: dict[int, list[int]] = {}
+        for key in self.wheel.expire(now, AHEAD_AT_ONCE_MAX):
+            found.setdefault(key >> OFFSET_BITS, []).append(key & OFFSET_MASK)
+        for number, offsets in found.items():
+            if number in self._opened:
+                self._read_ms = now
+                self._opened[number].read_ahead(offsets)
+        self.look()

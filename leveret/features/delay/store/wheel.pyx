@@ -1,3 +1,4 @@
+# distutils: language = c++
 """Hierarchical timing wheel: the cost of a timer does not depend on the number of timers.
 
 After G. Varghese and T. Lauck, "Hashed and Hierarchical Timing Wheels" (1987). One tick is a
@@ -10,19 +11,22 @@ millisecond always share a slot, in the order in which they were added.
     a timer, 24 bytes, and about 8 in the table that finds it by its key
      0  u64  due time, milliseconds since 1970
      8  u64  key
-    16  u32  next in its slot; index in `late` if LATE; next free one
+    16  u32  next in its slot; order of addition if LATE; next free one
     20  u32  previous in its slot; LATE
 
 A timer that is due before the cursor when added (overdue, or the clock was set back) is stored in
-a heap, `late`, so that nothing is early and the order of due times holds; that costs O(log n) of the
+a sorted map, `late`, so that nothing is early and the order of due times holds; that costs O(log n) of the
 late timers. The caller passes the time: if it jumps forward, all that is due by then expires once;
 if it goes back, nothing expires until its due time is reached (again).
 """
 
 from cpython cimport array
+from cython.operator cimport dereference as deref
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
+from libcpp.map cimport map
+from libcpp.pair cimport pair
+from libcpp.vector cimport vector
 
 from leveret.features.delay.store.due_list cimport Due, DueList
 
@@ -35,8 +39,10 @@ cdef enum:
 
 cdef uint32_t NONE = 0xFFFFFFFF
 cdef uint32_t LATE = 0xFFFFFFFE
+cdef uint64_t NEVER = <uint64_t>-1
 cdef uint64_t DUE_MAX = (<uint64_t>1 << 48) - 1
 TIMERS_MAX = 0xFFFFFFF0
+LATE_BYTES = 64                 # of memory for an entry in `late`
 
 cdef array.array _KEYS = arrays.array("Q")
 
@@ -64,10 +70,7 @@ cdef struct Slot:
     uint32_t tail
 
 
-cdef struct Late:
-    uint64_t due
-    uint64_t order              # of addition
-    uint32_t timer
+ctypedef pair[uint64_t, uint32_t] DueOrder      # due time, order of addition
 
 
 cdef class TimingWheel:
@@ -76,44 +79,25 @@ cdef class TimingWheel:
     cdef Slot slots[LEVELS][SLOTS]
     cdef uint64_t occupied[LEVELS][WORDS]
     cdef uint64_t cursor        # first millisecond whose timers may still be in the slots
-    cdef Timer* timers
-    cdef uint32_t timers_capacity
-    cdef uint32_t used          # timers[used:] were never used
+    cdef vector[Timer] timers
     cdef uint32_t free
     cdef uint32_t count
-    cdef uint32_t* table        # open addressing with linear probing: indexes of timers
+    cdef vector[uint32_t] table  # open addressing with linear probing: indexes of timers
     cdef uint64_t table_mask
-    cdef Late* late
-    cdef Py_ssize_t late_size
-    cdef Py_ssize_t late_capacity
-    cdef uint64_t additions
+    cdef map[DueOrder, uint32_t] late
+    cdef uint32_t additions
 
     def __cinit__(self, uint64_t now_ms=0):
         memset(self.slots, 0xFF, sizeof(self.slots))
         memset(self.occupied, 0, sizeof(self.occupied))
         self.cursor = min(now_ms, DUE_MAX)
         self.free = NONE
-        self.used = self.count = self.timers_capacity = 0
-        self.timers = NULL
-        self.late = NULL
-        self.late_size = self.late_capacity = 0
-        self.additions = 0
+        self.count = self.additions = 0
         self.table_mask = 63
-        self.table = <uint32_t*>malloc(64 * sizeof(uint32_t))
-        if self.table == NULL:
-            raise MemoryError
-        memset(self.table, 0xFF, 64 * sizeof(uint32_t))
-
-    def __dealloc__(self):
-        free(self.timers)
-        free(self.table)
-        free(self.late)
+        self.table.assign(64, NONE)
 
     def __len__(self):
         return self.count
-
-    def __contains__(self, uint64_t key):
-        return self.table[self._find(key)] != NONE
 
     # -- what callers do
 
@@ -129,11 +113,9 @@ cdef class TimingWheel:
 
         The timers expire `early_ms` before the records are due.
         """
-        cdef Py_ssize_t i
-        cdef uint64_t due_ms
-        for i in range(dues.size):
-            due_ms = dues.items[i].due_ms
-            self._add(base + dues.items[i].offset, due_ms - min(due_ms, early_ms))
+        cdef Due item
+        for item in dues.items:
+            self._add(base + item.offset, item.due_ms - min(item.due_ms, early_ms))
 
     def cancel(self, uint64_t key):
         """Cancel the timer of `key`. Returns its due time, or None if there is none."""
@@ -147,11 +129,6 @@ cdef class TimingWheel:
         self._release(at)
         return due
 
-    def due_ms(self, uint64_t key):
-        """Return the due time of `key`, or None if there is none."""
-        cdef uint32_t at = self.table[self._find(key)]
-        return None if at == NONE else self.timers[at].due
-
     def expire(self, uint64_t now_ms, Py_ssize_t count_max=-1):
         """Remove due timers and return their keys by due time, then order of addition.
 
@@ -160,10 +137,10 @@ cdef class TimingWheel:
         cdef array.array keys = array.clone(_KEYS, 0, zero=False)
         cdef uint64_t room = <uint64_t>-1 if count_max < 0 else <uint64_t>count_max
         cdef uint64_t start
-        while room and self.late_size and self.late[0].due <= now_ms:
-            self._take(keys, self.late[0].timer)
+        while room and self._late_ms() <= now_ms:
+            self._take(keys, deref(self.late.begin()).second)
             room -= 1
-        if self.late_size and self.late[0].due <= now_ms:
+        if self._late_ms() <= now_ms:
             return keys
         while room and self.cursor <= now_ms and self._next(&start) and start <= now_ms:
             self._advance(start)
@@ -178,19 +155,19 @@ cdef class TimingWheel:
 
         None: never.
         """
-        cdef uint64_t start
-        if not self._next(&start):
-            return self.late[0].due if self.late_size else None
-        return min(start, self.late[0].due) if self.late_size else start
+        cdef uint64_t start = NEVER
+        self._next(&start)
+        start = min(start, self._late_ms())
+        return None if start == NEVER else start
 
     @property
     def allocated_bytes(self):
         """Allocated memory in bytes."""
         return (
             sizeof(self.slots) + sizeof(self.occupied)
-            + self.timers_capacity * sizeof(Timer)
-            + (self.table_mask + 1) * sizeof(uint32_t)
-            + self.late_capacity * sizeof(Late)
+            + self.timers.capacity() * sizeof(Timer)
+            + self.table.size() * sizeof(uint32_t)
+            + self.late.size() * LATE_BYTES
         )
 
     # -- the slots
@@ -221,7 +198,10 @@ cdef class TimingWheel:
         cdef int level, number
         cdef Slot* slot
         if timer.due < self.cursor:
-            return self._push_late(at)
+            self.additions += 1
+            timer.next, timer.previous = self.additions, LATE
+            self.late[DueOrder(timer.due, self.additions)] = at
+            return 0
         level = highest_byte(timer.due ^ self.cursor)
         number = (timer.due >> (8 * level)) & 0xFF
         slot = &self.slots[level][number]
@@ -241,7 +221,7 @@ cdef class TimingWheel:
         cdef int level, number
         cdef Slot* slot
         if timer.previous == LATE:
-            self._remove_late(timer.next)
+            self.late.erase(DueOrder(timer.due, timer.next))
             return
         level = highest_byte(timer.due ^ self.cursor)
         number = (timer.due >> (8 * level)) & 0xFF
@@ -318,24 +298,14 @@ cdef class TimingWheel:
     # -- memory
 
     cdef uint32_t _allocate(self) except? 0xFFFFFFFF:
-        cdef uint32_t at = self.free, capacity
-        cdef Timer* grown
+        cdef uint32_t at = self.free
         if at != NONE:
             self.free = self.timers[at].next
             return at
-        if self.used == self.timers_capacity:
-            if self.used >= TIMERS_MAX:
-                raise MemoryError("too many timers")
-            capacity = <uint32_t>min(
-                <uint64_t>self.used + self.used // 2 + 64, <uint64_t>TIMERS_MAX
-            )
-            grown = <Timer*>realloc(self.timers, capacity * sizeof(Timer))
-            if grown == NULL:
-                raise MemoryError
-            self.timers = grown
-            self.timers_capacity = capacity
-        self.used += 1
-        return self.used - 1
+        if self.timers.size() >= TIMERS_MAX:
+            raise MemoryError("too many timers")
+        self.timers.resize(self.timers.size() + 1)
+        return self.timers.size() - 1
 
     cdef void _release(self, uint32_t at) noexcept:
         self.timers[at].next = self.free
@@ -373,79 +343,16 @@ cdef class TimingWheel:
             place = after
 
     cdef int _grow_table(self) except -1:
-        cdef uint32_t* before = self.table
-        cdef uint64_t i, size = self.table_mask + 1
-        cdef uint32_t* grown = <uint32_t*>malloc(2 * size * sizeof(uint32_t))
-        if grown == NULL:
-            raise MemoryError
-        memset(grown, 0xFF, 2 * size * sizeof(uint32_t))
-        self.table = grown
-        self.table_mask = 2 * size - 1
-        for i in range(size):
-            if before[i] != NONE:
-                self.table[self._find(self.timers[before[i]].key)] = before[i]
-        free(before)
+        cdef vector[uint32_t] before
+        cdef uint32_t at
+        before.swap(self.table)
+        self.table_mask = 2 * before.size() - 1
+        self.table.assign(2 * before.size(), NONE)
+        for at in before:
+            if at != NONE:
+                self.table[self._find(self.timers[at].key)] = at
         return 0
 
-    # -- the late ones
-
-    cdef int _push_late(self, uint32_t at) except -1:
-        cdef Late item
-        cdef Late* grown
-        cdef Py_ssize_t capacity
-        if self.late_size == self.late_capacity:
-            capacity = max(2 * self.late_capacity, 16)
-            grown = <Late*>realloc(self.late, capacity * sizeof(Late))
-            if grown == NULL:
-                raise MemoryError
-            self.late = grown
-            self.late_capacity = capacity
-        self.additions += 1
-        item.due = self.timers[at].due
-        item.order = self.additions
-        item.timer = at
-        self.timers[at].previous = LATE
-        self.late_size += 1
-        self._rise(self.late_size - 1, item)
-        return 0
-
-    cdef void _remove_late(self, Py_ssize_t i) noexcept:
-        cdef Late last
-        self.late_size -= 1
-        if i == self.late_size:
-            return
-        last = self.late[self.late_size]
-        if i and _precedes(&last, &self.late[(i - 1) >> 1]):
-            self._rise(i, last)
-        else:
-            self._sink(i, last)
-
-    cdef void _rise(self, Py_ssize_t i, Late item) noexcept:
-        cdef Py_ssize_t parent
-        while i:
-            parent = (i - 1) >> 1
-            if not _precedes(&item, &self.late[parent]):
-                break
-            self._place(i, self.late[parent])
-            i = parent
-        self._place(i, item)
-
-    cdef void _sink(self, Py_ssize_t i, Late item) noexcept:
-        cdef Py_ssize_t child = 2 * i + 1
-        while child < self.late_size:
-            if child + 1 < self.late_size and _precedes(&self.late[child + 1], &self.late[child]):
-                child += 1
-            if not _precedes(&self.late[child], &item):
-                break
-            self._place(i, self.late[child])
-            i = child
-            child = 2 * i + 1
-        self._place(i, item)
-
-    cdef inline void _place(self, Py_ssize_t i, Late item) noexcept:
-        self.late[i] = item
-        self.timers[item.timer].next = <uint32_t>i
-
-
-cdef inline bint _precedes(const Late* one, const Late* other) noexcept nogil:
-    return one.due < other.due or (one.due == other.due and one.order < other.order)
+    cdef inline uint64_t _late_ms(self) noexcept:
+        """Due time of the first late timer; NEVER if there is none."""
+        return NEVER if self.late.empty() else deref(self.late.begin()).first.first

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.core.dependencies import Environment
 from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
-from leveret.features.delay.store.stores import DelayedMessageStores
+from leveret.features.delay.store.store import DelayedMessageStores
 from leveret.ports import Durability
 from leveret.storage.state import MemoryStateStore
 from tests.support.clock import FakeClock
@@ -44,10 +45,14 @@ class Bench:
         self.stores = DelayedMessageStores(
             InternalTopics(self.topics, durability),
             self.state,
-            self.turn,
-            Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds),
-            self.tasks.append,
-            self.report,
+            Environment(
+                self.turn,
+                Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds),
+                self.tasks.append,
+                self.report,
+                random_name=str,
+                random_below=int,
+            ),
         )
         self.handed: list[tuple[int, PendingMessage]] = []  # when, what
         self.store: DelayedMessageStore = self.stores.open("/", "store", self.take)

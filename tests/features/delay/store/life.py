@@ -10,11 +10,12 @@ import asyncio
 import errno
 from pathlib import Path
 
+from leveret.core.dependencies import Environment
 from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.errors import StorageError
-from leveret.features.delay.store.stores import DelayedMessageStores
+from leveret.features.delay.store.store import DelayedMessageStores
 from leveret.ports import Durability
 from leveret.storage.state import MemoryStateStore
 from tests.storage.faulty_files import FaultyFileSystem
@@ -105,10 +106,14 @@ class Life:
         self.stores = DelayedMessageStores(
             InternalTopics(self.logs, durability),
             self.state,
-            Turn(self.scheduled.append, self.report),
-            timers,
-            self.spawn,
-            self.report,
+            Environment(
+                Turn(self.scheduled.append, self.report),
+                timers,
+                self.spawn,
+                self.report,
+                random_name=str,
+                random_below=int,
+            ),
         )
         self.store = self.stores.open("/", "store", self.take)
 

@@ -20,7 +20,7 @@ def test_a_record_comes_when_it_is_due(bench):
     bench.advance(1499)
     assert bench.handed == []
     bench.advance(1)
-    waiting = PendingMessage(offset, START + 1500, 1, b"x", b"key", b"head", b"later")
+    waiting = PendingMessage(START + 1500, offset, 1, b"x", b"key", b"head", b"later")
     assert bench.handed == [(START + 1500, waiting)]
     assert (bench.store.pending_count, bench.store.next_due_ms) == (0, None)
     bench.advance(60_000)
@@ -122,7 +122,7 @@ async def test_waiting_records_can_be_looked_at(bench):
     offset = bench.add(500, b"look")
     bench.run()
     [found] = await bench.store.read([offset, 77])
-    assert found == PendingMessage(offset, START + 500, 1, b"x", b"key", b"head", b"look")
+    assert found == PendingMessage(START + 500, offset, 1, b"x", b"key", b"head", b"look")
     bench.store.cancel(offset)
     assert await bench.store.read([offset]) == []
 
