@@ -9,10 +9,18 @@ from urllib.parse import quote, unquote
 from fastapi import APIRouter, Depends, Request, Response
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, vhosts_of
 from leveret.mgmt_ui.api.bodies import json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.listing import ObjectKind, picked
+from leveret.mgmt_ui.api.listing import (
+    READ,
+    ObjectKind,
+    QueryHere,
+    Segment,
+    answer,
+    listed,
+    picked,
+    vhosts_of,
+)
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.operations.topology import binding_declare, binding_delete
 from leveret.mgmt_ui.yielding import in_yielding_chunks

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "AdministratorHere",
     "Caller",
     "CallerHere",
     "ClientHere",
@@ -339,7 +340,14 @@ def _credentials(header: str) -> tuple[str, str]:
     return user, password
 
 
+async def administrator(caller: Annotated[Caller, Depends(authenticated)]) -> Caller:
+    """Return the authenticated user, who must be an administrator. Raises ApiError 401."""
+    caller.require_administrator()
+    return caller
+
+
 CallerHere = Annotated[Caller, Depends(authenticated)]
+AdministratorHere = Annotated[Caller, Depends(administrator)]
 ClientHere = Annotated[Caller, Depends(identified)]
 NodeHere = Annotated[ManagedNode, Depends(managed_node)]
 

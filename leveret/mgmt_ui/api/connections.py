@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, shown
 from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.listing import ObjectKind, select_columns
+from leveret.mgmt_ui.api.listing import (
+    READ,
+    ObjectKind,
+    QueryHere,
+    Segment,
+    answer,
+    listed,
+    select_columns,
+    shown,
+)
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.operations.topology import connection_close
 from leveret.mgmt_ui.yielding import in_yielding_chunks

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
 
-from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.bodies import (
     flag,
     headers,
@@ -35,6 +34,7 @@ from leveret.mgmt_ui.api.bodies import (
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.describing import query as described_query
+from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found

@@ -17,10 +17,10 @@ from fastapi import Request, Response
 
 from leveret.core.settings.arguments import DEAD_LETTER_EXCHANGE
 from leveret.core.settings.queue_settings import Stated
-from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
 from leveret.mgmt_ui.api.describing import body as described
+from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import bad_request, not_found
 from leveret.mgmt_ui.operations.topology import (

@@ -22,7 +22,6 @@ from fastapi import Request, Response
 
 from leveret.errors import StorageError
 from leveret.features.browse.browsing import find
-from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.bodies import (
     headers,
     json_object,
@@ -33,6 +32,7 @@ from leveret.mgmt_ui.api.bodies import (
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.describing import query as described_query
+from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import bad_request, not_found, queue_not_found, refused_operation
 from leveret.mgmt_ui.operations.commands import AnyCommand

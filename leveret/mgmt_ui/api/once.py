@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from fastapi import Request, Response
 
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
-from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.callers import AdministratorHere, CallerHere
 from leveret.mgmt_ui.api.describing import query as described_query
-from leveret.mgmt_ui.api.listing import ObjectKind
+from leveret.mgmt_ui.api.listing import READ, ObjectKind, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.api.views import Row
@@ -96,13 +95,12 @@ async def list_producers(caller: CallerHere, query: QueryHere, vhost: Segment) -
 
 @router.delete("/producers/{vhost}/{id}", openapi_extra=described_query({"user": "alice"}))
 async def forget_producer(
-    caller: CallerHere,
+    caller: AdministratorHere,
     request: Request,
     vhost: Segment,
     id: Segment,  # noqa: A002
 ) -> Response:
     """Let a producer start anew, with any epoch and number 0: of ?user, or of all users."""
-    caller.require_administrator()
     caller.vhost(vhost)
     user = request.query_params.get("user")
     await caller.perform(producers_forget, vhost=vhost, id_=id, user=user)

@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.definitions.document import policy_row
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed, vhosts_of
 from leveret.mgmt_ui.api.bodies import json_object, require_fields, text
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
-from leveret.mgmt_ui.api.listing import ObjectKind
+from leveret.mgmt_ui.api.listing import (
+    READ,
+    ObjectKind,
+    QueryHere,
+    Segment,
+    answer,
+    done,
+    listed,
+    vhosts_of,
+)
 from leveret.mgmt_ui.api.problems import bad_request, not_found
 from leveret.mgmt_ui.operations.rules import policy_clear, policy_set
 

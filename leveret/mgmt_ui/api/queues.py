@@ -9,23 +9,25 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.head_timestamp import read_heads
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import (
-    READ,
-    QueryHere,
-    Segment,
-    answer,
-    listed,
-    queues_of,
-    shown,
-    vhosts_of,
-)
 from leveret.mgmt_ui.api.bindings import BINDINGS
 from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere, require_to_declare
 from leveret.mgmt_ui.api.channels import open_channels
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.flows import flows_of_queue
-from leveret.mgmt_ui.api.listing import ObjectKind, Query, select_columns
+from leveret.mgmt_ui.api.listing import (
+    READ,
+    ObjectKind,
+    Query,
+    QueryHere,
+    Segment,
+    answer,
+    listed,
+    queues_of,
+    select_columns,
+    shown,
+    vhosts_of,
+)
 from leveret.mgmt_ui.api.problems import bad_request, queue_not_found
 from leveret.mgmt_ui.operations.topology import queue_declare, queue_delete, queue_purge
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from fastapi import Request, Response
 
-from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.bodies import flag, headers, json_object, texts, whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.describing import query as described_query
+from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.schedules import CRITERIA, cursor, cursor_text

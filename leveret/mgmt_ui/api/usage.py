@@ -12,10 +12,10 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from leveret.mgmt_ui.api.answers import READ, answer
 from leveret.mgmt_ui.api.bodies import whole_number
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
 from leveret.mgmt_ui.api.describing import query as described
+from leveret.mgmt_ui.api.listing import READ, answer
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import bad_request
 from leveret.mgmt_ui.operations.records import usage_list

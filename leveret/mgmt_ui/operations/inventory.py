@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.message_stats import Ranges, Shown
+from leveret.mgmt_ui.api.views import Ranges, Shown
 from leveret.mgmt_ui.cells import cell, rank
 from leveret.mgmt_ui.operations.commands import query
 from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of

@@ -127,19 +127,20 @@ def _number(id_: str) -> int:
 
 
 def _row(record: PendingMessage) -> dict[str, Any]:
-    offset, due_ms, flags, exchange, routing_key, header, body = record
-    message = StoredMessage(exchange, routing_key, header, body, flags)
+    message = StoredMessage(
+        record.exchange, record.routing_key, record.header, record.body, record.flags
+    )
     noted = message.headers
     first_at = noted.get(retry.FIRST_AT)
     return {
-        "id": str(offset),
-        "due_ms": due_ms,
+        "id": str(record.offset),
+        "due_ms": record.due_ms,
         "retry_count": noted.get(retry.COUNT),
         "last_failure": noted.get(retry.REASON),
         "first_failure_at": int(first_at) * 1000 if isinstance(first_at, int) else None,
-        "exchange": exchange.decode(errors="replace"),
-        "routing_key": routing_key.decode(errors="replace"),
+        "exchange": record.exchange.decode(errors="replace"),
+        "routing_key": record.routing_key.decode(errors="replace"),
         "message_id": plain(message.property("message_id")),
-        "payload_bytes": len(body),
-        "headers": headers_of(header, flags),
+        "payload_bytes": len(record.body),
+        "headers": headers_of(record.header, record.flags),
     }

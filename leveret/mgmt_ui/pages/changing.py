@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Response
 
-from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.live import (
     require_to_change,
     require_to_configure,

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.connections import existing
-from leveret.mgmt_ui.api.listing import ObjectKind, picked
+from leveret.mgmt_ui.api.listing import ObjectKind, Segment, picked
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.operations.topology import connection_close
 from leveret.mgmt_ui.pages import clients

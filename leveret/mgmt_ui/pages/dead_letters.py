@@ -13,8 +13,8 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.queue_settings import TOPIC_SUFFIX
-from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.dead_letters import require_to_redrive
+from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.operations.dead_letters import (
     dlq_cancel,

@@ -26,7 +26,7 @@ from leveret.mgmt_ui.operations.dedup import (
 from leveret.mgmt_ui.pages.formats import with_query
 from leveret.mgmt_ui.pages.forms import FormHere, act, open_names
 from leveret.mgmt_ui.pages.rendering import page
-from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.pages.viewing import AdministratorHere, ViewerHere
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
@@ -105,9 +105,8 @@ async def forget(viewer: ViewerHere, form: FormHere) -> Response:
 
 
 @router.post("/producers/forget")
-async def forget_producer(viewer: ViewerHere, form: FormHere) -> Response:
+async def forget_producer(viewer: AdministratorHere, form: FormHere) -> Response:
     """Let a producer start anew."""
-    viewer.caller.require_administrator()
     vhost, id_ = form.text("vhost"), form.text("id")
     viewer.caller.vhost(vhost)
     done = f"Producer {id_} was deleted. It may start again with any epoch and sequence number 0."

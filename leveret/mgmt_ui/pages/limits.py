@@ -12,7 +12,7 @@ from leveret.mgmt_ui.operations.rules import limits_clear, limits_list, limits_s
 from leveret.mgmt_ui.pages.formats import path
 from leveret.mgmt_ui.pages.forms import FormHere, act
 from leveret.mgmt_ui.pages.rendering import page
-from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.pages.viewing import AdministratorHere
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.pages.forms import Form
@@ -23,9 +23,8 @@ router = APIRouter(prefix="/limits")
 
 
 @router.get("")
-async def list_limits(request: Request, viewer: ViewerHere) -> Response:
+async def list_limits(request: Request, viewer: AdministratorHere) -> Response:
     """Show all limits."""
-    viewer.caller.require_administrator()
     return page(
         request,
         viewer,
@@ -38,9 +37,8 @@ async def list_limits(request: Request, viewer: ViewerHere) -> Response:
 
 
 @router.post("")
-async def set_limit(viewer: ViewerHere, form: FormHere) -> Response:
+async def set_limit(viewer: AdministratorHere, form: FormHere) -> Response:
     """Set a limit; -1 means none."""
-    viewer.caller.require_administrator()
     kind, name, limit = form.text("kind"), form.text("name"), form.text("limit")
     value = form.integer("value")
     if value is None:
@@ -57,9 +55,8 @@ async def set_limit(viewer: ViewerHere, form: FormHere) -> Response:
 
 
 @router.post("/clear")
-async def clear_limit(viewer: ViewerHere, form: FormHere) -> Response:
+async def clear_limit(viewer: AdministratorHere, form: FormHere) -> Response:
     """Remove a limit."""
-    viewer.caller.require_administrator()
     kind, name, limit = form.text("kind"), form.text("name"), form.text("limit")
     done = f"The limit {limit} of {kind} {name} was cleared."
     return await act(

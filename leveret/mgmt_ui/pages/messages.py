@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 from leveret.core.queues.queue import Queue
 from leveret.features.browse.message_filter import MessageState
 from leveret.features.trace.message_trace import sentences
-from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.message_trace import trace_of
 from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, queue_not_found

@@ -13,9 +13,8 @@ from leveret.core.settings.arguments import TYPES
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.retry.retrying import retries_waiting
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import Segment, queues_of
 from leveret.mgmt_ui.api.callers import require_to_declare
-from leveret.mgmt_ui.api.listing import ObjectKind, picked
+from leveret.mgmt_ui.api.listing import ObjectKind, Segment, picked, queues_of
 from leveret.mgmt_ui.api.problems import ApiError, queue_not_found
 from leveret.mgmt_ui.operations.commands import AnyCommand
 from leveret.mgmt_ui.operations.topology import (

@@ -18,7 +18,7 @@ from leveret.core.queues.queue import Queue
 from leveret.errors import StorageError
 from leveret.features.browse.browsing import find
 from leveret.features.browse.editing import sent_anew
-from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.problems import ApiError, not_found, queue_not_found, refused_operation
 from leveret.mgmt_ui.api.publish_get import publish_content

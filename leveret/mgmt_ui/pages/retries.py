@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.features.retry.retrying import retries_waiting
-from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor
 from leveret.mgmt_ui.operations.commands import AnyCommand

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.queue import Queue
 from leveret.features.celery.eta_hold import EtaHold
-from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.api.schedules import (
     cursor_text,

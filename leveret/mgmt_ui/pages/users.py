@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.access.limits import USER_LIMITS
-from leveret.mgmt_ui.api.answers import Segment
-from leveret.mgmt_ui.api.listing import ObjectKind
+from leveret.mgmt_ui.api.listing import ObjectKind, Segment
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.operations.access import (
     permission_clear,
@@ -30,7 +29,7 @@ from leveret.mgmt_ui.pages.formats import path
 from leveret.mgmt_ui.pages.forms import Form, FormHere, act, open_names, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, list_rows
-from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.pages.viewing import AdministratorHere, ViewerHere
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
@@ -51,9 +50,8 @@ router = APIRouter(prefix="/users")
 
 
 @router.get("")
-async def list_users(request: Request, viewer: ViewerHere) -> Response:
+async def list_users(request: Request, viewer: AdministratorHere) -> Response:
     """Show all users."""
-    viewer.caller.require_administrator()
     return await _list(request, viewer, Form({}), "")
 
 
@@ -89,9 +87,8 @@ async def _list(
 
 
 @router.get("/{name}")
-async def show_user(request: Request, viewer: ViewerHere, name: Segment) -> Response:
+async def show_user(request: Request, viewer: AdministratorHere, name: Segment) -> Response:
     """Show one user: tags, permissions, limits."""
-    viewer.caller.require_administrator()
     user = await _existing(viewer, name)
     return page(
         request,
@@ -119,9 +116,8 @@ async def _existing(viewer: Viewer, name: str) -> Row:
 
 
 @router.post("")
-async def add_user(request: Request, viewer: ViewerHere, form: FormHere) -> Response:
+async def add_user(request: Request, viewer: AdministratorHere, form: FormHere) -> Response:
     """Add a user, whose permissions are set on the user's page."""
-    viewer.caller.require_administrator()
     name = form.text("name")
     try:
         await viewer.caller.perform(
@@ -165,9 +161,8 @@ async def set_tags(viewer: ViewerHere, form: FormHere, name: Segment) -> Respons
 
 
 @router.post("/{name}/delete")
-async def delete_user(viewer: ViewerHere, _: FormHere, name: Segment) -> Response:
+async def delete_user(viewer: AdministratorHere, _: FormHere, name: Segment) -> Response:
     """Delete a user with permissions; the user's connections are closed."""
-    viewer.caller.require_administrator()
     done, back = f"User {name} was deleted.", path("users", name)
     return await act(viewer, user_delete, name=name, done=done, then="/users", otherwise=back)
 

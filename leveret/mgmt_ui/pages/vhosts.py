@@ -8,8 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.settings.arguments import TYPES
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import Segment, message_counts
-from leveret.mgmt_ui.api.listing import ObjectKind
+from leveret.mgmt_ui.api.listing import ObjectKind, Segment, message_counts
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.operations.access import (
     permission_set,
@@ -25,7 +24,7 @@ from leveret.mgmt_ui.pages.formats import path
 from leveret.mgmt_ui.pages.forms import Form, FormHere, act, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, list_rows
-from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.pages.viewing import AdministratorHere, ViewerHere
 
 if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
@@ -105,9 +104,8 @@ async def show_vhost(request: Request, viewer: ViewerHere, name: Segment) -> Res
 
 
 @router.post("/vhosts")
-async def add_vhost(request: Request, viewer: ViewerHere, form: FormHere) -> Response:
+async def add_vhost(request: Request, viewer: AdministratorHere, form: FormHere) -> Response:
     """Add a virtual host, with all permissions for its creator."""
-    viewer.caller.require_administrator()
     name = form.text("name")
     try:
         await viewer.caller.perform(vhost_add, name=name, **_described(form))
@@ -154,9 +152,8 @@ async def protect_vhost(viewer: ViewerHere, form: FormHere, name: Segment) -> Re
 
 
 @router.post("/vhosts/{name}/delete")
-async def delete_vhost(viewer: ViewerHere, _: FormHere, name: Segment) -> Response:
+async def delete_vhost(viewer: AdministratorHere, _: FormHere, name: Segment) -> Response:
     """Delete a virtual host with its contents."""
-    viewer.caller.require_administrator()
     done = f"Virtual host {name} was deleted."
     back = path("vhosts", name)
     return await act(viewer, vhost_delete, name=name, done=done, then="/vhosts", otherwise=back)
