@@ -26,6 +26,7 @@ from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
 from leveret.core.queues.opener import QueueOpener
 from leveret.core.queues.queue import Queue
 from leveret.core.queues.services import QueueServices
+from leveret.core.queues.unopened_queue import UnopenedQueue
 from leveret.core.settings.arguments import type_of
 from leveret.core.settings.policies import NO_POLICY
 from leveret.core.statistics.statistics import Statistics
@@ -452,10 +453,11 @@ class Broker:
         await committed([*queues, *self.delayed_stores.opened])
 
     def metered(self) -> Iterator[Metered]:
-        """Iterate over all objects whose usage is counted: connections and queues."""
+        """Iterate over all objects with usage to be counted: connections and opened queues."""
         yield from self.connections
         for vhost in self.vhosts.values():
-            yield from map(self._opened, vhost.queues.values())
+            queues = map(self._opened, vhost.queues.values())
+            yield from (queue for queue in queues if not isinstance(queue, UnopenedQueue))
 
     def _queues(self, vhost: Vhost) -> Iterator[OpenQueue]:
         return map(self._opened, vhost.queues.values())

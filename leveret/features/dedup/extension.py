@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.features.dedup.window import DedupServices
     from leveret.ports import TopicLog
+    from leveret.ports.definitions import QueueDefinition
     from leveret.ports.records import Batch, BatchBuilder
 
 __all__ = ["QueueWindow", "QueueWindows", "window_of"]
@@ -41,6 +42,10 @@ class QueueWindows(ExtensionKind):
             else:
                 present.window.begin()
         return present
+
+    def acts_alone(self, _definition: QueueDefinition, settings: QueueSettings) -> bool:
+        """Whether the queue has a window: it is restored, and then forgets what is too old."""
+        return settings.dedup_window_ms is not None
 
 
 class QueueWindow(QueueExtension):
