@@ -28,7 +28,7 @@ from leveret.mgmt_ui.operations.dead_letters import (
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import chosen_offsets, readable_queue, readable_queues
 from leveret.mgmt_ui.pages.formats import epoch_ms, path, with_query
-from leveret.mgmt_ui.pages.forms import Form, FormHere, act, seeing
+from leveret.mgmt_ui.pages.forms import Form, FormHere, act, refusals_told, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.pages.waiting import header_criterion
@@ -195,7 +195,7 @@ async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segm
         exchange, key = form.text("exchange"), form.text("routing_key") or None
     await require_to_redrive(viewer.caller, vhost, exchange, key)
     here = path("dead-letters", vhost, name)
-    try:
+    with refusals_told(viewer):
         await viewer.caller.perform(
             dlq_redrive,
             vhost=vhost,
@@ -206,10 +206,6 @@ async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segm
             rate=form.integer("rate"),
             **_chosen(form),
         )
-    except ApiError as error:
-        if error.status in {401, 403}:
-            raise
-        viewer.session.tell(error.reason, failed=True)
     return seeing(here)
 
 
@@ -237,13 +233,8 @@ async def control_redrive(
 async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Delete the chosen messages."""
     await readable_queue(viewer, vhost, name)
-    try:
+    with refusals_told(viewer):
         chosen = _chosen(form)
         count = await viewer.caller.perform(dlq_delete, vhost=vhost, queue=name, **chosen)
-    except ApiError as error:
-        if error.status in {401, 403}:
-            raise
-        viewer.session.tell(error.reason, failed=True)
-    else:
         viewer.session.tell(f"{count} messages of queue {name} were deleted.")
     return seeing(path("dead-letters", vhost, name))

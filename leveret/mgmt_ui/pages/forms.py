@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qs
 
@@ -16,7 +17,7 @@ from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.sessions import CSRF_HEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from leveret.mgmt_ui.operations.commands import AnyCommand
     from leveret.mgmt_ui.pages.viewing import Viewer
@@ -30,6 +31,7 @@ __all__ = [
     "json_object_of",
     "open_names",
     "read_form",
+    "refusals_told",
     "seeing",
 ]
 
@@ -124,6 +126,17 @@ def open_names(viewer: Viewer) -> list[str]:
     return sorted(vhost.name for vhost in viewer.caller.open_vhosts())
 
 
+@contextmanager
+def refusals_told(viewer: Viewer) -> Iterator[None]:
+    """End the block where a command is refused, and tell the user why; missing rights raise."""
+    try:
+        yield
+    except ApiError as error:
+        if error.status in {401, 403}:
+            raise
+        viewer.session.tell(error.reason, failed=True)
+
+
 async def act(
     viewer: Viewer,
     command: AnyCommand,
@@ -138,15 +151,11 @@ async def act(
     If the operation is refused, redirect to `otherwise` (or `then`) with the reason. The page must
     have checked the rights; raises ApiError where the operation itself finds that they are missing.
     """
-    try:
+    with refusals_told(viewer):
         await viewer.caller.perform(command, **parameters)
-    except ApiError as error:
-        if error.status in {401, 403}:
-            raise
-        viewer.session.tell(error.reason, failed=True)
-        return seeing(otherwise or then)
-    viewer.session.tell(done)
-    return seeing(then)
+        viewer.session.tell(done)
+        return seeing(then)
+    return seeing(otherwise or then)
 
 
 def seeing(address: str) -> RedirectResponse:

@@ -27,7 +27,7 @@ from leveret.mgmt_ui.operations.messages import (
 )
 from leveret.mgmt_ui.pages.bodies import BODY_BYTES_MAX, FORMS, body_of, shown_as
 from leveret.mgmt_ui.pages.formats import epoch_ms, path, with_query
-from leveret.mgmt_ui.pages.forms import Form, FormHere, seeing
+from leveret.mgmt_ui.pages.forms import Form, FormHere, refusals_told, seeing
 from leveret.mgmt_ui.pages.publishing import BLANK, DEFAULT_EXCHANGE, publish_written
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
@@ -251,7 +251,7 @@ async def _deal(
     _existing(viewer, vhost, name)
     if where:
         await require_to_transfer(viewer.caller, vhost, where)
-    try:
+    with refusals_told(viewer):
         answer = await viewer.caller.perform(
             command,
             vhost=vhost,
@@ -261,11 +261,6 @@ async def _deal(
             limit=None,
             **where,
         )
-    except ApiError as error:
-        if error.status in {401, 403}:
-            raise
-        viewer.session.tell(error.reason, failed=True)
-    else:
         viewer.session.tell(_told(answer, done, name), failed=not answer[done])
     asked = {key: form.word(key) for key in (*CRITERIA, "from", "order")}
     return seeing(with_query(path("queues", vhost, name, "messages"), **asked))

@@ -11,14 +11,13 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.features.retry.retrying import retries_waiting
 from leveret.mgmt_ui.api.listing import Segment
-from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor
 from leveret.mgmt_ui.operations.commands import AnyCommand
 from leveret.mgmt_ui.operations.retries import retry_cancel, retry_list, retry_retry_now, retry_show
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue, readable_queues
 from leveret.mgmt_ui.pages.formats import path, with_query
-from leveret.mgmt_ui.pages.forms import Form, FormHere, seeing
+from leveret.mgmt_ui.pages.forms import Form, FormHere, refusals_told, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.pages.waiting import waiting_message, waiting_selection
@@ -131,13 +130,8 @@ async def _deal(
     vhost, name = queue
     await readable_queue(viewer, vhost, name)
     every = form.word("which") == "all"
-    try:
+    with refusals_told(viewer):
         chosen: dict[str, Any] = {"ids": [] if every else chosen_ids(form), "all": every}
         count = await viewer.caller.perform(operation, vhost=vhost, queue=name, **chosen)
-    except ApiError as error:
-        if error.status in {401, 403}:
-            raise
-        viewer.session.tell(error.reason, failed=True)
-    else:
         viewer.session.tell(f"{count} messages of queue {name} {done}.")
     return seeing(path("retries", vhost, name))

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 from leveret.core.queues.queue import Queue
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.mgmt_ui.api.listing import Segment
-from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.api.problems import bad_request
 from leveret.mgmt_ui.api.schedules import (
     cursor_text,
     read_cursor,
@@ -33,7 +33,7 @@ from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue
 from leveret.mgmt_ui.pages.drawing import histogram
 from leveret.mgmt_ui.pages.formats import epoch_ms, with_query
-from leveret.mgmt_ui.pages.forms import Form, FormHere, open_names, seeing
+from leveret.mgmt_ui.pages.forms import Form, FormHere, open_names, refusals_told, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.pages.waiting import waiting_message, waiting_selection
@@ -188,7 +188,7 @@ async def _each(
     vhost, count = form.text("vhost"), 0
     viewer.caller.vhost(vhost)
     holder = more.get("queue")
-    try:
+    with refusals_told(viewer):
         for id_ in chosen_ids(form):
             if holder is None:
                 await _require_to_publish(viewer, vhost, id_)
@@ -205,10 +205,6 @@ async def _each(
                 all=False,
                 **more,
             )
-    except ApiError as error:
-        if error.status in {401, 403}:
-            raise
-        viewer.session.tell(error.reason, failed=True)
     if count:
         viewer.session.tell(f"{count} messages of {vhost} were {done}.")
     return seeing(with_query("/schedules", vhost=vhost, queue=holder))
