@@ -22,7 +22,7 @@ from leveret.ports.check_results import CheckResult, Severity
 from leveret.ports.ranges import RangeSet
 from leveret.storage.files import RehearsalFiles
 from leveret.storage.marks import LogMarks, boot_id
-from leveret.storage.names import log_directory
+from leveret.storage.names import log_key
 from leveret.storage.recovery import recover
 from leveret.storage.state import MemoryStateStore, open_read_only
 
@@ -70,7 +70,7 @@ def check_caches(
 def _caches(topics: Path, definitions: Definitions) -> Iterator[Cache]:
     for vhost in definitions.vhosts:
         yield _due_times(topics, vhost.name, DELAYED_TOPIC, INCARNATION)
-        delayed = topics / log_directory(vhost.name, DELAYED_TOPIC, INCARNATION, 0)
+        delayed = topics / log_key(vhost.name, DELAYED_TOPIC, INCARNATION, 0)
         yield Cache("the schedule ids", delayed, ids_prefix(vhost.name), _ids_problem)
         yield _window(topics, vhost.name, SEEN_TOPIC, INCARNATION, exchanges_window_id(vhost.name))
     for queue in definitions.queues:
@@ -81,13 +81,13 @@ def _caches(topics: Path, definitions: Definitions) -> Iterator[Cache]:
 
 
 def _due_times(topics: Path, vhost: str, topic: str, incarnation: str) -> Cache:
-    log = topics / log_directory(vhost, topic, incarnation, 0)
+    log = topics / log_key(vhost, topic, incarnation, 0)
     prefix = PREFIX + store_identity(vhost, topic, incarnation)
     return Cache("the index of due times", log, prefix, index_problem)
 
 
 def _window(topics: Path, vhost: str, topic: str, incarnation: str, window_id: bytes) -> Cache:
-    log = topics / log_directory(vhost, topic, incarnation, 0)
+    log = topics / log_key(vhost, topic, incarnation, 0)
     prefix = window_prefix(window_id)
     return Cache(
         "the de-duplication window",

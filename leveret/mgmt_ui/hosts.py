@@ -1,7 +1,8 @@
-"""Host names that the HTTP ports answer to, against DNS rebinding.
+"""Requests that are refused before they are routed: of other hosts and sites, or too large.
 
-A page of evil.example may let its name resolve to 127.0.0.1: the browser then takes the node for
-that site and lets the page read its answers. But it sends that name in `Host`.
+Host names are checked against DNS rebinding: a page of evil.example may let its name resolve to
+127.0.0.1. The browser then takes the node for that site and lets the page read its answers, but it
+sends that name in `Host`.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from __future__ import annotations
 import json
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from leveret.mgmt_ui.api.problems import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["KnownHosts", "is_known_host"]
+__all__ = ["BodyBudget", "KnownHosts", "is_known_host", "is_secure", "require_own_site"]
 
 EVERY_NAME: Final = "*"
 NAME_CHARACTERS_MAX: Final = 255  # of a refused name that is quoted
@@ -92,3 +97,69 @@ async def _refuse(host: str, send: Send) -> None:
     ]
     await send({"type": "http.response.start", "status": 403, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def require_own_site(request: Request, what: str = "this") -> None:
+    """Raise ApiError 403 if a browser says that another site's page has made the request.
+
+    Programs send no origin. Cookies are not sent then (SameSite), and forms have tokens. But a
+    browser adds a remembered password by itself, and could be made to sign in as another user.
+    """
+    if _comes_from_elsewhere(request):
+        raise ApiError(403, "forbidden", f"{what} was sent by a page of another site")
+
+
+def is_secure(request: Request) -> bool:
+    """Whether the browser came by TLS, which may end at a proxy: its own headers say so."""
+    origin = request.headers.get("origin", "")
+    return request.url.scheme == "https" or origin.startswith("https://")
+
+
+def _comes_from_elsewhere(request: Request) -> bool:
+    if request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}:
+        return True
+    origin = request.headers.get("origin")
+    return origin is not None and _host(origin) != request.headers.get("host", "")
+
+
+def _host(origin: str) -> str | None:
+    """Return host and port of an origin; None if malformed."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
+
+
+BYTES_MAX = 128 << 20  # a few large messages or documents at once; nearly all requests have no body
+
+
+class BodyBudget:
+    """Counts the bytes of request bodies until their requests are answered.
+
+    A request beyond the bound is answered 503. A connection may wait for a minute with what it has
+    sent so far, and there are hundreds.
+    """
+
+    def __init__(self, app: ASGIApp, bytes_max: int = BYTES_MAX) -> None:
+        self._app = app
+        self._left = bytes_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application with a counted `receive` (see the ASGI specification)."""
+        taken = 0
+
+        async def counted() -> Message:
+            nonlocal taken
+            message = await receive()
+            size = len(message.get("body", b""))
+            if size > self._left:
+                reason = "too much is being sent to this port at once; try again later"
+                raise ApiError(503, "service_unavailable", reason, {"retry-after": "1"})
+            self._left -= size
+            taken += size
+            return message
+
+        try:
+            await self._app(scope, counted, send)
+        finally:
+            self._left += taken

@@ -51,8 +51,7 @@ from leveret.mgmt_ui.api import (
 )
 from leveret.mgmt_ui.api.answers import PRIVATE
 from leveret.mgmt_ui.api.problems import ApiError
-from leveret.mgmt_ui.body_budget import BodyBudget
-from leveret.mgmt_ui.hosts import KnownHosts
+from leveret.mgmt_ui.hosts import BodyBudget, KnownHosts
 from leveret.mgmt_ui.http_connections import HttpConnection, HttpConnections
 from leveret.mgmt_ui.metrics import endpoints
 from leveret.mgmt_ui.pages.application import create_pages

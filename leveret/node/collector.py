@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leveret.node.process import Process
     from leveret.storage.tail import TailCache
 
-__all__ = ["Collector", "collect_garbage"]
+__all__ = ["Collector", "collect_garbage", "start_collector"]
 
 # A collection of all comes with some 6,000 new objects, which takes it a few milliseconds. As it
 # sets them aside, it is no more work to do so often.
@@ -49,9 +49,10 @@ class Collector:
         self._comes_again = False  # deleted queues release their last files a little later
 
     def start(self) -> None:
-        """Set the collector's thresholds for a node."""
+        """Set the collector's thresholds for a node, and freeze what it has restored."""
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(_set_aside)
+        gc.enable()
         _collect()
 
     def stop(self) -> None:
@@ -94,19 +95,24 @@ def _set_aside(phase: str, info: dict[str, int]) -> None:
         gc.freeze()
 
 
-async def collect_garbage(process: Process, broker: Broker, cache: TailCache) -> None:
-    """Collect until the node stops, and return free pages to the system.
-
-    `cache` counts the bytes of batches that have left memory.
-    """
+def start_collector(broker: Broker) -> Collector:
+    """Return the started collector of a node; takes long, so call it before clients connect."""
 
     def churn() -> tuple[int, int]:
         totals = broker.statistics.churn.totals()
         return totals["connection_closed"], totals["queue_deleted"]
 
     collector = Collector(lambda: broker.turn.pump_number, churn)
-    trim, ebb = find_trim(), Ebb()
     collector.start()
+    return collector
+
+
+async def collect_garbage(process: Process, collector: Collector, cache: TailCache) -> None:
+    """Collect until the node stops, and return free pages to the system.
+
+    `cache` counts the bytes of batches that have left memory.
+    """
+    trim, ebb = find_trim(), Ebb()
     try:
         while not process.stopping.is_set():
             await asyncio.sleep(LOOK_SECONDS)

@@ -32,7 +32,7 @@ from leveret.mgmt_ui.operations.inventory import object_totals
 from leveret.mgmt_ui.operations.runtime import Runtime
 from leveret.mgmt_ui.operations.transfer import import_definitions, log_import
 from leveret.mgmt_ui.readiness import tell_ready, tell_stopping
-from leveret.node.collector import collect_garbage
+from leveret.node.collector import collect_garbage, start_collector
 from leveret.node.core import node_limits, open_core
 from leveret.node.open_files import share_open_files
 from leveret.node.process import Process, node_name
@@ -83,6 +83,7 @@ def run(configuration: Configuration, notices: Sequence[str] = ()) -> int:
     configuration = share_open_files(configuration, _allow_open_files())
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.freeze()  # imported modules live as long as the process
+    gc.disable()  # what is restored, too: see start_collector
     try:
         return uvloop.run(_run(configuration, output, began))
     except LeveretError as error:
@@ -155,13 +156,14 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
         context = _admin_context(stores, core, telemetry, runtime, sessions)
         await _import_definitions(context, runtime.configuration)
         await _tell_recovered(context, began)
+        collector = start_collector(broker)
         await enter(open_control(process, context))
         http = await enter(open_http(process))
         amqp = await enter(open_amqp(sockets, broker))
         parts.enter_context(publishing_log(process, broker))
         instruments = start_watching(process, stores, broker)
         process.spawn(stores.encryption.remove_unneeded())
-        process.spawn(collect_garbage(process, broker, stores.topics.tail_cache))
+        process.spawn(collect_garbage(process, collector, stores.topics.tail_cache))
         listeners = runtime.listeners = (*amqp, *http.listeners)
         tell_ready(
             listeners, configuration.data_dir, time.monotonic() - began, configuration.log_format

@@ -299,6 +299,13 @@ class TopicStore(Protocol):
         """Whether a persistent log was left by an earlier run, or is open."""
         ...
 
+    def leave_unopened(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
+        """Leave a persistent log as it is until it is opened, if that is known to be right.
+
+        Returns whether it is: nothing in the log is unsettled or has to be recovered.
+        """
+        ...
+
     def decide(
         self,
         transactions: Mapping[int, Collection[TopicLog]],

@@ -18,7 +18,6 @@ from crc32c import crc32c
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from leveret.ports.callbacks import call_each
-from leveret.ports.counters import Histogram
 from leveret.storage.files import storage_error
 from leveret.storage.reader import LogReader
 from leveret.storage.reclaimer import Reclaimer
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from leveret.storage.segment import Segment
     from leveret.storage.services import LogServices
 
-__all__ = ["Flush", "FlushFigures", "FlushedLog"]
+__all__ = ["Flush", "FlushedLog"]
 
 REWRITE_BYTES_MAX = 256 << 20  # kept per log to be written anew should a flush fail
 DIRECTORIES_SYNCED = 4  # PARTITION, TOPIC, VHOST and topics/: any of them may be new
@@ -51,28 +50,6 @@ class UnflushedBatch(NamedTuple):
     segment: Segment
     position: int
     stop: int
-
-
-# Microseconds, from a disk with a cache of its own to one that is about to fail.
-FLUSH_BOUNDS_US = (
-    *(100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000),
-    *(100_000, 200_000, 500_000, 1_000_000, 5_000_000),
-)
-
-
-class FlushFigures:
-    """Flush statistics of a node: durations, batches and failures."""
-
-    def __init__(self) -> None:
-        self.durations = Histogram(FLUSH_BOUNDS_US)
-        self.batches = 0
-        self.failures = 0
-
-    def ended(self, flush: Flush, *, failed: bool) -> None:
-        """Count a flush that has ended."""
-        self.durations.observe(flush.took_us)
-        self.batches += flush.count
-        self.failures += failed
 
 
 @dataclass(slots=True)
@@ -123,11 +100,6 @@ class Flush:
             self.files.sync_directory(directory)
             directory = directory.parent
         segment.listed = True
-
-    def unpin(self) -> None:
-        """Unpin the segments on the loop, so that their files may be closed."""
-        for segment in self.segments:
-            segment.unpin(self.files)
 
 
 class FlushedLog(ABC):
@@ -335,8 +307,9 @@ class FlushedLog(ABC):
     def _flush_finished(self, flush: Flush, error: OSError | None) -> None:
         self._is_flushing = False
         self._failures = 0 if error is None else self._failures + 1
-        self._services.flushes.ended(flush, failed=error is not None)
-        flush.unpin()
+        self._services.flushes.ended(flush.took_us, flush.count, failed=error is not None)
+        for segment in flush.segments:
+            self._segments.unpin(segment)
         _wake(self._until_flushed, self._flush_failure(error) if error else None)
         # After any error in it, the next flush must start, or nothing is confirmed any more.
         try:

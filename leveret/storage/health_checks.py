@@ -25,7 +25,7 @@ from leveret.storage.encryption import HEAD_BYTES, key_id_of, key_id_text
 from leveret.storage.files import RehearsalFiles, read_exactly
 from leveret.storage.lineage import noted_changes, older_than_noted
 from leveret.storage.marks import LogMarks, boot_id
-from leveret.storage.names import INCARNATION_BYTES_MAX, encode_name, log_directory
+from leveret.storage.names import INCARNATION_BYTES_MAX, encode_name, log_key
 from leveret.storage.recovery import recover
 from leveret.storage.scan import scan
 from leveret.storage.schema import MIGRATIONS, TABLES
@@ -239,8 +239,8 @@ class LogCheck:
         self._key_ids = key_ids
         self._advance = advance
         self._marks = None if state is None else LogMarks(state, boot_id())
-        decisions = log_directory("", DECISIONS_TOPIC, DECISIONS_INCARNATION, 0)
-        self._decisions = self._topics / decisions.parent
+        decisions = self._topics / log_key("", DECISIONS_TOPIC, DECISIONS_INCARNATION, 0)
+        self._decisions = decisions.parent
         self._known = {encode_name(vhost.name): set[str]() for vhost in definitions.vhosts}
         for known in self._known.values():
             known.add(INTERNAL_INCARNATION)

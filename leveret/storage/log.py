@@ -346,7 +346,7 @@ class PartitionLog(FlushedLog):
         except OSError as error:
             raise storage_error("quarantine the damaged part of", segment.path, error) from error
         finally:
-            segment.unpin(self._services.files)
+            self._segments.unpin(segment)
         if not self._closed:
             self._reader.forget()
             segment.index = found.index

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import string
-from pathlib import PurePath
+import re
+from functools import lru_cache
 
-__all__ = ["encode_name", "log_directory"]
+__all__ = ["encode_name", "log_key"]
 
-SAFE = frozenset((string.ascii_letters + string.digits + "_-.").encode())
+SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
+SAFE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 NAME_BYTES_MAX = 150  # with an incarnation of up to 100 behind it below the usual limit of 255
 INCARNATION_BYTES_MAX = 100
 
@@ -19,6 +20,8 @@ def encode_name(name: str, bytes_max: int = NAME_BYTES_MAX) -> str:
     Bytes outside `SAFE` and a leading dot become %XX. What would be too long keeps a prefix and
     gets a hash behind `~`, a sign that no encoded name holds.
     """
+    if len(name) <= bytes_max and SAFE_NAME.fullmatch(name):
+        return name
     raw = name.encode("utf-8", "surrogatepass")
     encoded = "".join(chr(byte) if byte in SAFE else f"%{byte:02X}" for byte in raw)
     if encoded.startswith("."):
@@ -29,7 +32,13 @@ def encode_name(name: str, bytes_max: int = NAME_BYTES_MAX) -> str:
     return encoded or "%"
 
 
-def log_directory(vhost: str, topic: str, incarnation: str, partition: int) -> PurePath:
-    """Return VHOST/TOPIC~~INCARNATION/PARTITION: a redeclared queue never meets older files."""
+_encode_vhost = lru_cache(encode_name)
+
+
+def log_key(vhost: str, topic: str, incarnation: str, partition: int) -> str:
+    """Return VHOST/TOPIC~~INCARNATION/PARTITION: a redeclared queue never meets older files.
+
+    It is the log's directory below that of all logs, and below 511 bytes, LMDB's limit for keys.
+    """
     topic_name = f"{encode_name(topic)}~~{encode_name(incarnation, INCARNATION_BYTES_MAX)}"
-    return PurePath(encode_name(vhost), topic_name, str(partition))
+    return f"{_encode_vhost(vhost)}/{topic_name}/{partition}"

@@ -185,7 +185,7 @@ class LogReader:
         except OSError as error:
             raise _reading_error(segment, error) from error
         finally:
-            segment.unpin(self._files)
+            self._segments.unpin(segment)
         self._remember(segment, batches, behind)
         return batches
 
@@ -201,7 +201,7 @@ class LogReader:
             raise storage_error("read the log in", self._segments.directory, error) from error
         finally:
             for segment in segments:
-                segment.unpin(self._files)
+                self._segments.unpin(segment)
 
     def forget(self) -> None:
         """Drop all remembered positions: the log was truncated, or segments were removed."""

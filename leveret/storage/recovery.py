@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from leveret.storage.files import FileSystem
     from leveret.storage.marks import LogMark
 
-__all__ = ["LostRange", "Recovered", "recover"]
+__all__ = ["LostRange", "Recovered", "holds_nothing", "recover"]
 
 # Left unused where the newest segment is gone and nobody knows how far it went: more than a node
 # writes to one log between two marks. What the state store says of the offsets is true of no other
@@ -110,6 +110,28 @@ def recover(files: FileSystem, directory: Path, known: MarkedState | None = None
         return _Recovery(files, directory, segments, known or MarkedState()).run()
     except OSError as error:
         raise storage_error("recover the log in", directory, error) from error
+
+
+def holds_nothing(files: FileSystem, directory: Path, mark: LogMark) -> bool:
+    """Whether all of a log is settled: its mark says so, and no file was written since.
+
+    Raises StorageError.
+    """
+    told = RecoveredState()
+    try:
+        apply_payload(mark.checkpoint, told)
+    except CorruptBatchError:
+        return False
+    if not mark.closed or told.unresolved or told.settled.gaps(0, mark.committed):
+        return False
+    try:
+        segments = list_segments(files, directory)
+    except OSError as error:
+        raise storage_error("list", directory, error) from error
+    if not segments:
+        return False
+    last = segments[-1]
+    return (last.base, last.revision, last.size) == mark.place and not last.suspect
 
 
 def _remove_drafts(files: FileSystem, directory: Path, segments: list[Segment]) -> None:

@@ -109,7 +109,7 @@ class Retainer:
         def done(error: OSError | None) -> None:
             self._looking_up = False
             for segment in segments:
-                segment.unpin(self._files)
+                self._segments.unpin(segment)
             if error is not None:
                 failure = storage_error("read", segments[0].directory, error)
                 self._warn(f"{failure}; nothing there is deleted for its age meanwhile")

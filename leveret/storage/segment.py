@@ -114,12 +114,6 @@ class Segment:
             self.handle = None
             self.retired = False
 
-    def unpin(self, files: FileSystem) -> None:
-        """Release a worker thread's pin; close the file if it was the last and it is retired."""
-        self.pins -= 1
-        if self.retired:
-            self.release(files)
-
     def write_index(self, files: FileSystem, stop: int) -> None:
         """Write the index file. Raises OSError."""
         index = self.index or SparseIndex()

@@ -333,8 +333,14 @@ class Segments:
         """Mark all dirty segments as doubtful after a failed flush, and begin a new one."""
         for dirty in self.take_dirty():
             dirty.mark_suspect(self._files)
-            dirty.unpin(self._files)
+            self.unpin(dirty)
         self._roll_at = ROLL_FIRST
+
+    def unpin(self, segment: Segment) -> None:
+        """Release a worker thread's pin; close the file if it was the last and it is retired."""
+        segment.pins -= 1
+        if segment.retired:
+            segment.release(self._files)
 
     def take_dirty(self) -> list[Segment]:
         """Return the dirty segments, oldest first, now marked clean; the caller unpins them."""
@@ -352,7 +358,7 @@ class Segments:
         del self.items[at]
         if segment.dirty:
             self.dirty.remove(segment)
-            segment.unpin(self._files)
+            self.unpin(segment)
         segment.release(self._files)
         files = self._files
 
@@ -368,6 +374,6 @@ class Segments:
         """Close every file and drop references to the log, which writes no more."""
         self._checkpoint, self._on_roll = None, do_nothing
         for dirty in self.take_dirty():
-            dirty.unpin(self._files)
+            self.unpin(dirty)
         for segment in self.items:
             segment.release(self._files)

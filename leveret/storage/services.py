@@ -1,9 +1,11 @@
-"""Services that all logs of a node share."""
+"""Services and figures that all logs of a node share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from leveret.ports.counters import Histogram
 
 if TYPE_CHECKING:
     import asyncio
@@ -16,13 +18,33 @@ if TYPE_CHECKING:
     from leveret.storage.commit import Committer
     from leveret.storage.decisions import Decisions
     from leveret.storage.files import FileSystem
-    from leveret.storage.flush import FlushFigures
     from leveret.storage.keyring import Keyring
     from leveret.storage.marks import LogMark
     from leveret.storage.reader import OpenFiles
     from leveret.storage.tail import TailCache
 
-__all__ = ["LogServices"]
+__all__ = ["FlushFigures", "LogServices"]
+
+# Microseconds, from a disk with a cache of its own to one that is about to fail.
+FLUSH_BOUNDS_US = (
+    *(100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000),
+    *(100_000, 200_000, 500_000, 1_000_000, 5_000_000),
+)
+
+
+class FlushFigures:
+    """Flush statistics of a node: durations, batches and failures."""
+
+    def __init__(self) -> None:
+        self.durations = Histogram(FLUSH_BOUNDS_US)
+        self.batches = 0
+        self.failures = 0
+
+    def ended(self, took_us: int, batches: int, *, failed: bool) -> None:
+        """Count a flush of so many batches that has ended."""
+        self.durations.observe(took_us)
+        self.batches += batches
+        self.failures += failed
 
 
 @dataclass(frozen=True, slots=True)

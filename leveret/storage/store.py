@@ -30,22 +30,21 @@ from leveret.storage.decisions import (
     read_decisions,
 )
 from leveret.storage.files import storage_error
-from leveret.storage.flush import FlushFigures
 from leveret.storage.keyring import Keyring
 from leveret.storage.lock import DirectoryLock
 from leveret.storage.log import PartitionLog
 from leveret.storage.losses import LossLedger
 from leveret.storage.marks import LogMarks, boot_id
-from leveret.storage.names import encode_name, log_directory
+from leveret.storage.names import encode_name, log_key
 from leveret.storage.note_writer import NoteWriter
 from leveret.storage.reader import OpenFiles
-from leveret.storage.recovery import Recovered, recover
-from leveret.storage.services import LogServices
+from leveret.storage.recovery import Recovered, holds_nothing, recover
+from leveret.storage.services import FlushFigures, LogServices
 from leveret.storage.tail import TailCache
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from leveret.ports import Clock, StateStore, TopicLog
@@ -116,6 +115,8 @@ class FileTopicStore:
         self._loop = loop
         self._own_lock = None if lock is not None else self._take_lock(data)
         self._logs: dict[Path, PartitionLog] = {}
+        self._left: set[str] = set()  # keys of kept logs: of the last run, or opened since
+        self._unopened: set[str] = set()  # those that `leave_unopened` has left
         self._touched: set[Path] = set()
         self._settle_timer: asyncio.TimerHandle | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -141,6 +142,7 @@ class FileTopicStore:
                 worked=self._removed,
             )
             self._empty_trash()
+            self._left = set(self._partitions())
             self._decision_log = self._open_decisions(durability)
         except BaseException:
             self._stop_threads()
@@ -226,13 +228,16 @@ class FileTopicStore:
     ) -> PartitionLog:
         """Open a log (see ports.TopicStore). Raises StorageError."""
         root = self._transient if durability is Durability.NONE else self._topics
-        directory = root / log_directory(vhost, topic, incarnation, partition)
+        name = log_key(vhost, topic, incarnation, partition)
+        directory = root / name
         if directory in self._logs:
             raise ValueError(f"the log in {directory} is open already")
         key = self._keyring.active(vhost)
         recovered, mark_key = Recovered(), b""
         if durability is not Durability.NONE:
-            mark_key = self._mark_key(directory)
+            self._unopened.discard(name)
+            self._left.add(name)
+            mark_key = name.encode()
             recovered = recover(self._files, directory, self._marks.known(mark_key))
             self._marks.forget([mark_key])
         for finding in recovered.findings:
@@ -256,10 +261,19 @@ class FileTopicStore:
 
     def exists(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
         """Whether a log exists, or should (see ports.TopicStore)."""
-        directory = self._topics / log_directory(vhost, topic, incarnation, partition)
-        if directory in self._logs or self._files.exists(directory):
-            return True
-        return self._marks.tells_of(self._mark_key(directory))
+        key = log_key(vhost, topic, incarnation, partition)
+        return key in self._left or self._marks.tells_of(key.encode())
+
+    def leave_unopened(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
+        """Leave a log unopened that holds nothing (see ports.TopicStore). Raises StorageError."""
+        key = log_key(vhost, topic, incarnation, partition)
+        mark = self._marks.known(key.encode()).mark
+        if mark is None:
+            return key not in self._left
+        if not holds_nothing(self._files, self._topics / key, mark):
+            return False
+        self._unopened.add(key)
+        return True
 
     def note(self, key: bytes, value: bytes) -> None:
         """Queue an entry for the state store, written with the next marks."""
@@ -293,13 +307,16 @@ class FileTopicStore:
         Call it once every queue is open. They are not removed: the definitions may be what is
         missing.
         """
-        try:
-            orphans = [path for path in self._partitions() if path not in self._logs]
-        except OSError as error:
-            raise storage_error("list", self._topics, error) from error
+        opened = {log.key for log in self._logs.values()}
+        keys = [
+            key
+            for key in self._partitions()
+            if key.encode() not in opened and key not in self._unopened
+        ]
+        orphans = sorted(self._topics / key for key in keys)
         if not orphans:  # else one of them may ask for a decision, should its queue come back
             self._decisions.all_open()
-        left = {self._mark_key(path) for path in orphans}
+        left = {key.encode() for key in (*keys, *self._unopened)}
         self._forget_marks([key for key in self._marks.unopened if key not in left])
         return orphans
 
@@ -308,18 +325,19 @@ class FileTopicStore:
         for key, value in self._marks.forget(keys):
             self._notes.note(key, value)
 
-    def _partitions(self) -> Iterator[Path]:
+    def _partitions(self) -> list[str]:
+        """Return the keys of all kept logs that have a directory. Raises StorageError."""
         names = self._files.list_names
-        for vhost in names(self._topics):
-            if vhost == self._trash.name:
-                continue
-            for topic in names(self._topics / vhost):
-                for partition in names(self._topics / vhost / topic):
-                    yield self._topics / vhost / topic / partition
-
-    def _mark_key(self, directory: Path) -> bytes:
-        """Return a log's key: below 511 bytes, LMDB's limit, as `log_directory` bounds names."""
-        return str(directory.relative_to(self._topics)).encode()
+        try:
+            return [
+                f"{vhost}/{topic}/{partition}"
+                for vhost in names(self._topics)
+                if vhost != self._trash.name
+                for topic in names(self._topics / vhost)
+                for partition in names(self._topics / vhost / topic)
+            ]
+        except OSError as error:
+            raise storage_error("list", self._topics, error) from error
 
     # Transactions
 
@@ -391,8 +409,12 @@ class FileTopicStore:
     def _log_closed(self, directory: Path, mark: LogMark | None) -> None:
         """Keep the mark of a closed log in memory; it is written when the node stops."""
         log = self._forget(directory)
-        if log is not None and mark is not None:
+        if log is None:
+            return
+        if mark is not None:
             self._marks.put_back(log.key, mark)
+        elif not self._files.exists(directory):
+            self._left.discard(log.key.decode())
 
     def _forget(self, directory: Path) -> PartitionLog | None:
         log = self._logs.pop(directory, None)
@@ -408,6 +430,7 @@ class FileTopicStore:
         files are removed after the mark, so that a deleted log is never reported as missing.
         """
         self._forget(directory)
+        self._left.discard(key.decode())
         doomed = self._trash / f"{_digest(key)}-{secrets.token_hex(8)}"
         try:
             has_files = self._files.exists(directory)

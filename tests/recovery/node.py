@@ -1,6 +1,7 @@
 """A broker on log files in memory that is closed or killed, and started again.
 
-The state store is thrown away with each life: everything must come from the logs.
+The state store is thrown away with each life unless a test keeps it: everything must come from the
+logs.
 """
 
 from __future__ import annotations
@@ -83,7 +84,12 @@ class Node(Stage):
     """One life of the node; `next_life` is what is started after it."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, before: Node | None = None, **limits: object
+        self,
+        loop: asyncio.AbstractEventLoop,
+        before: Node | None = None,
+        *,
+        keeps_state: bool = False,
+        **limits: object,
     ) -> None:
         self.loop = loop
         self.limits = limits or (before.limits if before is not None else {})
@@ -91,7 +97,11 @@ class Node(Stage):
         self.files.__class__ = MortalFiles
         self.unfinished_tasks: set[asyncio.Task[None]] = set()
         self.is_over = False
-        super().__init__(Durability.OS, topics=loop.run_until_complete(self._store()))
+        state = MemoryStateStore()
+        if before is not None and keeps_state:
+            state.write(before.state.scan(b""), durable=True)
+        topics = loop.run_until_complete(self._store(state))
+        super().__init__(Durability.OS, topics=topics, state=state)
         if before is not None:
             self.clock.now = before.clock.now
             self.metadata.kept = before.metadata.kept
@@ -99,9 +109,9 @@ class Node(Stage):
             self.run()
         self.client = Client(self).open()
 
-    async def _store(self) -> Any:
+    async def _store(self, state: MemoryStateStore) -> Any:
         options = {"durability": Durability.OS, **self.limits}
-        return make_store(DATA, self.files, MemoryStateStore(), **options)
+        return make_store(DATA, self.files, state, **options)
 
     # -- the loop
 
@@ -157,8 +167,8 @@ class Node(Stage):
         for call in self.clock.calls:
             call.cancel()
 
-    def next_life(self) -> Node:
-        return Node(self.loop, self)
+    def next_life(self, *, keeps_state: bool = False) -> Node:
+        return Node(self.loop, self, keeps_state=keeps_state)
 
     # -- what clients do
 
@@ -202,6 +212,9 @@ class Node(Stage):
             queues[name] = order_of(queue)
         messages = self.broker.delayed.find("/")
         if messages is not None:
+            # A list meets damage that an index in the state store knows nothing of.
+            waiting = [offset for _, offset in messages.store.scan(None, None, ALL)]
+            self.loop.run_until_complete(messages.store.read(waiting))
             facts |= set(self._of_store(messages.store))
             for fact in self._of_store(messages.store):
                 record = self._record(messages.store.log, fact.offset)
@@ -259,8 +272,8 @@ class Node(Stage):
 
     # -- damage
 
-    def damage_middle(self) -> set[tuple[str, int]]:
-        """Flip a byte in the middle batch of each log that this life has left.
+    def damage_middle(self, *, sealed_only: bool) -> set[tuple[str, int]]:
+        """Flip a byte in the middle batch of each log, or of its sealed files.
 
         Returns the records that are lost by it, by topic and offset.
         """
@@ -274,11 +287,11 @@ class Node(Stage):
                 if entry.batch is not None and entry.batch.count
             ]
             topic = directory.parent.name.rpartition("~~")[0]
-            # Without the state store, damage in a last file looks like the end of a crash.
-            sealed = [each for each in entries if each[0] != entries[-1][0]]
-            if not sealed or topic == "leveret.transactions":
+            if sealed_only:
+                entries = [each for each in entries if each[0] != entries[-1][0]]
+            if not entries or topic == "leveret.transactions":
                 continue
-            path, entry = sealed[len(sealed) // 2]
+            path, entry = entries[len(entries) // 2]
             self.files.files[path].cached[entry.position + entry.batch.size - 1] ^= 0x20
             batch = entry.batch
             lost |= {(topic, offset) for offset in range(batch.base_offset, batch.stop_offset)}

@@ -265,5 +265,5 @@ async def test_a_segment_that_is_being_read_goes_afterwards(tmp_path, durability
         log.check_retention()
         await until(lambda: log.segments[1].base >= 20)  # those behind it went
         assert log.segments[0] is first
-        first.unpin(store._services.files)
+        log._segments.unpin(first)
         await until(lambda: log.first >= 20)  # and nothing else happens to the log

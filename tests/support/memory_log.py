@@ -235,6 +235,9 @@ class MemoryTopicStore:
     def exists(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
         return (vhost, topic) in self.logs and not self.logs[vhost, topic].deleted
 
+    def leave_unopened(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
+        return False
+
     def decide(
         self,
         transactions: Mapping[int, Collection[MemoryTopicLog]],

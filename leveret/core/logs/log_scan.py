@@ -7,27 +7,29 @@ takes half of a log for the whole.
 
 from __future__ import annotations
 
+from itertools import islice
 from types import coroutine
 from typing import TYPE_CHECKING
 
-from leveret.core.logs.data_loss import loss_error
-from leveret.errors import CorruptBatchError
+from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
-    from leveret.errors import StorageError
     from leveret.ports import TopicLog
     from leveret.ports.records import Batch
 
     Ranges = Iterable[tuple[int, int]]
     Lose = Callable[[RangeSet], Ranges]
 
-__all__ = ["LogScan", "quarantine"]
+__all__ = ["COMPILED_SLICE_BYTES", "LogScan", "quarantine"]
 
-# Handled in one pass of the loop: Python that looks at each record takes 8 ms for so many bytes.
+# Handled in one pass of the loop: Python that looks at each record takes 8 ms for so many bytes,
+# compiled code much less.
 SLICE_BYTES = 256 * 1024
+COMPILED_SLICE_BYTES = 1 << 20
+RANGES_SHOWN_MAX = 10  # per report; the files beside the log have the rest
 
 
 async def quarantine(
@@ -48,6 +50,27 @@ async def quarantine(
     return damage.unreadable
 
 
+def loss_error(lost: RangeSet, kept: Sequence[str]) -> StorageError:
+    """Return the report on lost offsets, and on the files with the damaged bytes."""
+    if lost:
+        shown = [_range_text(*piece) for piece in islice(lost, RANGES_SHOWN_MAX)]
+        shown += ["…"] * (len(lost) > RANGES_SHOWN_MAX)
+        text = f"messages lost: {lost.count} (at offset {', '.join(shown)}); "
+    else:
+        text = "no message is lost, but "
+    text += "the disk did not keep what was written. "
+    if kept:
+        text += (
+            f"The damaged bytes are quarantined in {', '.join(kept)}; "
+            "`leveret dump` shows what such a file holds. "
+        )
+    return StorageError(text + "All other messages are delivered. Check the disk")
+
+
+def _range_text(first: int, stop: int) -> str:
+    return str(first) if stop == first + 1 else f"{first}-{stop - 1}"
+
+
 class LogScan:
     """One pass over the unsettled records [first, stop) of a log; from `all_from` on, over all.
 
@@ -64,11 +87,13 @@ class LogScan:
         first: int = 0,
         stop: int | None = None,
         all_from: int | None = None,
+        slice_bytes: int = SLICE_BYTES,
     ) -> None:
         self._log = log
         self._report = report
         self._lose = lose
         self._all_from = all_from
+        self._slice_bytes = slice_bytes
         self._is_begun = False
         self.stop = log.committed if stop is None else stop
         self.offset = first  # everything below was read, or is lost
@@ -115,11 +140,11 @@ class LogScan:
     async def _fetch(self, offset: int) -> list[Batch]:
         """Return batches, the first with `offset`; empty if that is lost."""
         try:
-            return self._checked(await self._log.fetch(offset, SLICE_BYTES), offset)
+            return self._checked(await self._log.fetch(offset, self._slice_bytes), offset)
         except CorruptBatchError:
             unreadable = await quarantine(self._log, offset, self._report, self._lose)
             if offset not in unreadable:
-                return self._checked(await self._log.fetch(offset, SLICE_BYTES), offset)
+                return self._checked(await self._log.fetch(offset, self._slice_bytes), offset)
             for first, stop in unreadable:
                 self._unsettled.remove(first, stop)
                 self._unreadable.add(first, stop)

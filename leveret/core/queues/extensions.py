@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from leveret.core.logs.log_writer import Committing, Waiter
     from leveret.core.queues.consumer import QueueConsumer
     from leveret.core.settings.queue_settings import QueueSettings
+    from leveret.ports.definitions import QueueDefinition
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch, BatchBuilder
 
@@ -40,6 +41,11 @@ class QueueExtension:
     # As a kind of itself, see ExtensionKind:
     demanded_by = RecordFlag(0)
     for_streams = False
+
+    @staticmethod
+    def acts_alone(_definition: QueueDefinition, _settings: QueueSettings) -> bool:
+        """See ExtensionKind."""
+        return False
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Apply other settings from now on."""
@@ -165,3 +171,7 @@ class ExtensionKind(Protocol):
         `queue` is a Queue, or any OpenQueue for kinds that are `for_streams`.
         """
         ...
+
+    def acts_alone(self, _definition: QueueDefinition, _settings: QueueSettings) -> bool:
+        """Whether an earlier run may have left what acts though the queue has no messages."""
+        return False

@@ -61,7 +61,7 @@ async def read_heads(queues: Iterable[object]) -> None:
 
 def _head(queue: object) -> int | None:
     """Return the offset of the next ready message, or None."""
-    if not isinstance(queue, Queue) or queue.deleted:
+    if not isinstance(queue, Queue) or queue.deleted or not queue.message_count:
         return None
     ranges = queue.state.next_ranges(1)
     return ranges[0][0] if ranges else None

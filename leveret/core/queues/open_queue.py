@@ -59,6 +59,7 @@ class OpenQueue(LogWriter):
         "counters",
         "definition",
         "gone",
+        "open_log",
         "opened_ms",
         "owner",
         "policy",

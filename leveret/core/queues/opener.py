@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 from leveret.core.queues.queue import Queue
 from leveret.core.queues.stream import Stream
+from leveret.core.queues.unopened_queue import UnopenedQueue, may_stay_unopened
 from leveret.core.settings.arguments import type_of
-from leveret.core.settings.queue_settings import QueueSettings, resolve_settings
+from leveret.core.settings.policies import NO_POLICY
+from leveret.core.settings.queue_settings import TOPIC_SUFFIX, QueueSettings, resolve_settings
 from leveret.ports import Durability
 
 if TYPE_CHECKING:
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.services import QueueServices
     from leveret.core.settings.policies import EffectivePolicy, Policies
-    from leveret.ports import TopicStore
+    from leveret.ports import TopicLog, TopicStore
     from leveret.ports.definitions import QueueDefinition
 
 __all__ = ["QueueOpener"]
@@ -34,13 +36,33 @@ class QueueOpener:
         self._durability = durability
         self._policies = policies
         self.services = services  # of queues that are opened from now on
-        self._latest = QueueSettings()  # the settings resolved last, shared by equal queues
+        self._open_log = self._open_log_of  # one for all unopened queues
+        # What was resolved last, and what of: shared by equal queues, since there may be many.
+        self._latest = QueueSettings()
+        self._latest_of: tuple[object, ...] = ()
+        self._latest_policy = NO_POLICY
 
     def open(self, definition: QueueDefinition, owner: object | None) -> OpenQueue:
-        """Open a queue and create or recover its log. Raises StorageError."""
+        """Return a queue, opened unless it holds nothing that is known. Raises StorageError."""
         policy = self.policy_of(definition)
         settings = self._resolve(definition, policy)
-        log = self._topics.open(
+        queue: OpenQueue
+        if may_stay_unopened(definition, settings, self.services) and self._topics.leave_unopened(
+            definition.vhost, definition.topic, definition.incarnation, 0
+        ):
+            queue = UnopenedQueue(definition, settings, self.services, self._open_log)
+        elif settings.retention is None:
+            log = self._open_log(definition, settings)
+            queue = Queue(definition, settings, owner, log, self.services)
+        else:
+            log = self._open_log(definition, settings)
+            queue = Stream(definition, settings, log, self.services)
+        queue.policy = policy
+        return queue
+
+    def _open_log_of(self, definition: QueueDefinition, settings: QueueSettings) -> TopicLog:
+        """Create or recover the log of a queue. Raises StorageError."""
+        return self._topics.open(
             definition.vhost,
             definition.topic,
             definition.incarnation,
@@ -48,13 +70,6 @@ class QueueOpener:
             self._durability if definition.durable else Durability.NONE,
             retention=settings.retention,
         )
-        queue: OpenQueue
-        if settings.retention is None:
-            queue = Queue(definition, settings, owner, log, self.services)
-        else:
-            queue = Stream(definition, settings, log, self.services)
-        queue.policy = policy
-        return queue
 
     def reconfigure(self, queue: OpenQueue, *, reorder: bool = False) -> None:
         """Apply the present definition and policy to a queue.
@@ -71,11 +86,17 @@ class QueueOpener:
 
     def policy_of(self, queue: QueueDefinition) -> EffectivePolicy:
         """Return the effective policy of a queue."""
-        return self._policies.for_queue(queue.vhost, queue.name, type_of(queue.arguments))
+        policy = self._policies.for_queue(queue.vhost, queue.name, type_of(queue.arguments))
+        if policy != self._latest_policy:
+            self._latest_policy = policy
+        return self._latest_policy
 
     def _resolve(self, definition: QueueDefinition, policy: EffectivePolicy) -> QueueSettings:
-        """Return a queue's settings, shared with other queues if equal, since there may be many."""
-        settings = resolve_settings(definition, policy.definition)
-        if settings != self._latest:
-            self._latest = settings
+        """Return a queue's settings, shared with other queues if equal."""
+        is_topic = definition.name.endswith(TOPIC_SUFFIX)
+        of = definition.arguments, is_topic, definition.paused, policy.definition
+        if of != self._latest_of:
+            settings = resolve_settings(definition, policy.definition)
+            self._latest = self._latest if settings == self._latest else settings
+            self._latest_of = of
         return self._latest

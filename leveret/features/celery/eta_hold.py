@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
     from leveret.core.logs.log_writer import Committing, Waiter
     from leveret.core.queues.queue import Queue
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.features.dead_letter.publish import Missing, Ranges
     from leveret.features.delay.store import (
         DelayedMessageStore,
         DelayedMessageStores,
         PendingMessage,
     )
+    from leveret.ports.definitions import QueueDefinition
     from leveret.ports.records import BatchBuilder
 
 __all__ = ["EtaHold", "EtaHolds", "eta_topic"]
@@ -73,6 +75,11 @@ class EtaHolds(ExtensionKind):
         if exists:
             hold.open()
         return hold
+
+    def acts_alone(self, definition: QueueDefinition, _settings: QueueSettings) -> bool:
+        """Whether an earlier run has left tasks."""
+        topic = eta_topic(definition.topic)
+        return self.stores.exists(definition.vhost, topic, definition.incarnation)
 
 
 class EtaHold(QueueExtension):

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from leveret.core.definitions.validation import AdministrationError
-from leveret.core.logs.log_scan import LogScan
 from leveret.core.routing.message import StoredMessage
-from leveret.errors import LeveretError, StorageError
+from leveret.errors import LeveretError
 from leveret.features.dead_letter.publish import NOWHERE
 from leveret.features.delay.due_delivery import DueDelivery, DueRouting
+from leveret.features.delay.due_list import flagged_headers
 from leveret.features.delay.schedule_ids import ScheduleIds
 from leveret.features.delay.scheduled import (
     MARKED,
@@ -93,15 +93,15 @@ class DelayedMessages:
         self._publishers: dict[int, ref[Publisher]] = {}  # publishers of mandatory messages
         self._held: dict[int, Written] = {}  # builders that hold a message which others refused
         self._early: list[PendingMessage] = []  # due before ids are restored
-        self._learning = True
+        self._learning = not is_new
         self._covered = 0
         self._missing_exchanges: set[bytes] = set()  # already reported
         self._retry = services.timers.timer(self._go_on_again)
-        self.store: DelayedMessageStore = stores.open(vhost.name, DELAYED_TOPIC, self._due)
-        if is_new:
-            self._learning = False
-        else:
-            services.spawn(self._learn_ids(self.store.log.committed))
+        self.covered = self.ids.covered  # ids of records from here on are not indexed
+        self.store: DelayedMessageStore = stores.open(
+            vhost.name, DELAYED_TOPIC, self._due, scan_listener=None if is_new else self
+        )
+        self._scan_stop = self.store.log.committed
 
     def __str__(self) -> str:
         return f"delayed messages of vhost {quoted(self.vhost.name)}"
@@ -350,26 +350,12 @@ class DelayedMessages:
 
     # -- opening and closing
 
-    async def _learn_ids(self, stop: int) -> None:
+    def scanned(self, batch: Batch) -> None:
         """Restore ids that were written but not indexed, and settle replaced messages."""
-        report = partial(self._services.report, self)
-        first = self.ids.covered
-        scan = LogScan(self.store.log, report, self.store.lose, first=first, stop=stop)
-        try:
-            while not self.closed and (batches := await scan.read()):
-                for batch in batches:
-                    self._learn_from(batch, first)
-        except StorageError as error:
-            report(error)
-        else:
-            self.ids.cover(stop)
-        self._learning = False
-        early, self._early = self._early, []
-        self._deliver(early)
-
-    def _learn_from(self, batch: Batch, first: int) -> None:
-        for offset, flags, _, _, _, header, _ in batch.records():
-            if offset < first or not flags & MARKED or offset in self.store.log.settled:
+        if self.closed or batch.stop_offset <= self.covered:
+            return
+        for offset, header in flagged_headers(batch, MARKED):
+            if offset < self.covered or offset in self.store.log.settled:
                 continue
             key = key_in(raw_headers(header))
             if key is None:
@@ -383,6 +369,14 @@ class DelayedMessages:
                 if older is not None and older < offset and self.is_pending(older):
                     self._settle(older)
             self.ids.keep(key, offset)
+
+    def scan_ended(self, *, complete: bool) -> None:
+        """Deliver what became due meanwhile."""
+        if complete:
+            self.ids.cover(self._scan_stop)
+        self._learning = False
+        early, self._early = self._early, []
+        self._deliver(early)
 
     def close(self) -> None:
         """Stop: the virtual host was deleted; its topic is deleted by the caller."""

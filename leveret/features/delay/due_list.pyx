@@ -255,6 +255,24 @@ def record_of(Batch batch not None, uint64_t offset):
     )
 
 
+def flagged_headers(Batch batch not None, uint32_t flags):
+    """Return [(offset, content header)] of the records that have one of these flags.
+
+    Raises CorruptBatchError.
+    """
+    cdef RecordView record
+    cdef size_t position = BATCH_HEADER_BYTES
+    cdef uint64_t offset = batch.base_offset
+    cdef uint32_t i
+    cdef list found = []
+    for i in range(batch.count):
+        position = batch.view(position, &record)
+        if record.flags & flags:
+            found.append((offset, (<const char*>record.header)[: record.header_size]))
+        offset += 1
+    return found
+
+
 def put_record(
     BatchBuilder builder not None, uint64_t due_ms, uint32_t flags, uint64_t now, bytes exchange,
     bytes routing_key, bytes header, bytes body,

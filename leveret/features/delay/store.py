@@ -10,10 +10,10 @@ of truth; the state in memory and in the state store can be rebuilt from it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.logs.internal_topics import INCARNATION
-from leveret.core.logs.log_scan import LogScan
+from leveret.core.logs.log_scan import COMPILED_SLICE_BYTES, LogScan
 from leveret.core.logs.log_writer import LogWriter
 from leveret.errors import StorageError
 from leveret.features.delay.due_index import INTERVAL_MS, DueIndex, store_identity
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from leveret.core.dependencies import Environment
     from leveret.core.logs.internal_topics import InternalTopics
     from leveret.ports import StateStore, TopicLog
+    from leveret.ports.records import Batch
 
     OnDue = Callable[[Sequence[PendingMessage]], None]
 
@@ -50,6 +51,23 @@ OFFSET_BITS = 48  # of a timer's key, below the store's number
 OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
 
+class ScanListener(Protocol):
+    """Owner of a store that restores something from its log, too."""
+
+    @property
+    def covered(self) -> int:
+        """Offset from which it must see unsettled records."""
+        ...
+
+    def scanned(self, batch: Batch) -> None:
+        """Note a batch, which may also hold other records; called in order."""
+        ...
+
+    def scan_ended(self, *, complete: bool) -> None:
+        """Note the end of the scan, `complete` unless reading has failed."""
+        ...
+
+
 class DelayedMessageStore(LogWriter):
     """One topic of delayed records; opened by `DelayedMessageStores`.
 
@@ -64,6 +82,8 @@ class DelayedMessageStore(LogWriter):
         identity: bytes,
         stores: DelayedMessageStores,
         on_due: OnDue,
+        *,
+        scan_listener: ScanListener | None,
     ) -> None:
         environment = stores.environment
         timers, spawn, report = environment.timers, environment.spawn, environment.report
@@ -86,9 +106,16 @@ class DelayedMessageStore(LogWriter):
         self._settle_timer = timers.timer(self._settle_done)
         self._keep_timer = timers.timer(self._keep_index)
         self._keeping = False
-        # Reads what the index does not cover; None when that is done.
-        self._scan: LogScan | None = LogScan(
-            log, self._reader.report, self.lose, first=self._index.open()
+        self._scan_listener = scan_listener
+        self._indexed = first = self._index.open()  # records below are in the index
+        if scan_listener is not None:
+            first = min(first, scan_listener.covered)
+        self._scan = LogScan(
+            log,
+            self._reader.report,
+            self.lose,
+            first=first,
+            slice_bytes=COMPILED_SLICE_BYTES,
         )
         self._keep_index()
 
@@ -152,15 +179,15 @@ class DelayedMessageStore(LogWriter):
         try:
             while not self.deleted:
                 try:
-                    if self._scan is not None:
-                        await self._read_log(self._scan)
+                    await self._read_log()
                     self._settle_done()
                     await self._index.round(self._timers.wall_ms(), self._complete)
                 except StorageError as error:
                     self._reader.report(error)
+                    self._end_listening(complete=False)
                     wakes_ms = self._timers.wall_ms() + RETRY_MS
                     break
-                if self._scan is None and not self._index.hurried:
+                if self._scan.is_over and not self._index.hurried:
                     wakes_ms = self._index.wakes_ms(self._timers.wall_ms())
                     break
         finally:
@@ -171,17 +198,27 @@ class DelayedMessageStore(LogWriter):
     @property
     def _complete(self) -> int:
         """Offset below which all waiting records are in the index."""
-        return self.log.committed if self._scan is None else self._scan.offset
+        if self._scan.is_over:
+            return self.log.committed
+        return max(self._indexed, self._scan.offset)
 
-    async def _read_log(self, scan: LogScan) -> None:
-        """Read records from the log that the index did not cover at the start."""
+    async def _read_log(self) -> None:
+        """Read records from the log that the index, or the listener, did not know at the start."""
         dues = DueList()
-        while len(dues) < SCANNED_COUNT_MAX and (batches := await scan.read()):
+        while len(dues) < SCANNED_COUNT_MAX and (batches := await self._scan.read()):
             for batch in batches:
-                dues.learn(batch, self.log.settled)
-        if scan.is_over:
-            self._scan = None
+                if batch.stop_offset > self._indexed:
+                    dues.learn(batch, self.log.settled)
+                if self._scan_listener is not None:
+                    self._scan_listener.scanned(batch)
         self._learn(dues)
+        if self._scan.is_over:
+            self._end_listening(complete=True)
+
+    def _end_listening(self, *, complete: bool) -> None:
+        listener, self._scan_listener = self._scan_listener, None
+        if listener is not None:
+            listener.scan_ended(complete=complete)
 
     # -- what is due
 
@@ -373,15 +410,19 @@ class DelayedMessageStores:
         topic: str,
         on_due: OnDue,
         incarnation: str = INCARNATION,
+        *,
+        scan_listener: ScanListener | None = None,
     ) -> DelayedMessageStore:
-        """Create or recover a store. Raises StorageError.
+        """Create or recover a store, whose log is read in the background. Raises StorageError.
 
         A store that belongs to one queue has that queue's incarnation.
         """
         log = self._topics.open(vhost, topic, incarnation)
         number = self._free_number()
         identity = store_identity(vhost, topic, incarnation)
-        store = DelayedMessageStore(log, number, identity, self, on_due)
+        store = DelayedMessageStore(
+            log, number, identity, self, on_due, scan_listener=scan_listener
+        )
         self._opened[number] = store
         self._numbers[vhost, topic, incarnation] = number
         return store

@@ -38,11 +38,13 @@ if TYPE_CHECKING:
 
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.queue import Queue
+    from leveret.core.settings.queue_settings import QueueSettings
     from leveret.features.delay.store import (
         DelayedMessageStore,
         DelayedMessageStores,
         PendingMessage,
     )
+    from leveret.ports.definitions import QueueDefinition
     from leveret.ports.tables import RawValue
 
 __all__ = ["RetryTopic", "RetryTopics", "check_retry_headers", "retries_waiting", "retry_topic"]
@@ -80,6 +82,11 @@ class RetryTopics(ExtensionKind):
         if not self._stores.exists(definition.vhost, name, definition.incarnation):
             return None
         return RetryTopic(queue, self._stores, self._chance)
+
+    def acts_alone(self, definition: QueueDefinition, _settings: QueueSettings) -> bool:
+        """Whether an earlier run has left a topic."""
+        name = retry_topic(definition.topic)
+        return self._stores.exists(definition.vhost, name, definition.incarnation)
 
     def of(self, queue: Queue) -> RetryTopic:
         """Return the topic of a queue, created on demand. Raises StorageError."""

@@ -23,6 +23,7 @@ from leveret.core.access.authentication import (
     authorise_topic,
     explain_refusal,
 )
+from leveret.core.settings.arguments import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
 from leveret.errors import ChannelError
 from leveret.mgmt_ui.api.problems import (
     ApiError,
@@ -31,21 +32,25 @@ from leveret.mgmt_ui.api.problems import (
     refused_operation,
     too_many_requests,
 )
+from leveret.mgmt_ui.hosts import is_secure, require_own_site
 from leveret.mgmt_ui.managed import ManagedNode
 from leveret.mgmt_ui.operations.dispatcher import perform
-from leveret.mgmt_ui.origin import require_own_site
-from leveret.mgmt_ui.sessions import COOKIE, CSRF_HEADER
+from leveret.mgmt_ui.sessions import COOKIE, CSRF_HEADER, SESSION_MS_MAX
 from leveret.ports.audit import Actor, Way
 from leveret.ports.authentication import TooManyGuessesError, UnansweredError, attempt_source
 from leveret.ports.log_text import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
+
+    from starlette.requests import Request
+    from starlette.responses import Response
 
     from leveret.core.clients import Client
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.sessions import WebSession
     from leveret.ports.authentication import Kind, Permission, Rights
+
 
 __all__ = [
     "Caller",
@@ -57,7 +62,9 @@ __all__ = [
     "log_in",
     "managed_node",
     "of_session",
+    "open_session",
     "require_manager",
+    "require_to_declare",
     "session_of",
 ]
 
@@ -326,3 +333,40 @@ def _credentials(header: str) -> tuple[str, str]:
 CallerHere = Annotated[Caller, Depends(authenticated)]
 ClientHere = Annotated[Caller, Depends(identified)]
 NodeHere = Annotated[ManagedNode, Depends(managed_node)]
+
+
+# The argument that names the exchange to which messages go on.
+NEXT_EXCHANGE = {"queue": DEAD_LETTER_EXCHANGE, "exchange": ALTERNATE_EXCHANGE}
+
+
+async def require_to_declare(
+    caller: Caller,
+    host: Vhost,
+    kind: Literal["exchange", "queue"],
+    name: str,
+    arguments: Mapping[str, Any],
+) -> None:
+    """Raise ApiError 401 unless the caller may declare it with these arguments, as in AMQP."""
+    await caller.require(host.name, kind, name, "configure")
+    exists = name in (host.queues if kind == "queue" else host.exchanges)
+    exchange = arguments.get(NEXT_EXCHANGE[kind])
+    # Dead-lettering and alternate exchanges need the permissions to read and to publish.
+    if not exists and isinstance(exchange, str):
+        await caller.require(host.name, kind, name, "read")
+        await caller.require(host.name, "exchange", exchange, "write")
+
+
+def open_session(request: Request, caller: Caller, answer: Response) -> None:
+    """Open a session in place of the browser's current one; set its cookie in the answer."""
+    sessions = request.app.state.sessions
+    before = session_of(request)
+    if before is not None:
+        sessions.close(before)
+    answer.set_cookie(
+        COOKIE,
+        sessions.open(caller.rights).token,
+        max_age=SESSION_MS_MAX // 1000,
+        httponly=True,
+        samesite="strict",
+        secure=is_secure(request),
+    )

@@ -11,8 +11,7 @@ from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, shown, vhosts_of
 from leveret.mgmt_ui.api.bindings import BINDINGS
 from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
-from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.declaring import require_to_declare
+from leveret.mgmt_ui.api.callers import CallerHere, require_to_declare
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.flows import flows_of_exchange
 from leveret.mgmt_ui.api.listing import ObjectKind, select_columns

@@ -21,9 +21,8 @@ from leveret.mgmt_ui.api.answers import (
 )
 from leveret.mgmt_ui.api.bindings import BINDINGS
 from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
-from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.callers import CallerHere, require_to_declare
 from leveret.mgmt_ui.api.channels import open_channels
-from leveret.mgmt_ui.api.declaring import require_to_declare
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.flows import flows_of_queue
 from leveret.mgmt_ui.api.listing import ObjectKind, Query, select_columns

@@ -11,11 +11,10 @@ from fastapi import APIRouter, Request, Response
 from leveret.core.access.passwords import RABBITMQ_SALT_BYTES, hash_password_as_rabbitmq
 from leveret.mgmt_ui.api.answers import READ, answer
 from leveret.mgmt_ui.api.bodies import json_object, read_body, require_fields, text
-from leveret.mgmt_ui.api.callers import CallerHere, log_in, require_manager
+from leveret.mgmt_ui.api.callers import CallerHere, log_in, open_session, require_manager
 from leveret.mgmt_ui.api.describing import body, form
-from leveret.mgmt_ui.api.opening import open_session
 from leveret.mgmt_ui.api.problems import not_authorized, not_found
-from leveret.mgmt_ui.origin import require_own_site
+from leveret.mgmt_ui.hosts import require_own_site
 
 __all__ = ["router"]
 

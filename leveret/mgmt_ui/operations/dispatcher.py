@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.definitions.document import DefinitionsError
+from leveret.core.definitions.document import OPERATOR_POLICY, DefinitionsError
 from leveret.core.events import acting_as
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.mgmt_ui.operations import (
@@ -39,15 +39,16 @@ from leveret.mgmt_ui.operations import (
     node as node_commands,
 )
 from leveret.mgmt_ui.operations.commands import named
-from leveret.mgmt_ui.operations.deletions import refused_deletion
 from leveret.ports.audit import Way
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from leveret.mgmt_ui.operations.commands import AdminCommand
     from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.ports.audit import Actor
 
-__all__ = ["perform"]
+__all__ = ["perform", "refused_deletion"]
 
 # Modules whose functions are commands: they register themselves.
 MODULES: Final = (
@@ -119,3 +120,49 @@ async def _answer(
 
 def _refusal(code: str, error: object) -> dict[str, object]:
     return {"ok": False, "error": code, "explanation": str(error)}
+
+
+def refused_deletion(operation: str, parameters: Mapping[str, Any]) -> str | None:
+    """Return why an operation is refused there; None if it deletes no queue."""
+    match operation:
+        case "queue.delete" | "vhost.delete":
+            deletes = True
+        case "queue.change":
+            deletes = parameters["arguments"].get("x-expires") is not None
+        case "policy.set":
+            deletes = "expires" in parameters["definition"]
+        case "definitions.import":
+            deletes = _expires(parameters["document"])
+        case _:
+            return None
+    if not deletes:
+        return None
+    command = operation.replace(".", " ")
+    if operation == "policy.set" and parameters["operator"]:
+        command = "operator-policy set"
+    return f"queues are not deleted by HTTP on this node: use `leveret {command}`"
+
+
+def _expires(document: Any) -> bool:
+    """Whether an unchecked document of definitions has policies that delete queues."""
+    operator_policies = [
+        row.get("value")
+        for row in _rows(document, "parameters")
+        if row.get("component") == OPERATOR_POLICY
+    ]
+    return any(
+        isinstance(policy, dict) and _has(policy.get("definition"), "expires")
+        for policy in (*_rows(document, "policies"), *operator_policies)
+    )
+
+
+def _rows(document: Any, section: str) -> list[dict[str, Any]]:
+    found = document.get(section) if isinstance(document, dict) else None
+    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+
+
+def _has(definition: Any, key: str) -> bool:
+    """Whether an object has a key; some RabbitMQ tools write a list of pairs instead."""
+    if isinstance(definition, list):
+        return any(isinstance(pair, list) and pair[:1] == [key] for pair in definition)
+    return isinstance(definition, dict) and key in definition

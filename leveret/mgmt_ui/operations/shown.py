@@ -1,16 +1,19 @@
-"""Messages in the form shown to people, and numbers of their requests."""
+"""Common parts of commands: messages as people see them, and numbers of requests."""
 
 from __future__ import annotations
 
 import codecs
 from base64 import b64encode
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
 from leveret.ports.contents import decode_properties, open_header
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["headers_of", "integer", "payload", "properties"]
 

@@ -12,9 +12,7 @@ from fastapi import APIRouter, Request, Response
 from leveret.features.alerts.rules import AlertCondition, AlertSeverity
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.operations.alerts import rule_rows
-from leveret.mgmt_ui.pages.acting import act, seeing
-from leveret.mgmt_ui.pages.declaring import open_names
-from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.forms import Form, FormHere, act, open_names, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 

@@ -7,9 +7,8 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.problems import ApiError
-from leveret.mgmt_ui.pages.formats import with_query
+from leveret.mgmt_ui.pages.formats import epoch_ms, with_query
 from leveret.mgmt_ui.pages.rendering import page
-from leveret.mgmt_ui.pages.times import epoch_ms
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 
 __all__ = ["router"]

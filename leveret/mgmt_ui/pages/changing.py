@@ -13,10 +13,8 @@ from leveret.mgmt_ui.api.live import (
     require_to_rename,
 )
 from leveret.mgmt_ui.api.problems import ApiError, not_found, queue_not_found
-from leveret.mgmt_ui.pages.acting import act, seeing
-from leveret.mgmt_ui.pages.declaring import arguments_of, json_object_of
 from leveret.mgmt_ui.pages.formats import as_json, path
-from leveret.mgmt_ui.pages.forms import FormHere
+from leveret.mgmt_ui.pages.forms import FormHere, act, arguments_of, json_object_of, seeing
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 
 if TYPE_CHECKING:

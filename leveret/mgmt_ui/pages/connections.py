@@ -12,10 +12,9 @@ from leveret.mgmt_ui.api.connections import existing
 from leveret.mgmt_ui.api.listing import ObjectKind, picked
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.pages import clients
-from leveret.mgmt_ui.pages.acting import act
 from leveret.mgmt_ui.pages.charts import PERIODS
 from leveret.mgmt_ui.pages.formats import path
-from leveret.mgmt_ui.pages.forms import FormHere
+from leveret.mgmt_ui.pages.forms import FormHere, act
 from leveret.mgmt_ui.pages.histories import FLOW, chart_of_rates, latest_rates
 from leveret.mgmt_ui.pages.live import Frame, live_stream
 from leveret.mgmt_ui.pages.rendering import page

@@ -16,13 +16,11 @@ from leveret.core.settings.queue_settings import TOPIC_SUFFIX
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.dead_letters import require_to_redrive
 from leveret.mgmt_ui.api.problems import ApiError
-from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import chosen_offsets, readable_queue, readable_queues
-from leveret.mgmt_ui.pages.formats import path, with_query
-from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.formats import epoch_ms, path, with_query
+from leveret.mgmt_ui.pages.forms import Form, FormHere, act, seeing
 from leveret.mgmt_ui.pages.rendering import page
-from leveret.mgmt_ui.pages.times import epoch_ms
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.pages.waiting import header_criterion
 from leveret.mgmt_ui.yielding import in_yielding_chunks

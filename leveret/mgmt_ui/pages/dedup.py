@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.problems import bad_request, not_found
-from leveret.mgmt_ui.pages.acting import act
-from leveret.mgmt_ui.pages.declaring import open_names
 from leveret.mgmt_ui.pages.formats import with_query
-from leveret.mgmt_ui.pages.forms import FormHere
+from leveret.mgmt_ui.pages.forms import FormHere, act, open_names
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 

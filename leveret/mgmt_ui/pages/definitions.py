@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.answers import streamed
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
-from leveret.mgmt_ui.pages.acting import seeing
+from leveret.mgmt_ui.pages.forms import seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.uploads import read_upload
 from leveret.mgmt_ui.pages.viewing import ViewerHere

@@ -11,8 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.encryption import VERBS
 from leveret.mgmt_ui.api.problems import ApiError, not_found
-from leveret.mgmt_ui.pages.acting import act
-from leveret.mgmt_ui.pages.forms import FormHere
+from leveret.mgmt_ui.pages.forms import FormHere, act
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 

@@ -11,15 +11,13 @@ from leveret.core.exchanges import EXCHANGE_TYPES, describe_type
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.bindings import Ends, require_to_bind
-from leveret.mgmt_ui.api.declaring import require_to_declare
+from leveret.mgmt_ui.api.callers import require_to_declare
 from leveret.mgmt_ui.api.listing import ObjectKind, picked
 from leveret.mgmt_ui.api.problems import ApiError, not_found
-from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.charts import PERIODS, period_named
-from leveret.mgmt_ui.pages.declaring import arguments_of, open_names
 from leveret.mgmt_ui.pages.drawing import draw
 from leveret.mgmt_ui.pages.formats import path
-from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.forms import Form, FormHere, act, arguments_of, open_names, seeing
 from leveret.mgmt_ui.pages.histories import THROUGH, chart_of_rates, latest_rates
 from leveret.mgmt_ui.pages.live import Frame, live_stream
 from leveret.mgmt_ui.pages.publishing import BLANK, publish_written

@@ -1,22 +1,36 @@
-"""Parsing of forms, with their CSRF tokens."""
+"""Forms: parsing, CSRF tokens, and the commands that they send."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qs
 
 from fastapi import Depends, Request
+from fastapi.responses import RedirectResponse
 from starlette.requests import ClientDisconnect
 
-from leveret.mgmt_ui.api.problems import ApiError
-from leveret.mgmt_ui.origin import require_own_site
+from leveret.mgmt_ui.api.bodies import understand
+from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.hosts import require_own_site
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.sessions import CSRF_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CSRF_FIELD", "Form", "FormHere", "read_form"]
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = [
+    "CSRF_FIELD",
+    "Form",
+    "FormHere",
+    "act",
+    "arguments_of",
+    "json_object_of",
+    "open_names",
+    "read_form",
+    "seeing",
+]
 
 FORM_BYTES_MAX = 1 << 20  # a page's arguments, a message to publish
 FIELDS_MAX = 200
@@ -86,3 +100,54 @@ async def _checked_form(request: Request, viewer: ViewerHere) -> Form:
 
 
 FormHere = Annotated[Form, Depends(_checked_form)]
+
+
+def arguments_of(form: Form) -> dict[str, Any]:
+    """Return the arguments in a form. Raises ApiError 400."""
+    return json_object_of(form, "arguments")
+
+
+def json_object_of(form: Form, field: str) -> dict[str, Any]:
+    """Return the JSON object in a field; blank is an empty one. Raises ApiError 400."""
+    text = form.word(field)
+    if not text:
+        return {}
+    try:
+        return understand(text.encode())
+    except ApiError:
+        raise bad_request(f"the {field} are not a JSON object") from None
+
+
+def open_names(viewer: Viewer) -> list[str]:
+    """Return the names of the virtual hosts whose contents the user may list."""
+    return sorted(vhost.name for vhost in viewer.caller.open_vhosts())
+
+
+async def act(
+    viewer: Viewer,
+    operation: str,
+    *,
+    done: str,
+    then: str,
+    otherwise: str = "",
+    **parameters: Any,
+) -> RedirectResponse:
+    """Perform an operation, then redirect to the page `then` with the notice `done`.
+
+    If the operation is refused, redirect to `otherwise` (or `then`) with the reason. The page must
+    have checked the rights; raises ApiError where the operation itself finds that they are missing.
+    """
+    try:
+        await viewer.caller.perform(operation, **parameters)
+    except ApiError as error:
+        if error.status in {401, 403}:
+            raise
+        viewer.session.tell(error.reason, failed=True)
+        return seeing(otherwise or then)
+    viewer.session.tell(done)
+    return seeing(then)
+
+
+def seeing(address: str) -> RedirectResponse:
+    """Return a redirect after a form (303), so that a reload sends nothing twice."""
+    return RedirectResponse(address, 303)

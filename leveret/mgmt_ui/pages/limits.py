@@ -8,9 +8,8 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.access.limits import USER_LIMITS, VHOST_LIMITS
 from leveret.mgmt_ui.api.problems import bad_request
-from leveret.mgmt_ui.pages.acting import act
 from leveret.mgmt_ui.pages.formats import path
-from leveret.mgmt_ui.pages.forms import FormHere
+from leveret.mgmt_ui.pages.forms import FormHere, act
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 

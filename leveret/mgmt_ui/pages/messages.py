@@ -17,13 +17,11 @@ from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.message_trace import trace_of
 from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, queue_not_found
-from leveret.mgmt_ui.pages.acting import seeing
 from leveret.mgmt_ui.pages.bodies import BODY_BYTES_MAX, FORMS, body_of, shown_as
-from leveret.mgmt_ui.pages.formats import path, with_query
-from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.formats import epoch_ms, path, with_query
+from leveret.mgmt_ui.pages.forms import Form, FormHere, seeing
 from leveret.mgmt_ui.pages.publishing import BLANK, DEFAULT_EXCHANGE, publish_written
 from leveret.mgmt_ui.pages.rendering import page
-from leveret.mgmt_ui.pages.times import epoch_ms
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 
 if TYPE_CHECKING:

@@ -8,10 +8,8 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.settings.policies import APPLY_TO
 from leveret.mgmt_ui.api.problems import ApiError
-from leveret.mgmt_ui.pages.acting import act, seeing
-from leveret.mgmt_ui.pages.declaring import arguments_of, open_names
 from leveret.mgmt_ui.pages.formats import as_json
-from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.forms import Form, FormHere, act, arguments_of, open_names, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 

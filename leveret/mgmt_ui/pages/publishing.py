@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.api.publish_get import publish_message
-from leveret.mgmt_ui.pages.declaring import json_object_of
-from leveret.mgmt_ui.pages.forms import Form
+from leveret.mgmt_ui.pages.forms import Form, json_object_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -14,15 +14,13 @@ from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.retry.retrying import retries_waiting
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import Segment, queues_of
-from leveret.mgmt_ui.api.declaring import require_to_declare
+from leveret.mgmt_ui.api.callers import require_to_declare
 from leveret.mgmt_ui.api.listing import ObjectKind, picked
 from leveret.mgmt_ui.api.problems import ApiError, queue_not_found
 from leveret.mgmt_ui.pages import clients, formats
-from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.charts import PERIODS, period_named
-from leveret.mgmt_ui.pages.declaring import arguments_of, open_names
 from leveret.mgmt_ui.pages.formats import path
-from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.forms import Form, FormHere, act, arguments_of, open_names, seeing
 from leveret.mgmt_ui.pages.histories import (
     DELIVERIES,
     chart_of_lengths,

@@ -23,11 +23,9 @@ from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.problems import ApiError, not_found, queue_not_found, refused_operation
 from leveret.mgmt_ui.api.publish_get import publish_content
 from leveret.mgmt_ui.operations.selection import changes_of
-from leveret.mgmt_ui.pages.acting import seeing
 from leveret.mgmt_ui.pages.bodies import body_of
-from leveret.mgmt_ui.pages.declaring import json_object_of
 from leveret.mgmt_ui.pages.formats import as_json, json_lines, path
-from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.forms import Form, FormHere, json_object_of, seeing
 from leveret.mgmt_ui.pages.publishing import (
     DEFAULT_EXCHANGE,
     TEXTS,

@@ -13,11 +13,10 @@ from leveret.features.retry.retrying import retries_waiting
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor
-from leveret.mgmt_ui.pages.acting import seeing
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue, readable_queues
 from leveret.mgmt_ui.pages.formats import path, with_query
-from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.forms import Form, FormHere, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.pages.waiting import waiting_message, waiting_selection

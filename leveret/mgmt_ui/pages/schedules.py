@@ -21,15 +21,12 @@ from leveret.mgmt_ui.api.schedules import (
     require_to_publish,
     with_open_headers,
 )
-from leveret.mgmt_ui.pages.acting import seeing
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue
-from leveret.mgmt_ui.pages.declaring import open_names
-from leveret.mgmt_ui.pages.formats import with_query
-from leveret.mgmt_ui.pages.forms import Form, FormHere
-from leveret.mgmt_ui.pages.histogram import histogram
+from leveret.mgmt_ui.pages.drawing import histogram
+from leveret.mgmt_ui.pages.formats import epoch_ms, with_query
+from leveret.mgmt_ui.pages.forms import Form, FormHere, open_names, seeing
 from leveret.mgmt_ui.pages.rendering import page
-from leveret.mgmt_ui.pages.times import epoch_ms
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.pages.waiting import waiting_message, waiting_selection
 from leveret.mgmt_ui.yielding import in_yielding_chunks

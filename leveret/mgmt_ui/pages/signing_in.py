@@ -5,8 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
-from leveret.mgmt_ui.api.callers import log_in, require_manager, session_of
-from leveret.mgmt_ui.api.opening import open_session
+from leveret.mgmt_ui.api.callers import log_in, open_session, require_manager, session_of
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.pages.forms import FormHere, read_form
 from leveret.mgmt_ui.pages.rendering import page

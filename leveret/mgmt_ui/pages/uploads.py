@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import ClientDisconnect
 
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
-from leveret.mgmt_ui.origin import require_own_site
+from leveret.mgmt_ui.hosts import require_own_site
 from leveret.mgmt_ui.pages.forms import CSRF_FIELD
 from leveret.mgmt_ui.sessions import CSRF_HEADER
 

@@ -10,10 +10,8 @@ from leveret.core.access.limits import USER_LIMITS
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.api.problems import ApiError, not_found
-from leveret.mgmt_ui.pages.acting import act, seeing
-from leveret.mgmt_ui.pages.declaring import open_names
 from leveret.mgmt_ui.pages.formats import path
-from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.forms import Form, FormHere, act, open_names, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, list_rows
 from leveret.mgmt_ui.pages.viewing import ViewerHere

@@ -11,9 +11,8 @@ from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import Segment, message_counts
 from leveret.mgmt_ui.api.listing import ObjectKind
 from leveret.mgmt_ui.api.problems import ApiError, not_found
-from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.formats import path
-from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.forms import Form, FormHere, act, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, list_rows
 from leveret.mgmt_ui.pages.viewing import ViewerHere

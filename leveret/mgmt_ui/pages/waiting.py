@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.mgmt_ui.api.problems import bad_request
 from leveret.mgmt_ui.pages.bodies import BODY_BYTES_MAX, FORMS, body_of, shown_as
+from leveret.mgmt_ui.pages.formats import epoch_ms
 from leveret.mgmt_ui.pages.rendering import page
-from leveret.mgmt_ui.pages.times import epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

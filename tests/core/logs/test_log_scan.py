@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.core.logs import log_scan
 from leveret.core.logs.log_scan import LogScan
 from leveret.errors import StorageError
 from leveret.ports import LogFile
@@ -22,7 +21,7 @@ class Log(MemoryTopicLog):
         self.reported = []
 
     def scan(self, lose=list, **options):
-        return LogScan(self, self.reported.append, lose, **options)
+        return LogScan(self, self.reported.append, lose, slice_bytes=1, **options)
 
 
 def done(work):
@@ -40,11 +39,6 @@ def read_all(scan):
         found += [batch.base_offset for batch in batches]
     assert scan.is_over
     return found
-
-
-@pytest.fixture(autouse=True)
-def small_slices(monkeypatch):
-    monkeypatch.setattr(log_scan, "SLICE_BYTES", 1)
 
 
 def test_settled_records_are_passed_over():

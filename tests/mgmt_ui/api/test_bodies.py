@@ -6,7 +6,7 @@ import pytest
 
 from leveret.mgmt_ui.api.bodies import VALUES_MAX, understand
 from leveret.mgmt_ui.api.problems import ApiError
-from leveret.mgmt_ui.body_budget import BodyBudget
+from leveret.mgmt_ui.hosts import BodyBudget
 from tests.support.site import Site
 
 

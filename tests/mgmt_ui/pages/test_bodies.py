@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.pages.bodies import hex_dump, pretty_json, shown_as
-from leveret.mgmt_ui.pages.histogram import BARS, HEIGHT, WIDTH, histogram
-from leveret.mgmt_ui.pages.times import epoch_ms, field_time
+from leveret.mgmt_ui.pages.drawing import BARS, HEIGHT, WIDTH, histogram
+from leveret.mgmt_ui.pages.formats import epoch_ms, field_time
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,162 @@
+"""Unopened queue: a durable queue without messages that nobody has used since the start.
+
+Most of a node's queues may be idle. Such a queue is a definition, its settings and its counters; it
+has no log, no delivery state and no file. It is opened when somebody uses more of it than that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leveret.core.logs.log_writer import tell_each
+from leveret.core.queues.queue import Queue
+from leveret.core.settings.policies import NO_POLICY
+from leveret.ports.counters import Counters
+from leveret.ports.records import BatchBuilder
+from leveret.ports.usage import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.core.logs.log_writer import Waiter
+    from leveret.core.queues.extensions import QueueExtension
+    from leveret.core.queues.services import QueueServices
+    from leveret.core.settings.queue_settings import QueueSettings
+    from leveret.ports import TopicLog
+    from leveret.ports.definitions import QueueDefinition
+
+    OpenLog = Callable[[QueueDefinition, QueueSettings], TopicLog]
+
+__all__ = ["UnopenedQueue", "may_stay_unopened"]
+
+UNOPENED_BYTES = 2_000  # with its definition and its binding to the default exchange
+
+# What opening does not change.
+KEPT = ("policy", "gone", "rates", "opened_ms", "counters", "builder", "_waiting", "touched")
+
+
+class UnopenedQueue(Queue):
+    """A queue that becomes a `Queue`, the same object, with the first use of its log or its state.
+
+    That is the first access to an attribute which is not set below. Records gather in its builder
+    before: it is opened when they are flushed, since thousands of queues may get them at once.
+    `open_log(definition, settings)` opens its log, and may raise StorageError.
+    """
+
+    __slots__ = ()  # so that instances can become queues
+
+    def __init__(
+        self,
+        definition: QueueDefinition,
+        settings: QueueSettings,
+        services: QueueServices,
+        open_log: OpenLog,
+    ) -> None:
+        self.definition = definition
+        self.settings = settings
+        self.services = services
+        self.open_log = open_log
+        self.owner = None
+        self.policy = NO_POLICY
+        self.gone = self.deleted = self.touched = self.searches = False
+        self.passed_over_in = 0
+        self.rates = None
+        self.opened_ms = services.timers.wall_ms()
+        self.builder = BatchBuilder()
+        self.builder.owner = self
+        self.counters = self.builder.counters = Counters()
+        self._waiting = []
+        self._turn, self._report = services.turn, services.report
+
+    def open(self) -> None:
+        """Open the log, and become a Queue. Raises StorageError; nothing has changed then."""
+        kept = {name: getattr(self, name) for name in KEPT}
+        log = self.open_log(self.definition, self.settings)
+        log.builder = self.builder  # type: ignore[misc]  # an attribute of each log
+        self.__class__ = Queue  # type: ignore[assignment]  # of the same layout
+        Queue.__init__(self, self.definition, self.settings, None, log, self.services)
+        for name, value in kept.items():
+            setattr(self, name, value)
+        self.builder.counters = self.counters
+
+    def __getattr__(self, name: str) -> Any:  # called for attributes that are not set
+        self.open()
+        return getattr(self, name)
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Apply other settings, which may be of a kind that needs an open queue."""
+        self.settings = settings
+        if not may_stay_unopened(self.definition, settings, self.services):
+            self.open()
+
+    # -- contents
+
+    @property
+    def message_count(self) -> int:
+        """Number of messages that were gathered in this turn."""
+        return self.builder.count
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether everything published is committed."""
+        return not self.builder.count
+
+    leased_count = delayed_count = dead_letters_waiting = consumer_count = appended_count = 0
+    held_bytes = UNOPENED_BYTES
+
+    def extension(self, kind: type[QueueExtension]) -> None:
+        """Return None: it has no extensions."""
+
+    def total_usage(self) -> Usage:
+        """Return no usage."""
+        return Usage()
+
+    def used(self) -> None:
+        """Do nothing: it has no expiry time."""
+
+    # -- publishing
+
+    def await_commit(self, waiter: Waiter) -> None:
+        """Call `waiter.done` when everything published so far is committed."""
+        if self.builder.count:
+            self._waiting.append(waiter)
+            self._turn.touch(self)
+        else:
+            waiter.done(failed=False)
+
+    def flush(self) -> None:
+        """Open the queue and append the gathered records; refuse them if it cannot be opened."""
+        try:
+            self.open()
+        except Exception as error:  # noqa: BLE001  # publishers must be nacked, whatever the error
+            waiting, self._waiting = self._waiting, []
+            self.builder.clear()
+            self._report(self, error)
+            tell_each(waiting, self._report, failed=True)
+        else:
+            self.flush()
+
+    def pump(self) -> bool:
+        """Deliver nothing: it could not be opened."""
+        return False
+
+    # -- the end
+
+    def mark_deleted(self) -> None:
+        """Open and delete it: an earlier run may have left a log."""
+        self.open()
+        self.mark_deleted()
+
+
+def may_stay_unopened(
+    definition: QueueDefinition, settings: QueueSettings, services: QueueServices
+) -> bool:
+    """Whether a queue without messages has nothing to do by itself."""
+    return (
+        definition.durable
+        and settings.retention is None
+        and settings.expires_ms is None
+        and settings.publish_rate is None
+        and settings.consume_rate is None
+        and not any(kind.acts_alone(definition, settings) for kind in services.extensions)
+    )
