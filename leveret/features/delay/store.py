@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     OnDue = Callable[[Sequence[PendingMessage]], None]
 
-__all__ = ["DelayedMessageStore", "DelayedMessageStores", "PendingMessage", "store_identity"]
+__all__ = ["DelayedMessageStore", "DelayedMessageStores", "PendingMessage"]
 
 # Maximum records that a scan of the log after a start leaves waiting for the index.
 SCANNED_COUNT_MAX = 250_000
