@@ -49,9 +49,8 @@ from leveret.features.dead_letter.worker import DeadLetterWorkers
 from leveret.features.dedup.extension import QueueWindows
 from leveret.features.dedup.idempotent_publish import IdempotentPublish
 from leveret.features.dedup.operations import DedupOperations
-from leveret.features.dedup.window import DedupServices
-from leveret.features.delay.delayed_sending import DelayedSending
-from leveret.features.delay.store.store import DelayedMessageStores
+from leveret.features.delay.delayed_delivery import DelayedDelivery
+from leveret.features.delay.store import DelayedMessageStores
 from leveret.features.filters.filtered import ConsumerFilters
 from leveret.features.filters.rules import record_filter
 from leveret.features.pull.pull import Pulls
@@ -71,7 +70,6 @@ if TYPE_CHECKING:
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.settings.policies import Policies
     from leveret.core.telemetry.usage import Metered
-    from leveret.features.dedup.window import Changes
     from leveret.ports import MetadataStore, StateStore, TopicStore
     from leveret.ports.authentication import Authenticator, Rights
     from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
@@ -82,8 +80,7 @@ TRANSACTIONS_MAX = (1 << 64) - 1  # random ids are drawn from this range
 class Broker:
     """State and services shared by all connections of a node.
 
-    `authenticators` are tried in order at login; `write_state(changes)` writes changes of `state`
-    to disk.
+    `authenticators` are tried in order at login.
     """
 
     def __init__(
@@ -97,7 +94,6 @@ class Broker:
         metadata: MetadataStore,
         topics: TopicStore,
         state: StateStore,
-        write_state: Callable[[Changes], Awaitable[None]],
     ) -> None:
         turn, spawn, report = environment.turn, environment.spawn, environment.report
         self._environment = environment
@@ -165,25 +161,18 @@ class Broker:
             self.feature_counters,
         )
         self.redrives = Redrives(self.vhosts, self.atomic, self.timers, spawn, self.events.emit)
-        dedup = DedupServices(
-            state,
-            write_state,
-            spawn,
-            self.timers,
-            report,
-            settings.dedup_keys_max,
-            self.feature_counters,
+        self.idempotency = IdempotentPublish(core, settings.once_limits, settings.dedup_keys_max)
+        self.delayed = DelayedDelivery(
+            core, self.delayed_stores, self.idempotency.interceptor.forget_key
         )
-        self.idempotency = IdempotentPublish(core, dedup, settings.once_limits)
-        delayed = DelayedSending(core, self.delayed_stores, self.idempotency.interceptor.forget_key)
-        self.delayed, self.schedules = delayed.delivery, delayed.schedules
+        self.schedules = self.delayed.schedules
         self.dedup_operations = DedupOperations(self.idempotency, self._queues)
 
         self.dead_letter_counters = DeadLetterCounters()
-        services = self._queue_services(dedup)
+        services = self._queue_services(core)
         self._opener = QueueOpener(topics, settings.durability, policies, services)
 
-    def _queue_services(self, dedup: DedupServices) -> QueueServices:
+    def _queue_services(self, core: CoreServices) -> QueueServices:
         turn, spawn, report = self.turn, self._environment.spawn, self.report
         topics = DeadLetterTopics(self.vhosts, self.metadata, spawn, report)
         dead_letter = DeadLettering(self.vhosts, topics, turn, self.timers.wall_ms)
@@ -199,7 +188,7 @@ class Broker:
             (
                 ExpiryAndLimits,
                 EtaHolds(self.delayed_stores),
-                QueueWindows(dedup),
+                QueueWindows(core, self._settings.dedup_keys_max),
                 KeyOrder,
                 retry_topics,
                 ConsumerFilters(),

@@ -49,7 +49,7 @@ from leveret.mgmt_ui.api import (
     users,
     vhosts,
 )
-from leveret.mgmt_ui.api.answers import PRIVATE
+from leveret.mgmt_ui.api.listing import PRIVATE
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.hosts import BodyBudget, KnownHosts
 from leveret.mgmt_ui.http_connections import HttpConnection, HttpConnections

@@ -11,7 +11,6 @@ import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from leveret.amqp.lease_commands import LEASE_EXCHANGE, LeaseCommands
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from leveret.node.process import Process
     from leveret.node.stores import Stores
     from leveret.ports.authentication import Authenticator
-    from leveret.storage.state import LmdbStateStore
 
 __all__ = ["Core", "node_limits", "open_core"]
 
@@ -159,7 +157,6 @@ def _make_broker(
         metadata=stores.metadata,
         topics=stores.topics,
         state=stores.state,
-        write_state=partial(_write_state, stores.state),
     )
 
 
@@ -181,13 +178,6 @@ def _broker_settings(configuration: Configuration) -> BrokerSettings:
             configuration.prepared_checks_max,
         ),
     )
-
-
-async def _write_state(
-    state: LmdbStateStore, changes: Sequence[tuple[bytes, bytes | None]]
-) -> None:
-    """Write changes to disk in a thread."""
-    await asyncio.to_thread(state.write, changes, durable=True)
 
 
 def _administer(broker: Broker, policies: Policies) -> Administration:

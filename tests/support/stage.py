@@ -93,7 +93,6 @@ class Stage:
             metadata=self.metadata,
             topics=self.topics,
             state=self.state,
-            write_state=self._write_state,
         )
         self.unfinished = Unfinished(
             self.configuration.node_unfinished_bytes_max,
@@ -123,9 +122,6 @@ class Stage:
     async def _check_password(self, _peer_host: str, password_hash: str, password: str) -> bool:
         await self.password_checks
         return password_hash == f"hash of {password}"
-
-    async def _write_state(self, changes: Sequence[tuple[bytes, bytes | None]]) -> None:
-        self.state.write(changes, durable=True)
 
     def report(self, subject: object, error: Exception) -> None:
         self.reported.append((subject, error))

@@ -2,5 +2,6 @@
 
 `log_writer` is a log with waiters for its commits, `internal_topics` are logs that only the broker
 writes to, `atomic` writes to several logs at once; `publish_tags` maps records to publishes.
-`window` reads; `data_loss` and `error_throttle` report read errors to the operator.
+`window` reads, `log_scan` reads again what an earlier run has left and says what is lost;
+`error_throttle` reports read errors to the operator once.
 """

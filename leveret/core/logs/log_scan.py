@@ -7,17 +7,16 @@ takes half of a log for the whole.
 
 from __future__ import annotations
 
+from itertools import islice
 from types import coroutine
 from typing import TYPE_CHECKING
 
-from leveret.core.logs.data_loss import loss_error
-from leveret.errors import CorruptBatchError
+from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
-    from leveret.errors import StorageError
     from leveret.ports import TopicLog
     from leveret.ports.records import Batch
 
@@ -30,6 +29,7 @@ __all__ = ["COMPILED_SLICE_BYTES", "LogScan", "quarantine"]
 # compiled code much less.
 SLICE_BYTES = 256 * 1024
 COMPILED_SLICE_BYTES = 1 << 20
+RANGES_SHOWN_MAX = 10  # per report; the files beside the log have the rest
 
 
 async def quarantine(
@@ -48,6 +48,27 @@ async def quarantine(
     if lost or damage.kept:
         report(loss_error(lost, damage.kept))
     return damage.unreadable
+
+
+def loss_error(lost: RangeSet, kept: Sequence[str]) -> StorageError:
+    """Return the report on lost offsets, and on the files with the damaged bytes."""
+    if lost:
+        shown = [_range_text(*piece) for piece in islice(lost, RANGES_SHOWN_MAX)]
+        shown += ["…"] * (len(lost) > RANGES_SHOWN_MAX)
+        text = f"messages lost: {lost.count} (at offset {', '.join(shown)}); "
+    else:
+        text = "no message is lost, but "
+    text += "the disk did not keep what was written. "
+    if kept:
+        text += (
+            f"The damaged bytes are quarantined in {', '.join(kept)}; "
+            "`leveret dump` shows what such a file holds. "
+        )
+    return StorageError(text + "All other messages are delivered. Check the disk")
+
+
+def _range_text(first: int, stop: int) -> str:
+    return str(first) if stop == first + 1 else f"{first}-{stop - 1}"
 
 
 class LogScan:
@@ -71,7 +92,7 @@ class LogScan:
         self._log = log
         self._report = report
         self._lose = lose
-        self._all_from = all_from
+        self.all_from = all_from
         self._slice_bytes = slice_bytes
         self._is_begun = False
         self.stop = log.committed if stop is None else stop
@@ -96,14 +117,16 @@ class LogScan:
             self._is_begun = True
             if batches:
                 self.offset = min(batches[-1].stop_offset, self.stop)
-                return [batch for batch in batches if batch.base_offset < self.stop]
+                if batches[-1].base_offset >= self.stop:
+                    return [batch for batch in batches if batch.base_offset < self.stop]
+                return batches
         self.offset = self.stop
         return []
 
     def _next(self) -> int | None:
         """Return the next offset to be read, or None."""
         unsettled: int | None = self._unsettled.first_from(self.offset)
-        kept = None if self._all_from is None else self._next_kept(max(self.offset, self._all_from))
+        kept = None if self.all_from is None else self._next_kept(max(self.offset, self.all_from))
         return min((each for each in (unsettled, kept) if each is not None), default=None)
 
     def _next_kept(self, offset: int) -> int | None:

@@ -23,12 +23,9 @@ from leveret.ports.log_text import quoted
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from leveret.core.dependencies import CoreServices
     from leveret.core.routing.message import Message
-    from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost
-    from leveret.features.dedup.window import DedupServices
     from leveret.ports import TopicLog
     from leveret.ports.records import BatchBuilder
 
@@ -55,18 +52,11 @@ def exchanges_window_id(vhost: str) -> bytes:
 class ExchangeDedupLog(LogWriter):
     """De-duplication log of one virtual host's exchanges. `held` until it is restored."""
 
-    def __init__(
-        self,
-        vhost: Vhost,
-        log: TopicLog,
-        turn: Turn,
-        report: Callable[[object, Exception], None],
-        services: DedupServices,
-    ) -> None:
-        super().__init__(log, turn, report)
+    def __init__(self, vhost: Vhost, log: TopicLog, services: CoreServices, keys_max: int) -> None:
+        super().__init__(log, services.turn, services.report)
         self._vhost = vhost
         self.duplicates: dict[str, int] = {}  # dropped since the start, by exchange
-        self.window = DedupWindow(self, services, keeps=True)
+        self.window = DedupWindow(self, services, keys_max, keeps=True)
         self.window.open()
         if self.window.is_incomplete:
             services.spawn(self._restore())

@@ -11,9 +11,9 @@ from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
 from leveret.features.dedup.window import DedupWindow
 
 if TYPE_CHECKING:
+    from leveret.core.dependencies import CoreServices
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.settings.queue_settings import QueueSettings
-    from leveret.features.dedup.window import DedupServices
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.records import Batch, BatchBuilder
@@ -28,15 +28,16 @@ class QueueWindows(ExtensionKind):
 
     for_streams = True
 
-    def __init__(self, services: DedupServices) -> None:
+    def __init__(self, services: CoreServices, keys_max: int) -> None:
         self._services = services
+        self._keys_max = keys_max
 
     def follow(
         self, queue: OpenQueue, present: QueueWindow | None, demand: Demand
     ) -> QueueWindow | None:
         """See ExtensionKind. A queue that had a window keeps it, as long as it is open."""
         if present is None and queue.settings.dedup_window_ms is not None:
-            present = QueueWindow(queue, self._services)
+            present = QueueWindow(queue, self._services, self._keys_max)
             if demand.opening:
                 present.window.open()
             else:
@@ -53,11 +54,11 @@ class QueueWindow(QueueExtension):
 
     outlives_reordering = True
 
-    def __init__(self, queue: OpenQueue, services: DedupServices) -> None:
+    def __init__(self, queue: OpenQueue, services: CoreServices, keys_max: int) -> None:
         self._queue = queue
         self.is_on = True
         keeps = queue.definition.durable and not queue.definition.exclusive
-        self.window = DedupWindow(self, services, keeps=keeps)
+        self.window = DedupWindow(self, services, keys_max, keeps=keeps)
 
     def __str__(self) -> str:
         return str(self._queue)

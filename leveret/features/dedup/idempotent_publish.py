@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from leveret.core.dependencies import CoreServices
     from leveret.core.vhost import Vhost
     from leveret.features.dedup.interceptor import IdempotencyLimits
-    from leveret.features.dedup.window import DedupServices
 
 __all__ = ["IdempotentPublish"]
 
@@ -28,8 +27,8 @@ __all__ = ["IdempotentPublish"]
 class IdempotentPublish:
     """Adds its interceptors and commands to the broker's intake, in front of the existing ones."""
 
-    def __init__(self, core: CoreServices, dedup: DedupServices, limits: IdempotencyLimits) -> None:
-        self.interceptor = DedupInterceptor(core, dedup, limits)
+    def __init__(self, core: CoreServices, limits: IdempotencyLimits, keys_max: int) -> None:
+        self.interceptor = DedupInterceptor(core, limits, keys_max)
         self.prepared = PreparedInterceptor(
             core,
             self.interceptor.forget_key,

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from leveret.core.publish_interceptors import PublishContext
     from leveret.core.vhost import Vhost
     from leveret.features.dedup.sequences import SequenceHeaders
-    from leveret.features.dedup.window import DedupServices
 
 __all__ = ["DedupInterceptor", "IdempotencyLimits"]
 
@@ -46,11 +45,11 @@ class IdempotencyLimits:
 class DedupInterceptor:
     """Publish interceptor (see leveret.core.publish_interceptors) and its writers."""
 
-    def __init__(self, core: CoreServices, dedup: DedupServices, limits: IdempotencyLimits) -> None:
+    def __init__(self, core: CoreServices, limits: IdempotencyLimits, keys_max: int) -> None:
         self.writers: dict[str, DedupWriter] = {}
         self._topics = core.internal_topics
         self._core = core
-        self._dedup = dedup
+        self._keys_max = keys_max
         self._limits = limits
         self._idle_timer = core.timers.timer(self._forget_idle)
 
@@ -114,7 +113,7 @@ class DedupInterceptor:
             self._topics.open(vhost.name, PRODUCERS_TOPIC), self._core.turn, self._core.report
         )
         log = self._topics.open(vhost.name, SEEN_TOPIC)
-        seen = ExchangeDedupLog(vhost, log, self._core.turn, self._core.report, self._dedup)
+        seen = ExchangeDedupLog(vhost, log, self._core, self._keys_max)
         writer = DedupWriter(producers, seen, self._core, self)
         for topic in (producers, seen):
             topic.when_released(writer.resume)

@@ -20,25 +20,24 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from leveret.core.feature_counters import FeatureCounters
 from leveret.errors import StorageError
 from leveret.features.dedup.keys import SeenKeys
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import TypeAlias
 
-    from leveret.core.timers import Timers
-    from leveret.ports import StateStore, TopicLog
+    from leveret.core.dependencies import CoreServices
+    from leveret.ports import TopicLog
     from leveret.ports.records import Batch, BatchBuilder
 
     Changes: TypeAlias = Sequence[tuple[bytes, bytes | None]]
 
-__all__ = ["DedupServices", "DedupWindow", "window_prefix", "window_problem"]
+__all__ = ["DedupWindow", "window_prefix", "window_problem"]
 
 # Publishes of clients are checked; returning messages were checked when they were first published.
 # Those put back by an operator have RecordFlag.PUT_BACK, which SeenKeys handles.
@@ -52,23 +51,6 @@ OFFSET = struct.Struct(">Q")  # sorts numerically
 CHUNK = struct.Struct("<QQB")
 TIME = struct.Struct("<Q")
 ENTRY = struct.Struct("<16sQQ")
-
-
-@dataclass(frozen=True, slots=True)
-class DedupServices:
-    """Services shared by the windows of a broker.
-
-    `write(changes)` writes changes of `state` to disk, in a worker thread. A window holds at most
-    `keys_max` keys in memory, 48 to 96 bytes each.
-    """
-
-    state: StateStore
-    write: Callable[[Changes], Awaitable[None]]
-    spawn: Callable[[Coroutine[object, object, None]], object]
-    timers: Timers
-    report: Callable[[object, Exception], None]
-    keys_max: int
-    feature_counters: FeatureCounters = field(default_factory=FeatureCounters)
 
 
 class Windowed(Protocol):
@@ -116,13 +98,19 @@ class KeyChunk:
 
 
 class DedupWindow:
-    """De-duplication window of a queue. Without `keeps` it is in memory only."""
+    """De-duplication window of a queue. Without `keeps` it is in memory only.
 
-    def __init__(self, queue: Windowed, services: DedupServices, *, keeps: bool) -> None:
+    It holds at most `keys_max` keys in memory, 48 to 96 bytes each.
+    """
+
+    def __init__(
+        self, queue: Windowed, services: CoreServices, keys_max: int, *, keeps: bool
+    ) -> None:
         self.duplicates = 0  # duplicates dropped since the start
         self._queue = queue
         self._log = queue.log
         self._services = services
+        self._keys_max = keys_max
         self._keeps = keeps
         self._prefix = window_prefix(queue.window_id)
         self._seen = SeenKeys()
@@ -331,7 +319,7 @@ class DedupWindow:
 
     async def _erase(self) -> None:
         known = self._services.state.scan(self._prefix)
-        await self._services.write([(key, None) for key, _ in known])
+        await self._services.state.write_behind([(key, None) for key, _ in known])
 
     async def _save(self) -> None:
         """Write the keys committed since the last time, and remove expired ones."""
@@ -349,7 +337,7 @@ class DedupWindow:
         changes.append((self._prefix + b"mark", MARK.pack(VERSION, stop)))
         forgotten, rewritten = list(self._forgotten), list(self._rewritten)
         changes += self._without_forgotten(forgotten, rewritten)
-        await self._services.write(changes)
+        await self._services.state.write_behind(changes)
         for key in forgotten:
             self._forgotten.pop(key, None)
         for first in rewritten:
@@ -392,12 +380,13 @@ class DedupWindow:
     async def _cool(self) -> None:
         """Move the oldest keys to the state store if there are too many in memory."""
         for chunk in list(self._chunks):
-            if len(self._seen) <= self._services.keys_max or self._off:
+            if len(self._seen) <= self._keys_max or self._off:
                 return
             if chunk.cold:
                 continue
             cold = KeyChunk(chunk.first, chunk.stop, chunk.last_ms, cold=True)
-            await self._services.write([*self._cold_keys(chunk), self._described(cold)])
+            changes = [*self._cold_keys(chunk), self._described(cold)]
+            await self._services.state.write_behind(changes)
             if not self._off:
                 chunk.cold = True
                 self._seen.drop_below(chunk.stop)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from fastapi import Request, Response
 
-from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
+from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
-from leveret.mgmt_ui.operations.alerts import rule_rows
+from leveret.mgmt_ui.operations.alerts import alert_clear, alert_set, alert_status, rule_rows
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -43,7 +43,7 @@ RULE = {
 async def list_alerts(caller: CallerHere) -> Response:
     """Alerts that are firing, and those that began or ended lately."""
     visible = {vhost.name for vhost in caller.visible_vhosts()}
-    found = await caller.perform("alert.status", vhost=None)
+    found = await caller.perform(alert_status, vhost=None)
     shown = {part: [row for row in rows if row["vhost"] in visible] for part, rows in found.items()}
     return answer(shown)
 
@@ -74,7 +74,7 @@ async def put_rule(caller: CallerHere, request: Request, vhost: Segment, name: S
     caller.require_policymaker()
     rule = await json_object(request)
     is_new = not any(row["name"] == name for row in rule_rows(caller.node.context, vhost))
-    await caller.perform("alert.set", vhost=vhost, name=name, rule=rule)
+    await caller.perform(alert_set, vhost=vhost, name=name, rule=rule)
     return Response(status_code=201 if is_new else 204)
 
 
@@ -84,7 +84,7 @@ async def delete_rule(caller: CallerHere, vhost: Segment, name: Segment) -> Resp
     caller.vhost(vhost)
     caller.require_policymaker()
     _existing(caller, vhost, name)
-    await caller.perform("alert.clear", vhost=vhost, name=name)
+    await caller.perform(alert_clear, vhost=vhost, name=name)
     return Response(status_code=204)
 
 

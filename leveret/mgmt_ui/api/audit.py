@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from fastapi import Request, Response
 
-from leveret.mgmt_ui.api.answers import READ, answer
 from leveret.mgmt_ui.api.bodies import whole_number
-from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.callers import AdministratorHere
 from leveret.mgmt_ui.api.describing import query as described
+from leveret.mgmt_ui.api.listing import READ, answer
 from leveret.mgmt_ui.api.own import own_router
+from leveret.mgmt_ui.operations.records import audit_list
 
 __all__ = ["router"]
 
@@ -31,13 +32,12 @@ router = own_router("/audit")
 
 
 @router.api_route("", methods=READ, openapi_extra=described(ASKED))
-async def list_audit(caller: CallerHere, request: Request) -> Response:
+async def list_audit(caller: AdministratorHere, request: Request) -> Response:
     """Records of the audit log, the latest first."""
-    caller.require_administrator()
     asked = request.query_params
     return answer(
         await caller.perform(
-            "audit.list",
+            audit_list,
             limit=whole_number(asked, "limit", ROWS),
             before=whole_number(asked, "before"),
             since=whole_number(asked, "since"),

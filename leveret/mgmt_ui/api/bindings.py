@@ -9,11 +9,20 @@ from urllib.parse import quote, unquote
 from fastapi import APIRouter, Depends, Request, Response
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, vhosts_of
 from leveret.mgmt_ui.api.bodies import json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.listing import ObjectKind, picked
+from leveret.mgmt_ui.api.listing import (
+    READ,
+    ObjectKind,
+    QueryHere,
+    Segment,
+    answer,
+    listed,
+    picked,
+    vhosts_of,
+)
 from leveret.mgmt_ui.api.problems import not_found
+from leveret.mgmt_ui.operations.topology import binding_declare, binding_delete
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
@@ -105,7 +114,7 @@ async def bind(caller: CallerHere, request: Request, ends: EndsHere) -> Response
     asked = await json_object(request)
     key, arguments = text(asked, "routing_key", ""), table(asked, "arguments")
     await require_to_bind(caller, ends, key)
-    await caller.perform("binding.declare", **ends.request(key, arguments))
+    await caller.perform(binding_declare, **ends.request(key, arguments))
     place = f"{quote(ends.destination, safe='')}/{views.properties_key(key, arguments)}"
     return Response(status_code=201, headers={"location": place})
 
@@ -122,7 +131,7 @@ async def unbind(caller: CallerHere, ends: EndsHere, properties: str) -> Respons
     binding = (await _one(caller, ends, properties)).definition
     await require_to_bind(caller, ends, binding.routing_key)
     arguments = views.plain(binding.arguments)
-    await caller.perform("binding.delete", **ends.request(binding.routing_key, arguments))
+    await caller.perform(binding_delete, **ends.request(binding.routing_key, arguments))
     return Response(status_code=204)
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "flag",
     "headers",
     "json_object",
+    "path_number",
     "read_body",
     "require_fields",
     "table",
@@ -211,6 +212,11 @@ def whole_number(query: Mapping[str, str], key: str, default: int | None = None)
     return int(value)
 
 
+def path_number(text: str, key: str) -> int:
+    """Return an integer of a path. Raises ApiError 400."""
+    return whole_number({key: text}, key, 0)
+
+
 def whole_numbers(query: QueryParams, key: str) -> list[int]:
     """Return all integers of a repeatable query parameter. Raises ApiError 400."""
-    return [whole_number({key: value}, key, 0) for value in query.getlist(key)]
+    return [path_number(value, key) for value in query.getlist(key)]

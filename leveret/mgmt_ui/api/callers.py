@@ -13,7 +13,7 @@ import binascii
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar, cast
 
 from fastapi import Depends, Request
 
@@ -23,6 +23,7 @@ from leveret.core.access.authentication import (
     authorise_topic,
     explain_refusal,
 )
+from leveret.core.definitions.administration import AdministrationError
 from leveret.core.settings.arguments import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
 from leveret.errors import ChannelError
 from leveret.mgmt_ui.api.problems import (
@@ -34,7 +35,7 @@ from leveret.mgmt_ui.api.problems import (
 )
 from leveret.mgmt_ui.hosts import is_secure, require_own_site
 from leveret.mgmt_ui.managed import ManagedNode
-from leveret.mgmt_ui.operations.dispatcher import perform
+from leveret.mgmt_ui.operations.dispatcher import perform_command
 from leveret.mgmt_ui.sessions import COOKIE, CSRF_HEADER, SESSION_MS_MAX
 from leveret.ports.audit import Actor, Way
 from leveret.ports.authentication import TooManyGuessesError, UnansweredError, attempt_source
@@ -48,11 +49,13 @@ if TYPE_CHECKING:
 
     from leveret.core.clients import Client
     from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.operations.commands import AdminCommand
     from leveret.mgmt_ui.sessions import WebSession
     from leveret.ports.authentication import Kind, Permission, Rights
 
 
 __all__ = [
+    "AdministratorHere",
     "Caller",
     "CallerHere",
     "ClientHere",
@@ -70,6 +73,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+R = TypeVar("R")
 ADMINISTRATORS = frozenset({"administrator"})
 MONITORS = frozenset({"administrator", "monitoring"})
 MANAGERS = frozenset({"administrator", "monitoring", "policymaker", "management"})
@@ -207,16 +212,21 @@ class Caller:
         except ChannelError as error:
             raise self._refused(error.explanation) from None
 
-    async def perform(self, operation: str, /, **parameters: object) -> Any:
-        """Perform an administrative operation as the user and return its result. Raises ApiError.
+    async def perform(
+        self, command: AdminCommand[P, R], /, *_: P.args, **parameters: P.kwargs
+    ) -> R:
+        """Perform a command as the user and return its result. Raises ApiError.
 
         The route must have checked the user's rights.
         """
-        request = {"operation": operation, "parameters": parameters}
-        answer = await perform(self.node.context, request, self.actor)
+        values = {name.rstrip("_"): value for name, value in parameters.items()}
+        try:
+            answer = await perform_command(self.node.context, command, values, self.actor)
+        except AdministrationError as error:
+            raise refused_operation(error.code, str(error)) from None
         if not answer["ok"]:
             raise refused_operation(str(answer["error"]), str(answer["explanation"]))
-        return answer["result"]
+        return cast("R", answer["result"])
 
     @property
     def actor(self) -> Actor:
@@ -330,7 +340,14 @@ def _credentials(header: str) -> tuple[str, str]:
     return user, password
 
 
+async def administrator(caller: Annotated[Caller, Depends(authenticated)]) -> Caller:
+    """Return the authenticated user, who must be an administrator. Raises ApiError 401."""
+    caller.require_administrator()
+    return caller
+
+
 CallerHere = Annotated[Caller, Depends(authenticated)]
+AdministratorHere = Annotated[Caller, Depends(administrator)]
 ClientHere = Annotated[Caller, Depends(identified)]
 NodeHere = Annotated[ManagedNode, Depends(managed_node)]
 

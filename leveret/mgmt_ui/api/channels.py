@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, TypeAlias
 from fastapi import APIRouter, Response
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, shown, vhosts_of
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.connections import existing
 from leveret.mgmt_ui.api.flows import flows_of_channel
-from leveret.mgmt_ui.api.listing import ObjectKind, Query, select_columns
+from leveret.mgmt_ui.api.listing import (
+    READ,
+    ObjectKind,
+    Query,
+    QueryHere,
+    Segment,
+    answer,
+    listed,
+    select_columns,
+    shown,
+    vhosts_of,
+)
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 

@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret import __version__
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, shown
 from leveret.mgmt_ui.api.bodies import json_object, require_fields
-from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.callers import AdministratorHere, CallerHere
 from leveret.mgmt_ui.api.describing import body
-from leveret.mgmt_ui.api.listing import select_columns
+from leveret.mgmt_ui.api.listing import (
+    READ,
+    QueryHere,
+    Segment,
+    answer,
+    done,
+    select_columns,
+    shown,
+)
 from leveret.mgmt_ui.api.overview import contexts, exchange_types
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
+from leveret.mgmt_ui.operations.node import cluster_set_name
 from leveret.mgmt_ui.process import node_gauges, read_process
 
 if TYPE_CHECKING:
@@ -38,12 +46,11 @@ async def show_cluster_name(caller: CallerHere) -> Response:
 
 
 @router.put("/api/cluster-name", openapi_extra=body({"name": "orders"}, "name"))
-async def put_cluster_name(caller: CallerHere, request: Request) -> Response:
+async def put_cluster_name(caller: AdministratorHere, request: Request) -> Response:
     """Set the cluster's name, which clients get when they connect."""
-    caller.require_administrator()
     asked = await json_object(request)
     require_fields(asked, "name")
-    await caller.perform("cluster.set_name", name=asked["name"])
+    await caller.perform(cluster_set_name, name=asked["name"])
     return done()
 
 
@@ -96,24 +103,21 @@ async def list_extensions(caller: CallerHere) -> Response:  # noqa: ARG001  # au
 
 
 @router.api_route("/api/config/effective", methods=READ)
-async def show_configuration(caller: CallerHere) -> Response:
+async def show_configuration(caller: AdministratorHere) -> Response:
     """The settings that the node runs with, without secrets; for administrators."""
-    caller.require_administrator()
     return answer(caller.node.configuration.model_dump(mode="json"))
 
 
 @router.post("/api/rebalance/queues")
-async def rebalance_queues(caller: CallerHere) -> Response:
+async def rebalance_queues(_: AdministratorHere) -> Response:
     """Rebalance queue leaders over the nodes: nothing to do on one node."""
-    caller.require_administrator()
     return done()
 
 
 @router.api_route("/api/reset", methods=["POST", "DELETE"])
 @router.api_route("/api/reset/{name}", methods=["POST", "DELETE"])
-async def reset_statistics(caller: CallerHere, name: Segment | None = None) -> Response:
+async def reset_statistics(caller: AdministratorHere, name: Segment | None = None) -> Response:
     """Refused: counters must not fall while the node runs."""
-    caller.require_administrator()
     if name is not None:
         _require_this(caller, name)
     raise _not_reset()
@@ -147,9 +151,8 @@ async def list_login_attempts(caller: CallerHere, name: Segment) -> Response:
 
 @router.delete("/api/auth/attempts/{name}")
 @router.delete("/api/auth/attempts/{name}/source")
-async def reset_login_attempts(caller: CallerHere, name: Segment) -> Response:
+async def reset_login_attempts(caller: AdministratorHere, name: Segment) -> Response:
     """Refused, like every other reset."""
-    caller.require_administrator()
     _require_this(caller, name)
     raise _not_reset()
 

@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, shown
 from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.listing import ObjectKind, select_columns
+from leveret.mgmt_ui.api.listing import (
+    READ,
+    ObjectKind,
+    QueryHere,
+    Segment,
+    answer,
+    listed,
+    select_columns,
+    shown,
+)
 from leveret.mgmt_ui.api.problems import not_found
+from leveret.mgmt_ui.operations.topology import connection_close
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
@@ -44,7 +53,7 @@ async def close_connection(caller: CallerHere, request: Request, name: Segment) 
     """Close a connection; its client gets the reason from the header `X-Reason`."""
     caller.require_to_close(await existing(caller, name))
     reason = request.headers.get("x-reason")
-    await caller.perform("connection.close", name=name, reason=reason)
+    await caller.perform(connection_close, name=name, reason=reason)
     return Response(status_code=204)
 
 
@@ -64,7 +73,7 @@ async def close_connections_of_user(
     found = [client for client in caller.visible_clients() if client.user == user]
     for client in filter(caller.may_close, found):
         name = str(client.describe().endpoints)
-        await caller.perform("connection.close", name=name, reason=reason)
+        await caller.perform(connection_close, name=name, reason=reason)
     return Response(status_code=204)
 
 

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
 
-from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.bodies import (
     flag,
     headers,
     json_object,
+    path_number,
     table,
     text,
     texts,
@@ -34,9 +34,20 @@ from leveret.mgmt_ui.api.bodies import (
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.describing import query as described_query
+from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
+from leveret.mgmt_ui.operations.dead_letters import (
+    dlq_cancel,
+    dlq_delete,
+    dlq_list,
+    dlq_pause,
+    dlq_redrive,
+    dlq_resume,
+    dlq_show,
+    dlq_status,
+)
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -44,7 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["require_to_redrive", "router"]
 
 ROWS = 100
-CONTROLS = {"pause", "resume", "cancel"}
+CONTROLS = {"pause": dlq_pause, "resume": dlq_resume, "cancel": dlq_cancel}
 CRITERIA = {
     "reason": "rejected",
     "source": "orders",
@@ -77,10 +88,8 @@ async def list_letters(
     """The dead letters of one queue, the oldest first."""
     await require_to_browse(caller, vhost, name)
     query = request.query_params
-    times = {key: whole_number(query, key) for key in ("since", "until")}
-    asked = {key: query.get(key) for key in ("reason", "source")}
     found = await caller.perform(
-        "dlq.list",
+        dlq_list,
         vhost=vhost,
         queue=name,
         offsets=whole_numbers(query, "offset"),
@@ -88,8 +97,10 @@ async def list_letters(
         headers=headers(query),
         limit=whole_number(query, "limit", ROWS),
         after=whole_number(query, "after"),
-        **times,
-        **asked,
+        reason=query.get("reason"),
+        source=query.get("source"),
+        since=whole_number(query, "since"),
+        until=whole_number(query, "until"),
     )
     return answer(found)
 
@@ -100,8 +111,8 @@ async def show_letter(
 ) -> Response:
     """One dead letter."""
     await require_to_browse(caller, vhost, name)
-    at = whole_number({"offset": offset}, "offset")
-    return answer(await caller.perform("dlq.show", vhost=vhost, queue=name, offset=at))
+    at = path_number(offset, "offset")
+    return answer(await caller.perform(dlq_show, vhost=vhost, queue=name, offset=at))
 
 
 @router.post("/redrive", openapi_extra=described(REDRIVE))
@@ -113,7 +124,7 @@ async def redrive(caller: CallerHere, request: Request, vhost: Segment, name: Se
     await require_to_redrive(caller, vhost, exchange, key)
     return answer(
         await caller.perform(
-            "dlq.redrive",
+            dlq_redrive,
             vhost=vhost,
             queue=name,
             exchange=exchange,
@@ -144,7 +155,7 @@ async def require_to_redrive(
 async def show_redrive(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
     """Status of the redrive that runs, or ran last."""
     await require_to_browse(caller, vhost, name)
-    return answer(await caller.perform("dlq.status", vhost=vhost, queue=name))
+    return answer(await caller.perform(dlq_status, vhost=vhost, queue=name))
 
 
 @router.post("/redrive/{control}")
@@ -156,7 +167,7 @@ async def control_redrive(
     if control not in CONTROLS:
         raise not_found()
     await require_to_redrive(caller, vhost, None, None)
-    return answer(await caller.perform(f"dlq.{control}", vhost=vhost, queue=name))
+    return answer(await caller.perform(CONTROLS[control], vhost=vhost, queue=name))
 
 
 @router.post("/delete", openapi_extra=described(SELECTION))
@@ -165,7 +176,7 @@ async def delete(caller: CallerHere, request: Request, vhost: Segment, name: Seg
     await require_to_browse(caller, vhost, name)
     asked = await json_object(request)
     chosen = _selection(asked)
-    return answer({"count": await caller.perform("dlq.delete", vhost=vhost, queue=name, **chosen)})
+    return answer({"count": await caller.perform(dlq_delete, vhost=vhost, queue=name, **chosen)})
 
 
 def _selection(asked: dict[str, Any]) -> dict[str, Any]:

@@ -11,11 +11,16 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.definitions.document import DefinitionsError, decode
-from leveret.mgmt_ui.api.answers import READ, Segment, answer, done, streamed
 from leveret.mgmt_ui.api.bodies import read_body
-from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.callers import AdministratorHere
 from leveret.mgmt_ui.api.describing import body
+from leveret.mgmt_ui.api.listing import READ, Segment, answer, done, streamed
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.operations.transfer import (
+    definitions_export,
+    definitions_import,
+    definitions_rehearse,
+)
 
 __all__ = ["router"]
 
@@ -30,15 +35,14 @@ router = APIRouter(tags=["definitions"])
 @router.api_route("/api/definitions/{vhost}", methods=READ)
 @router.api_route("/api/all-configuration", methods=READ, include_in_schema=False)
 async def export_definitions(
-    caller: CallerHere, vhost: Segment | None = None, download: str | None = None
+    caller: AdministratorHere, vhost: Segment | None = None, download: str | None = None
 ) -> Response:
     """Export all definitions, or those of one virtual host; `download` is a file name."""
-    caller.require_administrator()
     if vhost is not None and vhost not in caller.node.broker.vhosts:
         raise bad_request("vhost_not_found")
     if download is not None and not FILE_NAME.fullmatch(download):
         raise bad_request("download is the name of a file")
-    response = streamed(await caller.perform("definitions.export", vhost=vhost))
+    response = streamed(await caller.perform(definitions_export, vhost=vhost))
     if download is not None:
         response.headers["content-disposition"] = f"attachment; filename={download}"
     return response
@@ -48,7 +52,7 @@ async def export_definitions(
 @router.post("/api/definitions/{vhost}", openapi_extra=EXAMPLE)
 @router.post("/api/all-configuration", include_in_schema=False)
 async def import_definitions(
-    caller: CallerHere,
+    caller: AdministratorHere,
     request: Request,
     vhost: Segment | None = None,
     *,
@@ -62,7 +66,6 @@ async def import_definitions(
     exchanges exist with other settings and were kept; `dry_run=true` what would be; `strict=true`
     refuses a document with anything of either kind.
     """
-    caller.require_administrator()
     if vhost is not None:
         caller.vhost(vhost)
     document = await asyncio.to_thread(
@@ -72,7 +75,7 @@ async def import_definitions(
     )
     is_rehearsal = dry_run == "true"
     summary = await caller.perform(
-        "definitions.rehearse" if is_rehearsal else "definitions.import",
+        definitions_rehearse if is_rehearsal else definitions_import,
         document=document,
         vhost=vhost,
         strict=strict == "true",

@@ -17,7 +17,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, JSONResponse
 
 from leveret import __version__
-from leveret.mgmt_ui.api.answers import READ
+from leveret.mgmt_ui.api.listing import READ
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

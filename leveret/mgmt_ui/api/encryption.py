@@ -14,16 +14,26 @@ from __future__ import annotations
 
 from fastapi import Response
 
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
-from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.listing import ObjectKind
+from leveret.mgmt_ui.api.callers import AdministratorHere
+from leveret.mgmt_ui.api.listing import READ, ObjectKind, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.api.views import Row
+from leveret.mgmt_ui.operations.commands import AnyCommand
+from leveret.mgmt_ui.operations.encryption import (
+    encryption_disable,
+    encryption_enable,
+    encryption_rotate,
+    encryption_status,
+)
 
 __all__ = ["VERBS", "router"]
 
-VERBS = ("enable", "disable", "rotate")
+VERBS: dict[str, AnyCommand] = {
+    "enable": encryption_enable,
+    "disable": encryption_disable,
+    "rotate": encryption_rotate,
+}
 KEYS: ObjectKind[Row] = ObjectKind(
     lambda row: (row["vhost"], row["key"]), lambda row: row, ("vhost", "key")
 )
@@ -32,24 +42,23 @@ router = own_router("/encryption", tags=["encryption"])
 
 
 @router.api_route("", methods=READ)
-async def list_keys(caller: CallerHere, query: QueryHere) -> Response:
+async def list_keys(caller: AdministratorHere, query: QueryHere) -> Response:
     """The keys of all virtual hosts, and the number of segments that need each."""
-    caller.require_administrator()
-    return await listed(await caller.perform("encryption.status", vhost=None), KEYS, query)
+    return await listed(await caller.perform(encryption_status, vhost=None), KEYS, query)
 
 
 @router.api_route("/{vhost}", methods=READ)
-async def list_keys_of_vhost(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
+async def list_keys_of_vhost(
+    caller: AdministratorHere, query: QueryHere, vhost: Segment
+) -> Response:
     """The keys of one virtual host, which may be deleted already."""
-    caller.require_administrator()
-    return await listed(await caller.perform("encryption.status", vhost=vhost), KEYS, query)
+    return await listed(await caller.perform(encryption_status, vhost=vhost), KEYS, query)
 
 
 @router.post("/{vhost}/{verb}")
-async def change(caller: CallerHere, vhost: Segment, verb: Segment) -> Response:
+async def change(caller: AdministratorHere, vhost: Segment, verb: Segment) -> Response:
     """Enable or disable encryption of new data, or rotate the key."""
-    caller.require_administrator()
     if verb not in VERBS:
         raise not_found()
-    result = await caller.perform(f"encryption.{verb}", vhost=vhost)
+    result = await caller.perform(VERBS[verb], vhost=vhost)
     return answer({"key": result}) if verb == "rotate" else done()

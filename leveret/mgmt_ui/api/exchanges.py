@@ -8,14 +8,24 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, shown, vhosts_of
 from leveret.mgmt_ui.api.bindings import BINDINGS
 from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere, require_to_declare
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.flows import flows_of_exchange
-from leveret.mgmt_ui.api.listing import ObjectKind, select_columns
+from leveret.mgmt_ui.api.listing import (
+    READ,
+    ObjectKind,
+    QueryHere,
+    Segment,
+    answer,
+    listed,
+    select_columns,
+    shown,
+    vhosts_of,
+)
 from leveret.mgmt_ui.api.problems import not_found
+from leveret.mgmt_ui.operations.topology import exchange_declare, exchange_delete
 
 if TYPE_CHECKING:
     from leveret.core.routing.exchange import Exchange
@@ -82,10 +92,10 @@ async def declare_exchange(
     is_new = name not in host.exchanges
     await require_to_declare(caller, host, "exchange", name, arguments)
     await caller.perform(
-        "exchange.declare",
+        exchange_declare,
         vhost=vhost,
         name=name,
-        type=text(asked, "type", "direct"),
+        type_=text(asked, "type", "direct"),
         durable=flag(asked, "durable"),
         auto_delete=flag(asked, "auto_delete"),
         internal=flag(asked, "internal"),
@@ -102,7 +112,7 @@ async def delete_exchange(
     exchange = _existing(caller, vhost, name)
     await caller.require(vhost, "exchange", exchange.name, "configure")
     if_unused = condition(request, "if-unused")
-    await caller.perform("exchange.delete", vhost=vhost, name=exchange.name, if_unused=if_unused)
+    await caller.perform(exchange_delete, vhost=vhost, name=exchange.name, if_unused=if_unused)
     return Response(status_code=204)
 
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Response
 
 from leveret.core.settings.arguments import type_of
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
-from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.callers import AdministratorHere, CallerHere
 from leveret.mgmt_ui.api.describing import body
-from leveret.mgmt_ui.api.listing import ObjectKind
+from leveret.mgmt_ui.api.listing import READ, ObjectKind, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.problems import bad_request, not_found, queue_not_found
 
 if TYPE_CHECKING:
@@ -43,9 +42,8 @@ KIND: ObjectKind[Row] = ObjectKind(lambda flag: (flag["name"],), lambda flag: fl
 
 
 @router.api_route("/api/feature-flags", methods=READ)
-async def list_feature_flags(caller: CallerHere, query: QueryHere) -> Response:
+async def list_feature_flags(_: AdministratorHere, query: QueryHere) -> Response:
     """RabbitMQ's feature flags that have a meaning here; all are enabled."""
-    caller.require_administrator()
     flags = [
         {
             "name": name,
@@ -61,9 +59,8 @@ async def list_feature_flags(caller: CallerHere, query: QueryHere) -> Response:
 
 
 @router.put("/api/feature-flags/{name}/enable")
-async def enable_feature_flag(caller: CallerHere, name: Segment) -> Response:
+async def enable_feature_flag(_: AdministratorHere, name: Segment) -> Response:
     """Enable a feature flag; all that exist are enabled."""
-    caller.require_administrator()
     if name not in FLAGS:
         raise bad_request("unsupported")
     return done()
@@ -87,17 +84,15 @@ async def show_replicas(caller: CallerHere, vhost: Segment, name: Segment) -> Re
 
 
 @router.post("/api/queues/quorum/{vhost}/{name}/replicas/add", openapi_extra=MEMBER)
-async def add_replica(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
+async def add_replica(caller: AdministratorHere, vhost: Segment, name: Segment) -> Response:
     """Refused: this node has the replica already."""
-    caller.require_administrator()
     _quorum_queue(caller, vhost, name)
     raise bad_request("already_a_member: this node is the only one")
 
 
 @router.delete("/api/queues/quorum/{vhost}/{name}/replicas/delete", openapi_extra=MEMBER)
-async def delete_replica(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
+async def delete_replica(caller: AdministratorHere, vhost: Segment, name: Segment) -> Response:
     """Refused: the queue's only replica cannot be deleted."""
-    caller.require_administrator()
     _quorum_queue(caller, vhost, name)
     raise bad_request("last_node: this replica is the only one")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.message_stats import HANDED_OUT, added
+from leveret.mgmt_ui.api.views import HANDED_OUT, added
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from leveret.core.clients import ChannelFlows, Client
     from leveret.core.vhost import Vhost
-    from leveret.mgmt_ui.api.message_stats import Shown
-    from leveret.mgmt_ui.api.views import Row
+    from leveret.mgmt_ui.api.views import Row, Shown
     from leveret.ports.counters import Counters
 
 __all__ = ["flows_of_channel", "flows_of_exchange", "flows_of_queue"]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from cryptography import x509
 from fastapi import APIRouter, Depends, Response
 
-from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.callers import CallerHere, NodeHere, authenticated
+from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, done, listed
 from leveret.mgmt_ui.api.bodies import json_object, require_fields
-from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.callers import AdministratorHere, CallerHere
 from leveret.mgmt_ui.api.describing import body
-from leveret.mgmt_ui.api.listing import ObjectKind
+from leveret.mgmt_ui.api.listing import READ, ObjectKind, QueryHere, Segment, done, listed
 from leveret.mgmt_ui.api.problems import bad_request, not_found
+from leveret.mgmt_ui.operations.rules import limits_clear, limits_set
 
 if TYPE_CHECKING:
     from leveret.ports.definitions import UserDefinition, VhostDefinition
@@ -38,10 +38,9 @@ VALUE = body({"value": 100}, "value")
 @router.api_route("/api/user-limits", methods=READ)
 @router.api_route("/api/user-limits/{user}", methods=READ)
 async def list_user_limits(
-    caller: CallerHere, query: QueryHere, user: Segment | None = None
+    caller: AdministratorHere, query: QueryHere, user: Segment | None = None
 ) -> Response:
     """Limits of all users that have any, or of one."""
-    caller.require_administrator()
     users = caller.node.broker.access.users()
     if user is not None:
         users = [held for held in users if held.name == user]
@@ -52,26 +51,24 @@ async def list_user_limits(
 
 @router.put("/api/user-limits/{user}/{limit}", openapi_extra=VALUE)
 async def put_user_limit(
-    caller: CallerHere, request: Request, user: Segment, limit: Segment
+    caller: AdministratorHere, request: Request, user: Segment, limit: Segment
 ) -> Response:
     """Set a limit of a user: `max-connections`, `max-channels`, or a rate."""
-    caller.require_administrator()
     asked = await json_object(request)
     require_fields(asked, "value")
     if caller.node.broker.access.user(user) is None:
         raise bad_request(f"no_such_user {user}")
     limits = {limit: asked["value"]}
-    await caller.perform("limits.set", kind="user", name=user, limits=limits)
+    await caller.perform(limits_set, kind="user", name=user, limits=limits)
     return done()
 
 
 @router.delete("/api/user-limits/{user}/{limit}")
-async def delete_user_limit(caller: CallerHere, user: Segment, limit: Segment) -> Response:
+async def delete_user_limit(caller: AdministratorHere, user: Segment, limit: Segment) -> Response:
     """Remove a limit of a user."""
-    caller.require_administrator()
     if caller.node.broker.access.user(user) is None:
         raise not_found()
-    await caller.perform("limits.clear", kind="user", name=user, limit=limit)
+    await caller.perform(limits_clear, kind="user", name=user, limit=limit)
     return done()
 
 
@@ -91,22 +88,20 @@ async def list_vhost_limits(
 
 @router.put("/api/vhost-limits/{vhost}/{limit}", openapi_extra=VALUE)
 async def put_vhost_limit(
-    caller: CallerHere, request: Request, vhost: Segment, limit: Segment
+    caller: AdministratorHere, request: Request, vhost: Segment, limit: Segment
 ) -> Response:
     """Set a limit of a virtual host: `max-connections`, `max-queues`, or a rate."""
-    caller.require_administrator()
     caller.vhost(vhost)
     asked = await json_object(request)
     require_fields(asked, "value")
     limits = {limit: asked["value"]}
-    await caller.perform("limits.set", kind="vhost", name=vhost, limits=limits)
+    await caller.perform(limits_set, kind="vhost", name=vhost, limits=limits)
     return done()
 
 
 @router.delete("/api/vhost-limits/{vhost}/{limit}")
-async def delete_vhost_limit(caller: CallerHere, vhost: Segment, limit: Segment) -> Response:
+async def delete_vhost_limit(caller: AdministratorHere, vhost: Segment, limit: Segment) -> Response:
     """Remove a limit of a virtual host."""
-    caller.require_administrator()
     caller.vhost(vhost)
-    await caller.perform("limits.clear", kind="vhost", name=vhost, limit=limit)
+    await caller.perform(limits_clear, kind="vhost", name=vhost, limit=limit)
     return done()

@@ -17,12 +17,19 @@ from fastapi import Request, Response
 
 from leveret.core.settings.arguments import DEAD_LETTER_EXCHANGE
 from leveret.core.settings.queue_settings import Stated
-from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
 from leveret.mgmt_ui.api.describing import body as described
+from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import bad_request, not_found
+from leveret.mgmt_ui.operations.topology import (
+    queue_alias_remove,
+    queue_change,
+    queue_pause,
+    queue_rename,
+    queue_resume,
+)
 
 __all__ = ["require_to_change", "require_to_configure", "require_to_rename", "router"]
 
@@ -47,9 +54,9 @@ async def change(caller: CallerHere, request: Request, vhost: Segment, name: Seg
         await require_to_rename(caller, vhost, name, new_name)
     if arguments is not None:
         await require_to_change(caller, vhost, name, arguments)
-        await caller.perform("queue.change", vhost=vhost, name=name, arguments=arguments)
+        await caller.perform(queue_change, vhost=vhost, name=name, arguments=arguments)
     if new_name is not None:
-        await caller.perform("queue.rename", vhost=vhost, name=name, new_name=new_name)
+        await caller.perform(queue_rename, vhost=vhost, name=name, new_name=new_name)
     return Response(status_code=204)
 
 
@@ -89,7 +96,7 @@ async def pause(caller: CallerHere, request: Request, vhost: Segment, name: Segm
     if not isinstance(publishing, bool):
         raise bad_request("publishing is true or false")
     await require_to_configure(caller, vhost, name)
-    await caller.perform("queue.pause", vhost=vhost, name=name, publishing=publishing)
+    await caller.perform(queue_pause, vhost=vhost, name=name, publishing=publishing)
     return Response(status_code=204)
 
 
@@ -97,7 +104,7 @@ async def pause(caller: CallerHere, request: Request, vhost: Segment, name: Segm
 async def resume(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
     """Resume a paused queue."""
     await require_to_configure(caller, vhost, name)
-    await caller.perform("queue.resume", vhost=vhost, name=name)
+    await caller.perform(queue_resume, vhost=vhost, name=name)
     return Response(status_code=204)
 
 
@@ -110,7 +117,7 @@ async def remove_alias(
     queue = caller.vhost(vhost).queues.get(name)
     if queue is None or alias not in queue.definition.aliases:
         raise not_found("alias_not_found")
-    await caller.perform("queue.alias.remove", vhost=vhost, alias=alias)
+    await caller.perform(queue_alias_remove, vhost=vhost, alias=alias)
     return Response(status_code=204)
 
 

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
 
-from leveret.mgmt_ui.api.answers import READ, Segment, answer
-from leveret.mgmt_ui.api.bodies import whole_number
+from leveret.mgmt_ui.api.bodies import path_number, whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import query as described
+from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import bad_request
+from leveret.mgmt_ui.operations.message_trace import message_trace
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -37,9 +38,7 @@ router = own_router()
 async def trace(caller: CallerHere, vhost: Segment, name: Segment, offset: Segment) -> Response:
     """The trace of one message, and its current holder."""
     await require_to_browse(caller, vhost, name)
-    at = whole_number({"offset": offset}, "offset")
-    assert at is not None, "it is in the path"
-    return answer(await trace_of(caller, vhost, name, at))
+    return answer(await trace_of(caller, vhost, name, path_number(offset, "offset")))
 
 
 @router.api_route("/messages/{vhost}/trace", methods=READ, openapi_extra=described(SEARCHED))
@@ -51,7 +50,7 @@ async def search(caller: CallerHere, request: Request, vhost: Segment) -> Respon
     if not query.get("message_id"):
         raise bad_request("state a message_id")
     found = await caller.perform(
-        "message.trace",
+        message_trace,
         vhost=vhost,
         queue=None,
         offset=None,
@@ -83,7 +82,7 @@ def _place_text(place: list[Any] | None) -> str | None:
 async def trace_of(caller: Caller, vhost: str, queue: str, offset: int) -> dict[str, Any]:
     """Return one message's trace; only monitors see other users' connections."""
     answer = await caller.perform(
-        "message.trace", vhost=vhost, queue=queue, offset=offset, message_id=None, after=None
+        message_trace, vhost=vhost, queue=queue, offset=offset, message_id=None, after=None
     )
     (told,) = answer["messages"]
     holder = told["holder"]

@@ -22,13 +22,28 @@ from fastapi import Request, Response
 
 from leveret.errors import StorageError
 from leveret.features.browse.browsing import find
-from leveret.mgmt_ui.api.answers import READ, Segment, answer
-from leveret.mgmt_ui.api.bodies import headers, json_object, whole_number, whole_numbers
+from leveret.mgmt_ui.api.bodies import (
+    headers,
+    json_object,
+    path_number,
+    whole_number,
+    whole_numbers,
+)
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.describing import query as described_query
+from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import bad_request, not_found, queue_not_found, refused_operation
+from leveret.mgmt_ui.operations.commands import AnyCommand
+from leveret.mgmt_ui.operations.messages import (
+    message_copy,
+    message_delete,
+    message_edit,
+    message_list,
+    message_move,
+    message_show,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +98,7 @@ async def browse(caller: CallerHere, request: Request, vhost: Segment, name: Seg
     numbers = {key: whole_number(query, key) for key in NUMBERS}
     return answer(
         await caller.perform(
-            "message.list",
+            message_list,
             vhost=vhost,
             queue=name,
             select=_selection(request),
@@ -117,10 +132,10 @@ async def show(
     query = request.query_params
     return answer(
         await caller.perform(
-            "message.show",
+            message_show,
             vhost=vhost,
             queue=name,
-            offset=_offset(offset),
+            offset=path_number(offset, "offset"),
             truncate=whole_number(query, "truncate"),
             encoding=query.get("encoding"),
         )
@@ -136,7 +151,7 @@ async def body(caller: CallerHere, vhost: Segment, name: Segment, offset: Segmen
         raise queue_not_found(host, name)
     queue = caller.node.broker.find_queue(host, name, host.queues[name].owner)
     try:
-        seen = await find(queue, _offset(offset))
+        seen = await find(queue, path_number(offset, "offset"))
     except StorageError as error:
         raise refused_operation("storage", str(error)) from None
     if seen is None:
@@ -159,7 +174,11 @@ async def edit(
     changes = await json_object(request, EDIT_BYTES_MAX)
     return answer(
         await caller.perform(
-            "message.edit", vhost=vhost, queue=name, offset=_offset(offset), changes=changes
+            message_edit,
+            vhost=vhost,
+            queue=name,
+            offset=path_number(offset, "offset"),
+            changes=changes,
         )
     )
 
@@ -170,9 +189,9 @@ async def delete_one(
 ) -> Response:
     """Settle one message, unless a consumer holds it."""
     await require_to_browse(caller, vhost, name)
-    select = {"offsets": [_offset(offset)]}
+    select = {"offsets": [path_number(offset, "offset")]}
     deleted = await caller.perform(
-        "message.delete", vhost=vhost, queue=name, select=select, after=None, limit=None
+        message_delete, vhost=vhost, queue=name, select=select, after=None, limit=None
     )
     if deleted["skipped"]:
         raise bad_request("a consumer has the message")
@@ -186,23 +205,23 @@ async def delete(caller: CallerHere, request: Request, vhost: Segment, name: Seg
     """Settle the selected messages."""
     await require_to_browse(caller, vhost, name)
     asked = await json_object(request)
-    return answer(await caller.perform("message.delete", vhost=vhost, queue=name, **_chosen(asked)))
+    return answer(await caller.perform(message_delete, vhost=vhost, queue=name, **_chosen(asked)))
 
 
 @router.post("/move", openapi_extra=described(SENT))
 async def move(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Publish the selected messages elsewhere and settle them here."""
-    return await _transfer("message.move", caller, request, vhost, name)
+    return await _transfer(message_move, caller, request, vhost, name)
 
 
 @router.post("/copy", openapi_extra=described(SENT))
 async def copy(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Publish copies of the selected messages elsewhere."""
-    return await _transfer("message.copy", caller, request, vhost, name)
+    return await _transfer(message_copy, caller, request, vhost, name)
 
 
 async def _transfer(
-    operation: str, caller: Caller, request: Request, vhost: str, name: str
+    operation: AnyCommand, caller: Caller, request: Request, vhost: str, name: str
 ) -> Response:
     await require_to_browse(caller, vhost, name)
     asked = await json_object(request)
@@ -238,12 +257,6 @@ def _chosen(asked: dict[str, Any]) -> dict[str, Any]:
         "after": asked.get("after"),
         "limit": asked.get("limit"),
     }
-
-
-def _offset(text: str) -> int:
-    offset = whole_number({"offset": text}, "offset")
-    assert offset is not None, "it is in the path"
-    return offset
 
 
 async def require_to_browse(caller: Caller, vhost: str, name: str) -> None:

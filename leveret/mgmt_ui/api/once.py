@@ -17,13 +17,23 @@ from __future__ import annotations
 
 from fastapi import Request, Response
 
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
-from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.callers import AdministratorHere, CallerHere
 from leveret.mgmt_ui.api.describing import query as described_query
-from leveret.mgmt_ui.api.listing import ObjectKind
+from leveret.mgmt_ui.api.listing import READ, ObjectKind, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.api.views import Row
+from leveret.mgmt_ui.operations.dedup import (
+    dedup_forget,
+    dedup_list,
+    dedup_show,
+    prepared_commit,
+    prepared_list,
+    prepared_rollback,
+    prepared_show,
+    producers_forget,
+    producers_list,
+)
 
 __all__ = ["router"]
 
@@ -34,14 +44,14 @@ WINDOWS: ObjectKind[Row] = ObjectKind(
 )
 BY_ID: ObjectKind[Row] = ObjectKind(lambda row: (row["id"],), lambda row: row, ("id",))
 KINDS = ("queue", "exchange")
-DECISIONS = ("commit", "rollback")
+DECISIONS = {"commit": prepared_commit, "rollback": prepared_rollback}
 
 
 @router.api_route("/dedup/{vhost}", methods=READ)
 async def list_windows(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
     """The de-duplication windows of queues and exchanges."""
     caller.vhost(vhost)
-    return await listed(await caller.perform("dedup.list", vhost=vhost), WINDOWS, query)
+    return await listed(await caller.perform(dedup_list, vhost=vhost), WINDOWS, query)
 
 
 @router.api_route("/dedup/{vhost}/{kind}/{name}/{id}", methods=READ)
@@ -55,7 +65,7 @@ async def show_seen(
     """One window, and when it accepted a message with this id; null if it did not."""
     caller.vhost(vhost)
     window = _window(kind, name)
-    return answer(await caller.perform("dedup.show", vhost=vhost, id=id, **window))
+    return answer(await caller.perform(dedup_show, vhost=vhost, id_=id, **window))
 
 
 @router.delete("/dedup/{vhost}/{kind}/{name}/{id}")
@@ -72,7 +82,7 @@ async def forget_seen(
     await caller.require(
         vhost, "queue" if window["exchange"] is None else "exchange", name, "configure"
     )
-    await caller.perform("dedup.forget", vhost=vhost, id=id, **window)
+    await caller.perform(dedup_forget, vhost=vhost, id_=id, **window)
     return done()
 
 
@@ -80,21 +90,20 @@ async def forget_seen(
 async def list_producers(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
     """Idempotent producers."""
     caller.vhost(vhost)
-    return await listed(await caller.perform("producers.list", vhost=vhost), BY_ID, query)
+    return await listed(await caller.perform(producers_list, vhost=vhost), BY_ID, query)
 
 
 @router.delete("/producers/{vhost}/{id}", openapi_extra=described_query({"user": "alice"}))
 async def forget_producer(
-    caller: CallerHere,
+    caller: AdministratorHere,
     request: Request,
     vhost: Segment,
     id: Segment,  # noqa: A002
 ) -> Response:
     """Let a producer start anew, with any epoch and number 0: of ?user, or of all users."""
-    caller.require_administrator()
     caller.vhost(vhost)
     user = request.query_params.get("user")
-    await caller.perform("producers.forget", vhost=vhost, id=id, user=user)
+    await caller.perform(producers_forget, vhost=vhost, id_=id, user=user)
     return done()
 
 
@@ -102,7 +111,7 @@ async def forget_producer(
 async def list_prepared(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
     """Prepared messages that wait, without their bodies."""
     caller.vhost(vhost)
-    return await listed(await caller.perform("prepared.list", vhost=vhost), BY_ID, query)
+    return await listed(await caller.perform(prepared_list, vhost=vhost), BY_ID, query)
 
 
 @router.post("/prepared/{vhost}/{id}/{decision}")
@@ -116,9 +125,9 @@ async def decide(
     caller.vhost(vhost)
     if decision not in DECISIONS:
         raise not_found()
-    found = await caller.perform("prepared.show", vhost=vhost, id=id)
+    found = await caller.perform(prepared_show, vhost=vhost, id_=id)
     await caller.require(vhost, "exchange", found["exchange"] or "amq.default", "write")
-    await caller.perform(f"prepared.{decision}", vhost=vhost, id=id)
+    await caller.perform(DECISIONS[decision], vhost=vhost, id_=id)
     return done()
 
 

@@ -8,11 +8,17 @@ from fastapi import APIRouter, Response
 
 from leveret import __version__
 from leveret.core.exchanges import EXCHANGE_TYPES, describe_type
-from leveret.mgmt_ui.api.answers import READ, QueryHere, answer, message_counts, queues_of
-from leveret.mgmt_ui.api.answers import shown as shown_statistics
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
-from leveret.mgmt_ui.api.listing import select_columns
-from leveret.mgmt_ui.api.message_stats import HANDED_OUT, PUBLISHED, added, retention_policies
+from leveret.mgmt_ui.api.listing import (
+    READ,
+    QueryHere,
+    answer,
+    message_counts,
+    queues_of,
+    select_columns,
+)
+from leveret.mgmt_ui.api.listing import shown as shown_statistics
+from leveret.mgmt_ui.api.views import HANDED_OUT, PUBLISHED, added, retention_policies
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:

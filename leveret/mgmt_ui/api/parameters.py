@@ -8,13 +8,18 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.definitions.document import OPERATOR_POLICY, VHOST_LIMITS, parameter_rows
 from leveret.features.alerts.rules import COMPONENT
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.bodies import json_object, require_fields
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
-from leveret.mgmt_ui.api.listing import ObjectKind
+from leveret.mgmt_ui.api.listing import READ, ObjectKind, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.problems import bad_request, not_found
 from leveret.mgmt_ui.operations.alerts import without_secret
+from leveret.mgmt_ui.operations.rules import (
+    global_parameter_clear,
+    global_parameter_set,
+    parameter_clear,
+    parameter_set,
+)
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -93,7 +98,7 @@ async def put_parameter(
     _require_plain(component)
     is_new = _find(caller, component, vhost, name) is None
     await caller.perform(
-        "parameter.set", vhost=vhost, component=component, name=name, value=asked["value"]
+        parameter_set, vhost=vhost, component=component, name=name, value=asked["value"]
     )
     return done(is_new=is_new)
 
@@ -107,7 +112,7 @@ async def delete_parameter(
     caller.vhost(vhost)
     _existing(caller, component, vhost, name)
     _require_plain(component)
-    await caller.perform("parameter.clear", vhost=vhost, component=component, name=name)
+    await caller.perform(parameter_clear, vhost=vhost, component=component, name=name)
     return done()
 
 
@@ -165,7 +170,7 @@ async def put_global_parameter(caller: CallerHere, request: Request, name: Segme
     asked = await json_object(request)
     require_fields(asked, "value")
     is_new = name not in _global(caller)
-    await caller.perform("global_parameter.set", name=name, value=asked["value"])
+    await caller.perform(global_parameter_set, name=name, value=asked["value"])
     return done(is_new=is_new)
 
 
@@ -174,7 +179,7 @@ async def delete_global_parameter(caller: CallerHere, name: Segment) -> Response
     """Delete a parameter of the node."""
     caller.require_policymaker()
     _existing_global(caller, name)
-    await caller.perform("global_parameter.clear", name=name)
+    await caller.perform(global_parameter_clear, name=name)
     return done()
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.bodies import json_object, require_fields
-from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.callers import AdministratorHere
 from leveret.mgmt_ui.api.describing import body
-from leveret.mgmt_ui.api.listing import ObjectKind
+from leveret.mgmt_ui.api.listing import READ, ObjectKind, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.problems import bad_request, not_found
+from leveret.mgmt_ui.operations.access import permission_clear, permission_set
+from leveret.mgmt_ui.operations.rules import topic_permission_clear, topic_permission_set
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -39,40 +40,36 @@ TOPIC_PATTERNS = {"exchange": "amq.topic", "write": r"^{username}\.", "read": ".
 
 
 @router.api_route("/api/permissions", methods=READ)
-async def list_permissions(caller: CallerHere, query: QueryHere) -> Response:
+async def list_permissions(caller: AdministratorHere, query: QueryHere) -> Response:
     """Permissions of all users in all virtual hosts, for administrators."""
-    caller.require_administrator()
     return await listed(caller.node.broker.access.permissions(), PERMISSIONS, query)
 
 
 @router.api_route("/api/permissions/{vhost}/{user}", methods=READ)
-async def show_permission(caller: CallerHere, vhost: Segment, user: Segment) -> Response:
+async def show_permission(caller: AdministratorHere, vhost: Segment, user: Segment) -> Response:
     """The permissions of one user in one virtual host."""
-    caller.require_administrator()
     return answer(views.permission_row(_held(caller, vhost, user)[0]))
 
 
 @router.put("/api/permissions/{vhost}/{user}", openapi_extra=body(PATTERNS, *PATTERNS))
 async def put_permission(
-    caller: CallerHere, request: Request, vhost: Segment, user: Segment
+    caller: AdministratorHere, request: Request, vhost: Segment, user: Segment
 ) -> Response:
     """Set a user's permissions in a virtual host: patterns of names for three rights."""
-    caller.require_administrator()
     asked = await json_object(request)
     require_fields(asked, *PATTERNS)
     _require_both(caller, vhost, user)
     is_new = not caller.node.broker.access.permissions(user=user, vhost=vhost)
     patterns = {name: asked[name] for name in PATTERNS}
-    await caller.perform("permission.set", vhost=vhost, user=user, **patterns)
+    await caller.perform(permission_set, vhost=vhost, user=user, **patterns)
     return done(is_new=is_new)
 
 
 @router.delete("/api/permissions/{vhost}/{user}")
-async def delete_permission(caller: CallerHere, vhost: Segment, user: Segment) -> Response:
+async def delete_permission(caller: AdministratorHere, vhost: Segment, user: Segment) -> Response:
     """Remove a user's permissions in a virtual host."""
-    caller.require_administrator()
     _held(caller, vhost, user)
-    await caller.perform("permission.clear", vhost=vhost, user=user)
+    await caller.perform(permission_clear, vhost=vhost, user=user)
     return done()
 
 
@@ -80,18 +77,16 @@ async def delete_permission(caller: CallerHere, vhost: Segment, user: Segment) -
 
 
 @router.api_route("/api/topic-permissions", methods=READ)
-async def list_topic_permissions(caller: CallerHere, query: QueryHere) -> Response:
+async def list_topic_permissions(caller: AdministratorHere, query: QueryHere) -> Response:
     """Topic permissions of all users in all virtual hosts, for administrators."""
-    caller.require_administrator()
     return await listed(caller.node.broker.access.topic_permissions(), TOPIC_PERMISSIONS, query)
 
 
 @router.api_route("/api/topic-permissions/{vhost}/{user}", methods=READ)
 async def show_topic_permissions(
-    caller: CallerHere, query: QueryHere, vhost: Segment, user: Segment
+    caller: AdministratorHere, query: QueryHere, vhost: Segment, user: Segment
 ) -> Response:
     """The topic permissions of one user in one virtual host."""
-    caller.require_administrator()
     return await listed(_held_topics(caller, vhost, user), TOPIC_PERMISSIONS, query)
 
 
@@ -99,31 +94,29 @@ async def show_topic_permissions(
     "/api/topic-permissions/{vhost}/{user}", openapi_extra=body(TOPIC_PATTERNS, *TOPIC_PATTERNS)
 )
 async def put_topic_permission(
-    caller: CallerHere, request: Request, vhost: Segment, user: Segment
+    caller: AdministratorHere, request: Request, vhost: Segment, user: Segment
 ) -> Response:
     """Restrict a user to some routing keys of a topic exchange."""
-    caller.require_administrator()
     asked = await json_object(request)
     require_fields(asked, *TOPIC_PATTERNS)
     _require_both(caller, vhost, user)
     held = caller.node.broker.access.topic_permissions(user=user, vhost=vhost)
     is_new = asked["exchange"] not in [one.exchange for one in held]
     said = {name: asked[name] for name in TOPIC_PATTERNS}
-    await caller.perform("topic_permission.set", vhost=vhost, user=user, **said)
+    await caller.perform(topic_permission_set, vhost=vhost, user=user, **said)
     return done(is_new=is_new)
 
 
 @router.delete("/api/topic-permissions/{vhost}/{user}")
 @router.delete("/api/topic-permissions/{vhost}/{user}/{exchange}")
 async def delete_topic_permissions(
-    caller: CallerHere, vhost: Segment, user: Segment, exchange: Segment | None = None
+    caller: AdministratorHere, vhost: Segment, user: Segment, exchange: Segment | None = None
 ) -> Response:
     """Remove the restrictions on one topic exchange, or on all."""
-    caller.require_administrator()
     held = _held_topics(caller, vhost, user)
     if exchange is not None and exchange not in [one.exchange for one in held]:
         raise not_found()
-    await caller.perform("topic_permission.clear", vhost=vhost, user=user, exchange=exchange)
+    await caller.perform(topic_permission_clear, vhost=vhost, user=user, exchange=exchange)
     return done()
 
 

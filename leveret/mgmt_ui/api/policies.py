@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.definitions.document import policy_row
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed, vhosts_of
 from leveret.mgmt_ui.api.bodies import json_object, require_fields, text
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
-from leveret.mgmt_ui.api.listing import ObjectKind
+from leveret.mgmt_ui.api.listing import (
+    READ,
+    ObjectKind,
+    QueryHere,
+    Segment,
+    answer,
+    done,
+    listed,
+    vhosts_of,
+)
 from leveret.mgmt_ui.api.problems import bad_request, not_found
+from leveret.mgmt_ui.operations.rules import policy_clear, policy_set
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -71,7 +80,7 @@ def _routes(path: str, *, operator: bool) -> APIRouter:
             raise bad_request("definition is an object")
         is_new = find(caller, vhost, name) is None
         await caller.perform(
-            "policy.set",
+            policy_set,
             vhost=vhost,
             name=name,
             pattern=text(asked, "pattern", None),
@@ -87,7 +96,7 @@ def _routes(path: str, *, operator: bool) -> APIRouter:
         """Delete a policy; its settings end at once."""
         _require_maker(caller, vhost, operator=operator)
         _found(find(caller, vhost, name))
-        await caller.perform("policy.clear", vhost=vhost, name=name, operator=operator)
+        await caller.perform(policy_clear, vhost=vhost, name=name, operator=operator)
         return done()
 
     return router

@@ -20,10 +20,10 @@ from fastapi import APIRouter, Request, Response
 from leveret.core.queues.open_queue import OpenQueue
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import AmqpError
-from leveret.mgmt_ui.api.answers import Segment, answer
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
+from leveret.mgmt_ui.api.listing import Segment, answer
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_authorised, not_found
 from leveret.mgmt_ui.contents import content_of, got_row
 from leveret.ports.sessions import OverRateError, RejectedError

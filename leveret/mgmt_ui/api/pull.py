@@ -26,10 +26,10 @@ from leveret.core.queues.queue import Queue
 from leveret.core.settings.arguments import TERM_MS_MAX
 from leveret.errors import ChannelError
 from leveret.features.pull.pull import HANDLES_MAX, Drawn, Wanted
-from leveret.mgmt_ui.api.answers import Segment, answer
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import Caller, ClientHere
 from leveret.mgmt_ui.api.describing import body as described
+from leveret.mgmt_ui.api.listing import Segment, answer
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
 from leveret.mgmt_ui.api.views import plain

@@ -9,24 +9,27 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.head_timestamp import read_heads
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import (
-    READ,
-    QueryHere,
-    Segment,
-    answer,
-    listed,
-    queues_of,
-    shown,
-    vhosts_of,
-)
 from leveret.mgmt_ui.api.bindings import BINDINGS
 from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere, require_to_declare
 from leveret.mgmt_ui.api.channels import open_channels
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.flows import flows_of_queue
-from leveret.mgmt_ui.api.listing import ObjectKind, Query, select_columns
+from leveret.mgmt_ui.api.listing import (
+    READ,
+    ObjectKind,
+    Query,
+    QueryHere,
+    Segment,
+    answer,
+    listed,
+    queues_of,
+    select_columns,
+    shown,
+    vhosts_of,
+)
 from leveret.mgmt_ui.api.problems import bad_request, queue_not_found
+from leveret.mgmt_ui.operations.topology import queue_declare, queue_delete, queue_purge
 
 if TYPE_CHECKING:
     from leveret.core.routing.bindings import QueueLike
@@ -112,10 +115,10 @@ async def declare_queue(
     is_new = name not in host.queues
     await require_to_declare(caller, host, "queue", name, arguments)
     await caller.perform(
-        "queue.declare",
+        queue_declare,
         vhost=vhost,
         name=name,
-        type=text(asked, "type", None),
+        type_=text(asked, "type", None),
         durable=flag(asked, "durable"),
         auto_delete=flag(asked, "auto_delete"),
         arguments=arguments,
@@ -132,7 +135,7 @@ async def delete_queue(
     await caller.require(vhost, "queue", name, "configure")
     caller.require_shared(vhost, name)
     await caller.perform(
-        "queue.delete",
+        queue_delete,
         vhost=vhost,
         name=name,
         if_empty=condition(request, "if-empty"),
@@ -150,7 +153,7 @@ async def purge_queue(
     await caller.require(vhost, "queue", name, "read")
     caller.require_shared(vhost, name)
     waiting = condition(request, "waiting")
-    await caller.perform("queue.purge", vhost=vhost, name=name, waiting=waiting)
+    await caller.perform(queue_purge, vhost=vhost, name=name, waiting=waiting)
     return Response(status_code=204)
 
 

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING
 
 from fastapi import Request, Response
 
-from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.bodies import flag, headers, json_object, texts, whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.describing import query as described_query
+from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.schedules import CRITERIA, cursor, cursor_text
+from leveret.mgmt_ui.operations.commands import AnyCommand
+from leveret.mgmt_ui.operations.retries import retry_cancel, retry_list, retry_retry_now, retry_show
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -53,12 +55,16 @@ async def list_retries(
     await require_to_browse(caller, vhost, name)
     query = request.query_params
     found = await caller.perform(
-        "retry.list",
+        retry_list,
         vhost=vhost,
         queue=name,
-        **{key: query.get(key) for key in ("id", "message_id", "exchange", "routing_key")},
+        id_=query.get("id"),
+        message_id=query.get("message_id"),
+        exchange=query.get("exchange"),
+        routing_key=query.get("routing_key"),
         headers=headers(query),
-        **{key: whole_number(query, key) for key in ("due_from_ms", "due_before_ms")},
+        due_from_ms=whole_number(query, "due_from_ms"),
+        due_before_ms=whole_number(query, "due_before_ms"),
         limit=whole_number(query, "limit", ROWS),
         after=cursor(query.get("after")),
     )
@@ -74,7 +80,7 @@ async def show_retry(
 ) -> Response:
     """One retry."""
     await require_to_browse(caller, vhost, name)
-    return answer(await caller.perform("retry.show", vhost=vhost, queue=name, id=id))
+    return answer(await caller.perform(retry_show, vhost=vhost, queue=name, id_=id))
 
 
 @router.post("/retry", openapi_extra=described(EXAMPLE))
@@ -82,17 +88,17 @@ async def retry_now(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment
 ) -> Response:
     """Retry messages at once."""
-    return await _deal(caller, request, "retry.retry_now", (vhost, name))
+    return await _deal(caller, request, retry_retry_now, (vhost, name))
 
 
 @router.post("/cancel", openapi_extra=described(EXAMPLE))
 async def cancel(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Cancel the retries of messages."""
-    return await _deal(caller, request, "retry.cancel", (vhost, name))
+    return await _deal(caller, request, retry_cancel, (vhost, name))
 
 
 async def _deal(
-    caller: Caller, request: Request, operation: str, queue: tuple[str, str]
+    caller: Caller, request: Request, operation: AnyCommand, queue: tuple[str, str]
 ) -> Response:
     vhost, name = queue
     await require_to_browse(caller, vhost, name)

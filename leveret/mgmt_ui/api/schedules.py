@@ -23,14 +23,22 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
 
-from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.bodies import flag, headers, json_object, table, text, whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.describing import query as described_query
+from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import bad_request
+from leveret.mgmt_ui.operations.commands import AnyCommand
+from leveret.mgmt_ui.operations.schedules import (
+    schedule_cancel,
+    schedule_deliver_now,
+    schedule_list,
+    schedule_reschedule,
+    schedule_show,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -83,12 +91,12 @@ async def list_schedules(caller: CallerHere, request: Request, vhost: Segment) -
     if is_secret and queue is None:
         await require_to_publish(caller, vhost, exchange)
     found = await caller.perform(
-        "schedule.list",
+        schedule_list,
         vhost=vhost,
         exchange=exchange,
         routing_key=query.get("routing_key"),
         headers=stated,
-        id=query.get("id"),
+        id_=query.get("id"),
         message_id=message_id,
         due_from_ms=whole_number(query, "due_from_ms"),
         due_before_ms=whole_number(query, "due_before_ms"),
@@ -127,7 +135,7 @@ async def show_schedule(
     """One delayed message with its payload; needs permission to publish or consume it."""
     queue = request.query_params.get("queue")
     await _require_to_look(caller, vhost, queue)
-    found = await caller.perform("schedule.show", vhost=vhost, queue=queue, id=id)
+    found = await caller.perform(schedule_show, vhost=vhost, queue=queue, id_=id)
     if queue is None:
         await caller.require(vhost, "exchange", found["exchange"] or "amq.default", "write")
     return answer(found)
@@ -150,7 +158,7 @@ async def cancel(caller: CallerHere, request: Request, vhost: Segment) -> Respon
         await _require_to_change(caller, vhost, asked)
     else:
         await require_to_browse(caller, vhost, queue)
-    return await _done(caller, "schedule.cancel", _chosen(vhost, asked), queue=queue)
+    return await _done(caller, schedule_cancel, _chosen(vhost, asked), queue=queue)
 
 
 @router.post("/deliver", openapi_extra=described(EXAMPLE))
@@ -158,7 +166,7 @@ async def deliver_now(caller: CallerHere, request: Request, vhost: Segment) -> R
     """Deliver delayed messages at once."""
     asked = await json_object(request)
     await _require_to_change(caller, vhost, asked)
-    return await _done(caller, "schedule.deliver_now", _chosen(vhost, asked))
+    return await _done(caller, schedule_deliver_now, _chosen(vhost, asked))
 
 
 @router.post("/reschedule", openapi_extra=described(RESCHEDULED))
@@ -167,10 +175,12 @@ async def reschedule(caller: CallerHere, request: Request, vhost: Segment) -> Re
     asked = await json_object(request)
     await _require_to_change(caller, vhost, asked)
     when = {key: asked.get(key) for key in ("delay_ms", "due_ms")}
-    return await _done(caller, "schedule.reschedule", _chosen(vhost, asked), **when)
+    return await _done(caller, schedule_reschedule, _chosen(vhost, asked), **when)
 
 
-async def _done(caller: Caller, operation: str, chosen: dict[str, Any], **more: object) -> Response:
+async def _done(
+    caller: Caller, operation: AnyCommand, chosen: dict[str, Any], **more: object
+) -> Response:
     return answer({"count": await caller.perform(operation, **chosen, **more)})
 
 
@@ -179,7 +189,7 @@ async def _require_to_change(caller: Caller, vhost: str, asked: dict[str, Any]) 
     caller.vhost(vhost)
     id_, exchange = text(asked, "id", None), text(asked, "exchange", None)
     if id_ is not None:
-        held = await caller.perform("schedule.show", vhost=vhost, queue=None, id=id_)
+        held = await caller.perform(schedule_show, vhost=vhost, queue=None, id_=id_)
         exchange = held["exchange"]
     await require_to_publish(caller, vhost, exchange)
 

@@ -9,10 +9,16 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.access.passwords import RABBITMQ_SALT_BYTES, hash_password_as_rabbitmq
-from leveret.mgmt_ui.api.answers import READ, answer
 from leveret.mgmt_ui.api.bodies import json_object, read_body, require_fields, text
-from leveret.mgmt_ui.api.callers import CallerHere, log_in, open_session, require_manager
+from leveret.mgmt_ui.api.callers import (
+    AdministratorHere,
+    CallerHere,
+    log_in,
+    open_session,
+    require_manager,
+)
 from leveret.mgmt_ui.api.describing import body, form
+from leveret.mgmt_ui.api.listing import READ, answer
 from leveret.mgmt_ui.api.problems import not_authorized, not_found
 from leveret.mgmt_ui.hosts import require_own_site
 
@@ -53,9 +59,8 @@ async def sign_in(request: Request) -> Response:
 
 
 @router.post("/api/auth/hash_password", openapi_extra=body({"password": "secret"}, "password"))
-async def hash_password(caller: CallerHere, request: Request) -> Response:
+async def hash_password(_: AdministratorHere, request: Request) -> Response:
     """Hash a password as in RabbitMQ's definitions."""
-    caller.require_administrator()
     asked = await json_object(request)
     require_fields(asked, "password")
     password = text(asked, "password", "")

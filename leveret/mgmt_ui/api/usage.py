@@ -12,12 +12,13 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from leveret.mgmt_ui.api.answers import READ, answer
 from leveret.mgmt_ui.api.bodies import whole_number
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
 from leveret.mgmt_ui.api.describing import query as described
+from leveret.mgmt_ui.api.listing import READ, answer
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import bad_request
+from leveret.mgmt_ui.operations.records import usage_list
 from leveret.ports.usage import HOUR_SECONDS, Subject
 
 __all__ = ["router", "visible_usage"]
@@ -49,11 +50,11 @@ async def list_usage(caller: CallerHere, request: Request) -> Response:
     return answer(await visible_usage(caller, since=since, until=until, **asked))
 
 
-async def visible_usage(caller: Caller, **asked: object) -> list[dict[str, Any]]:
+async def visible_usage(caller: Caller, **asked: Any) -> list[dict[str, Any]]:
     """Return the usage records that the caller may see; none if the node keeps none."""
     if caller.node.context.usage is None:
         return []
-    found: list[dict[str, Any]] = await caller.perform("usage.list", **asked)
+    found: list[dict[str, Any]] = await caller.perform(usage_list, **asked)
     if caller.is_monitor:
         return found
     names = {vhost.name for vhost in caller.visible_vhosts()}

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.bodies import json_object, require_fields, tags, text
-from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.callers import AdministratorHere, CallerHere
 from leveret.mgmt_ui.api.describing import body
-from leveret.mgmt_ui.api.listing import ObjectKind
+from leveret.mgmt_ui.api.listing import READ, ObjectKind, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.permissions import PERMISSIONS, TOPIC_PERMISSIONS
 from leveret.mgmt_ui.api.problems import bad_request, not_found
+from leveret.mgmt_ui.operations.access import user_delete, user_put
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -36,17 +36,15 @@ async def whoami(caller: CallerHere) -> Response:
 
 
 @router.api_route("/api/users", methods=READ)
-async def list_users(caller: CallerHere, query: QueryHere) -> Response:
+async def list_users(caller: AdministratorHere, query: QueryHere) -> Response:
     """Users, for administrators."""
-    caller.require_administrator()
     return await listed(caller.node.broker.access.users(), USERS, query)
 
 
 @router.api_route("/api/users/without-permissions", methods=READ)
 @router.api_route("/api/users/without-permissions/", methods=READ, include_in_schema=False)
-async def list_users_without_permissions(caller: CallerHere, query: QueryHere) -> Response:
+async def list_users_without_permissions(caller: AdministratorHere, query: QueryHere) -> Response:
     """Users without permissions in any virtual host."""
-    caller.require_administrator()
     access = caller.node.broker.access
     permitted = {permission.user for permission in access.permissions()}
     found = [user for user in access.users() if user.name not in permitted]
@@ -54,9 +52,8 @@ async def list_users_without_permissions(caller: CallerHere, query: QueryHere) -
 
 
 @router.post("/api/users/bulk-delete", openapi_extra=body({"users": ["one", "another"]}, "users"))
-async def delete_users(caller: CallerHere, request: Request) -> Response:
+async def delete_users(caller: AdministratorHere, request: Request) -> Response:
     """Delete several users."""
-    caller.require_administrator()
     asked = await json_object(request)
     require_fields(asked, "users")
     names = asked["users"]
@@ -66,24 +63,22 @@ async def delete_users(caller: CallerHere, request: Request) -> Response:
         if caller.node.broker.access.user(name) is None:
             raise bad_request(f"no_such_user {name}")
     for name in dict.fromkeys(names):
-        await caller.perform("user.delete", name=name)
+        await caller.perform(user_delete, name=name)
     return done()
 
 
 @router.api_route("/api/users/{name}", methods=READ)
-async def show_user(caller: CallerHere, name: Segment) -> Response:
+async def show_user(caller: AdministratorHere, name: Segment) -> Response:
     """One user, with the hash of the password."""
-    caller.require_administrator()
     return answer(views.user_row(_existing(caller, name)))
 
 
 @router.put("/api/users/{name}", openapi_extra=USER_BODY)
-async def put_user(caller: CallerHere, request: Request, name: Segment) -> Response:
+async def put_user(caller: AdministratorHere, request: Request, name: Segment) -> Response:
     """Add a user, or set another's password and tags.
 
     With neither `password` nor `password_hash` the user cannot log in by password.
     """
-    caller.require_administrator()
     asked = await json_object(request)
     if "tags" not in asked and "administrator" not in asked:
         raise bad_request("tags_not_present")
@@ -91,7 +86,7 @@ async def put_user(caller: CallerHere, request: Request, name: Segment) -> Respo
         raise bad_request("both_password_and_password_hash_are_provided")
     is_new = caller.node.broker.access.user(name) is None
     await caller.perform(
-        "user.put",
+        user_put,
         name=name,
         password=text(asked, "password", None),
         password_hash=text(asked, "password_hash", None),
@@ -104,28 +99,27 @@ async def put_user(caller: CallerHere, request: Request, name: Segment) -> Respo
 
 
 @router.delete("/api/users/{name}")
-async def delete_user(caller: CallerHere, name: Segment) -> Response:
+async def delete_user(caller: AdministratorHere, name: Segment) -> Response:
     """Delete a user and the user's permissions, and close the user's connections."""
-    caller.require_administrator()
     _existing(caller, name)
-    await caller.perform("user.delete", name=name)
+    await caller.perform(user_delete, name=name)
     return done()
 
 
 @router.api_route("/api/users/{name}/permissions", methods=READ)
-async def list_permissions_of_user(caller: CallerHere, query: QueryHere, name: Segment) -> Response:
+async def list_permissions_of_user(
+    caller: AdministratorHere, query: QueryHere, name: Segment
+) -> Response:
     """The permissions of one user, by virtual host."""
-    caller.require_administrator()
     _existing(caller, name)
     return await listed(caller.node.broker.access.permissions(user=name), PERMISSIONS, query)
 
 
 @router.api_route("/api/users/{name}/topic-permissions", methods=READ)
 async def list_topic_permissions_of_user(
-    caller: CallerHere, query: QueryHere, name: Segment
+    caller: AdministratorHere, query: QueryHere, name: Segment
 ) -> Response:
     """The topic permissions of one user."""
-    caller.require_administrator()
     _existing(caller, name)
     held = caller.node.broker.access.topic_permissions(user=name)
     return await listed(held, TOPIC_PERMISSIONS, query)

@@ -7,22 +7,33 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import (
+from leveret.mgmt_ui.api.bodies import flag, json_object, tags, text
+from leveret.mgmt_ui.api.callers import AdministratorHere, CallerHere
+from leveret.mgmt_ui.api.describing import body
+from leveret.mgmt_ui.api.listing import (
     READ,
+    ObjectKind,
     QueryHere,
     Segment,
     answer,
     done,
     listed,
     message_counts,
+    select_columns,
     shown,
 )
-from leveret.mgmt_ui.api.bodies import flag, json_object, tags, text
-from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.describing import body
-from leveret.mgmt_ui.api.listing import ObjectKind, select_columns
 from leveret.mgmt_ui.api.permissions import PERMISSIONS, TOPIC_PERMISSIONS
 from leveret.mgmt_ui.api.problems import bad_request
+from leveret.mgmt_ui.operations.access import (
+    permission_set,
+    vhost_add,
+    vhost_create_queues,
+    vhost_delete,
+    vhost_protect,
+    vhost_set,
+    vhost_trace_off,
+    vhost_trace_on,
+)
 
 if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
@@ -68,9 +79,8 @@ async def show_vhost(caller: CallerHere, query: QueryHere, name: Segment) -> Res
 
 
 @router.put("/api/vhosts/{name}", openapi_extra=body(EXAMPLE))
-async def put_vhost(caller: CallerHere, request: Request, name: Segment) -> Response:
+async def put_vhost(caller: AdministratorHere, request: Request, name: Segment) -> Response:
     """Add a virtual host, with all permissions for its creator, or change its description."""
-    caller.require_administrator()
     asked = _with_metadata(await json_object(request))
     described = {
         "description": text(asked, "description", None),
@@ -84,21 +94,19 @@ async def put_vhost(caller: CallerHere, request: Request, name: Segment) -> Resp
     }
     held = caller.node.broker.vhosts.get(name)
     if held is None:
-        await caller.perform("vhost.add", name=name, **_filled(described, "", ()))
+        await caller.perform(vhost_add, name=name, **_filled(described, "", ()))
         await _let_in(caller, name)
     else:
         definition = held.definition
         filled = _filled(described, definition.description, definition.tags)
-        await caller.perform("vhost.set", name=name, **filled)
+        await caller.perform(vhost_set, name=name, **filled)
     if "tracing" in switches:
-        await caller.perform(
-            "vhost.trace_on" if switches["tracing"] else "vhost.trace_off", name=name
-        )
+        await caller.perform(vhost_trace_on if switches["tracing"] else vhost_trace_off, name=name)
     if "protected_from_deletion" in switches:
         protected = switches["protected_from_deletion"]
-        await caller.perform("vhost.protect", name=name, protected=protected)
+        await caller.perform(vhost_protect, name=name, protected=protected)
     if "creates_queues" in switches:
-        await caller.perform("vhost.create_queues", name=name, on=switches["creates_queues"])
+        await caller.perform(vhost_create_queues, name=name, on=switches["creates_queues"])
     return done(is_new=held is None)
 
 
@@ -126,34 +134,31 @@ async def _let_in(caller: Caller, vhost: str) -> None:
     """Give the creator of a virtual host all permissions in it, as RabbitMQ does."""
     if caller.node.broker.access.user(caller.name) is not None:
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
-        await caller.perform("permission.set", vhost=vhost, user=caller.name, **everything)
+        await caller.perform(permission_set, vhost=vhost, user=caller.name, **everything)
 
 
 @router.delete("/api/vhosts/{name}")
-async def delete_vhost(caller: CallerHere, name: Segment) -> Response:
+async def delete_vhost(caller: AdministratorHere, name: Segment) -> Response:
     """Delete a virtual host with everything in it, unless it is protected."""
-    caller.require_administrator()
     caller.vhost(name)
-    await caller.perform("vhost.delete", name=name)
+    await caller.perform(vhost_delete, name=name)
     return done()
 
 
 @router.api_route("/api/vhosts/{name}/permissions", methods=READ)
 async def list_permissions_in_vhost(
-    caller: CallerHere, query: QueryHere, name: Segment
+    caller: AdministratorHere, query: QueryHere, name: Segment
 ) -> Response:
     """The permissions of all users in one virtual host."""
-    caller.require_administrator()
     caller.vhost(name)
     return await listed(caller.node.broker.access.permissions(vhost=name), PERMISSIONS, query)
 
 
 @router.api_route("/api/vhosts/{name}/topic-permissions", methods=READ)
 async def list_topic_permissions_in_vhost(
-    caller: CallerHere, query: QueryHere, name: Segment
+    caller: AdministratorHere, query: QueryHere, name: Segment
 ) -> Response:
     """The topic permissions of all users in one virtual host."""
-    caller.require_administrator()
     caller.vhost(name)
     held = caller.node.broker.access.topic_permissions(vhost=name)
     return await listed(held, TOPIC_PERMISSIONS, query)
@@ -174,14 +179,13 @@ async def unprotect_vhost(caller: CallerHere, name: Segment) -> Response:
 async def _protect(caller: Caller, name: str, *, protected: bool) -> Response:
     caller.require_administrator()
     caller.vhost(name)
-    await caller.perform("vhost.protect", name=name, protected=protected)
+    await caller.perform(vhost_protect, name=name, protected=protected)
     return done()
 
 
 @router.post("/api/vhosts/{name}/start/{node}")
-async def start_vhost(caller: CallerHere, name: Segment, node: Segment) -> Response:
+async def start_vhost(caller: AdministratorHere, name: Segment, node: Segment) -> Response:
     """Start a virtual host that is down: none is while the node runs."""
-    caller.require_administrator()
     if node != caller.node.name:
         raise bad_request(f"Request to node {node} failed with nodedown")
     if name not in caller.node.broker.vhosts:

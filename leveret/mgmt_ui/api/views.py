@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote_plus
@@ -17,18 +18,22 @@ from leveret.core.definitions.document import user_row
 from leveret.core.json_fields import plain
 from leveret.core.queues.head_timestamp import head_timestamp
 from leveret.core.queues.queue import Queue
+from leveret.core.statistics.sampler import LENGTHS
+from leveret.core.statistics.series import BASIC, DETAILED, GLOBAL
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.retry.retrying import RetryTopic
-from leveret.mgmt_ui.api.message_stats import HANDED_OUT, PUBLISHED
+from leveret.mgmt_ui.api.problems import bad_request
 from leveret.ports.counters import RECV_CNT, SEND_CNT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from leveret.core.clients import ChannelFacts, Client, ConsumerFacts, Endpoints
     from leveret.core.routing.bindings import Binding, QueueLike
     from leveret.core.routing.exchange import Exchange
-    from leveret.core.statistics.statistics import Statistics
+    from leveret.core.statistics.series import SampleRetention
+    from leveret.core.statistics.statistics import Counted, Statistics
     from leveret.core.vhost import Vhost
-    from leveret.mgmt_ui.api.message_stats import Shown
     from leveret.ports.definitions import (
         Arguments,
         PermissionDefinition,
@@ -36,7 +41,12 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "HANDED_OUT",
+    "PUBLISHED",
+    "Ranges",
     "Row",
+    "Shown",
+    "added",
     "binding_row",
     "channel_details",
     "channel_row",
@@ -50,6 +60,7 @@ __all__ = [
     "queue_basics",
     "queue_counts",
     "queue_row",
+    "retention_policies",
     "retries_pending",
     "tasks_pending",
     "topic_permission_row",
@@ -366,3 +377,155 @@ def topic_permission_row(permission: TopicPermissionDefinition) -> Row:
         "write": permission.write,
         "read": permission.read,
     }
+
+
+SAMPLES_MAX = 2_000  # of one counter in one answer: a week by five minutes
+AGE_SECONDS_MAX = 7 * 24 * 3600
+
+PUBLISHED = ("publish", "confirm", "return_unroutable", "drop_unroutable")
+HANDED_OUT = (
+    *("get", "get_no_ack", "deliver", "deliver_no_ack"),
+    *("redeliver", "ack", "deliver_get", "get_empty"),
+)
+CHURN = (
+    *("connection_created", "connection_closed", "channel_created", "channel_closed"),
+    *("queue_declared", "queue_created", "queue_deleted"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Range of samples: from `age_s` seconds ago on, `incr_s` seconds apart."""
+
+    age_s: int
+    incr_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Ranges of samples that a query asks for; None: no samples."""
+
+    msg_rates: Range | None = None
+    lengths: Range | None = None
+    data_rates: Range | None = None
+    node_stats: Range | None = None
+
+    @classmethod
+    def parse(cls, parameters: Mapping[str, str]) -> Ranges:
+        """Parse the ranges of a query string. Raises ApiError 400."""
+        names = ("msg_rates", "lengths", "data_rates", "node_stats")
+        return cls(*(_range(parameters, name) for name in names))
+
+
+def _range(parameters: Mapping[str, str], name: str) -> Range | None:
+    age, incr = parameters.get(f"{name}_age"), parameters.get(f"{name}_incr")
+    if age is None or incr is None:
+        return None
+    if not all(text.isascii() and text.isdigit() and len(text) <= 9 for text in (age, incr)):
+        raise bad_request(f"{name}_age and {name}_incr are numbers of seconds")
+    age_s, incr_s = int(age), int(incr)
+    if not 0 < incr_s <= age_s <= AGE_SECONDS_MAX or age_s // incr_s > SAMPLES_MAX:
+        raise bad_request(
+            f"{name}_age is at most {AGE_SECONDS_MAX} seconds, and {SAMPLES_MAX} times {name}_incr"
+        )
+    return Range(age_s, incr_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Statistics to show, and with which ranges of samples."""
+
+    statistics: Statistics
+    ranges: Ranges
+
+    def messages(self, subject: Counted | None, names: Sequence[str]) -> dict[str, Any]:
+        """Return message counters of a subject, or of the node (None)."""
+        return self._rated(subject, names, self._counted(subject), self.ranges.msg_rates)
+
+    def message_stats(self, subject: Counted, *groups: Sequence[str]) -> dict[str, Any]:
+        """Return the groups of message counters that are not all zero, as RabbitMQ does."""
+        counted = self._counted(subject)
+        names = [
+            name for group in groups if any(counted.get(name) for name in group) for name in group
+        ]
+        return self._rated(subject, names, counted, self.ranges.msg_rates)
+
+    def octets(self, subject: Counted) -> dict[str, Any]:
+        """Return bytes received and sent on sockets."""
+        names = ("recv_oct", "send_oct")
+        return self._rated(subject, names, self._counted(subject), self.ranges.data_rates)
+
+    def lengths(self, subject: Counted | None, counts: Mapping[str, int]) -> dict[str, Any]:
+        """Return message counts of queues; `counts` are the current ones."""
+        return self._rated(subject, LENGTHS, counts, self.ranges.lengths)
+
+    def churn(self) -> dict[str, Any]:
+        """Return the churn counters: connections, channels and queues created and closed."""
+        churn = self.statistics.churn
+        return self._rated(churn, CHURN, churn.totals(), self.ranges.msg_rates)
+
+    def node(self, gauges: Mapping[str, int]) -> dict[str, Any]:
+        """Return the node's resource usage, with `gauges` as current values, and its churn."""
+        statistics, wanted = self.statistics, self.ranges.node_stats
+        return {
+            **self._rated(statistics.process, list(gauges), gauges, wanted),
+            **self._rated(statistics.churn, CHURN, statistics.churn.totals(), wanted),
+        }
+
+    def _counted(self, subject: Counted | None) -> Mapping[str, int]:
+        return self.statistics.totals() if subject is None else self.statistics.of(subject)
+
+    def _rated(
+        self,
+        subject: Counted | None,
+        names: Sequence[str],
+        totals: Mapping[str, int],
+        wanted: Range | None,
+    ) -> dict[str, Any]:
+        history: Sequence[tuple[int, tuple[int, ...]]] = ()
+        if wanted is not None:
+            history = self.statistics.history(subject, names, wanted.age_s, wanted.incr_s)
+        row: dict[str, Any] = {}
+        for i, name in enumerate(names):
+            rate = self.statistics.rate(subject, name)
+            samples = [(time_ms, values[i]) for time_ms, values in history]
+            row[name] = totals.get(name, 0)
+            row[f"{name}_details"] = {"rate": rate, **sampled(samples)}
+        return row
+
+
+def sampled(samples: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Return samples and their averages; empty without samples."""
+    if not samples:
+        return {}
+    told: dict[str, Any] = {
+        "samples": [{"sample": value, "timestamp": ms} for ms, value in reversed(samples)]
+    }
+    if len(samples) > 1:
+        (first_ms, first), (last_ms, last) = samples[0], samples[-1]
+        told["avg_rate"] = (last - first) * 1000 / (last_ms - first_ms)
+        told["avg"] = sum(value for _, value in samples) / len(samples)
+    return told
+
+
+def added(rows: Sequence[Any]) -> Any:
+    """Return the sum of rows of one form; shared timestamps are not added."""
+    first, *others = rows
+    if isinstance(first, dict):
+        return {
+            name: first[name] if name == "timestamp" else added([row[name] for row in rows])
+            for name in first
+        }
+    if isinstance(first, list):
+        return [added(each) for each in zip(first, *others, strict=True)]
+    return first + sum(others)
+
+
+def retention_policies() -> dict[str, list[int]]:
+    """Return the sample retention times, in seconds."""
+    policies = {"global": GLOBAL, "basic": BASIC, "detailed": DETAILED}
+    return {name: _ages(retentions) for name, retentions in policies.items()}
+
+
+def _ages(retentions: Iterable[SampleRetention]) -> list[int]:
+    return [retention.age_ms // 1000 for retention in retentions]

@@ -37,7 +37,7 @@ async def _hash(password: str) -> str:
 
 
 @command("user.add")
-async def _user_add(
+async def user_add(
     node: AdminContext,
     *,
     name: str,
@@ -46,12 +46,13 @@ async def _user_add(
     hashing_algorithm: str | None = None,
     tags: list[str],
 ) -> None:
+    """Add a user."""
     secret = await _checked_hash(password, password_hash, hashing_algorithm)
     node.administration.add_user(name, secret, tags)
 
 
 @command("user.put")
-async def _user_put(
+async def user_put(
     node: AdminContext,
     *,
     name: str,
@@ -72,7 +73,7 @@ async def _user_put(
 
 
 @command("user.set_password")
-async def _user_set_password(
+async def user_set_password(
     node: AdminContext,
     *,
     name: str,
@@ -80,6 +81,7 @@ async def _user_set_password(
     password_hash: str | None = None,
     hashing_algorithm: str | None = None,
 ) -> None:
+    """Replace a user's password."""
     secret = await _checked_hash(password, password_hash, hashing_algorithm)
     node.administration.set_password_hash(name, secret)
 
@@ -100,17 +102,20 @@ async def _checked_hash(
 
 
 @command("user.set_tags")
-async def _user_set_tags(node: AdminContext, *, name: str, tags: list[str]) -> None:
+async def user_set_tags(node: AdminContext, *, name: str, tags: list[str]) -> None:
+    """Replace a user's tags."""
     node.administration.set_user_tags(name, tags)
 
 
 @command("user.delete")
-async def _user_delete(node: AdminContext, *, name: str) -> None:
+async def user_delete(node: AdminContext, *, name: str) -> None:
+    """Delete a user and its permissions."""
     node.administration.delete_user(name)
 
 
 @query("user.list")
-async def _user_list(node: AdminContext) -> list[dict[str, object]]:
+async def user_list(node: AdminContext) -> list[dict[str, Any]]:
+    """Return all users and their tags."""
     return [
         {"name": user.name, "tags": list(user.tags), "limits": user.limits}
         for user in node.administration.users()
@@ -118,7 +123,7 @@ async def _user_list(node: AdminContext) -> list[dict[str, object]]:
 
 
 @command("vhost.add")
-async def _vhost_add(
+async def vhost_add(
     node: AdminContext,
     *,
     name: str,
@@ -126,6 +131,7 @@ async def _vhost_add(
     tags: list[str],
     default_queue_type: str | None = None,
 ) -> None:
+    """Add a virtual host; `permission set` gives users access."""
     node.administration.add_vhost(
         name,
         description,
@@ -135,7 +141,7 @@ async def _vhost_add(
 
 
 @command("vhost.set")
-async def _vhost_set(
+async def vhost_set(
     node: AdminContext,
     *,
     name: str,
@@ -152,22 +158,26 @@ async def _vhost_set(
 
 
 @command("vhost.protect")
-async def _vhost_protect(node: AdminContext, *, name: str, protected: bool) -> None:
+async def vhost_protect(node: AdminContext, *, name: str, protected: bool) -> None:
+    """Protect a virtual host from deletion, or not."""
     node.administration.protect_vhost(name, protected=protected)
 
 
 @command("vhost.create_queues")
-async def _vhost_create_queues(node: AdminContext, *, name: str, on: bool) -> None:
+async def vhost_create_queues(node: AdminContext, *, name: str, on: bool) -> None:
+    """Let messages to the default exchange create queues, or not."""
     node.administration.let_vhost_create_queues(name, on=on)
 
 
 @command("vhost.delete")
-async def _vhost_delete(node: AdminContext, *, name: str) -> None:
+async def vhost_delete(node: AdminContext, *, name: str) -> None:
+    """Delete a virtual host with all its exchanges, queues and messages."""
     node.administration.delete_vhost(name)
 
 
 @query("vhost.list")
-async def _vhost_list(node: AdminContext) -> list[dict[str, object]]:
+async def vhost_list(node: AdminContext) -> list[dict[str, Any]]:
+    """Return all virtual hosts."""
     return [
         {
             "name": vhost.name,
@@ -183,30 +193,35 @@ async def _vhost_list(node: AdminContext) -> list[dict[str, object]]:
 
 
 @command("vhost.trace_on")
-async def _vhost_trace_on(node: AdminContext, *, name: str) -> None:
+async def vhost_trace_on(node: AdminContext, *, name: str) -> None:
+    """Start copying; `trace off` or a restart of the node ends it."""
     node.administration.trace_vhost(name, on=True)
 
 
 @command("vhost.trace_off")
-async def _vhost_trace_off(node: AdminContext, *, name: str) -> None:
+async def vhost_trace_off(node: AdminContext, *, name: str) -> None:
+    """Stop copying."""
     node.administration.trace_vhost(name, on=False)
 
 
 @command("permission.set")
-async def _permission_set(
+async def permission_set(
     node: AdminContext, *, vhost: str, user: str, configure: str, write: str, read: str
 ) -> None:
+    """Set a user's permissions in a virtual host, as patterns of names."""
     node.administration.set_permission(PermissionDefinition(vhost, user, configure, write, read))
 
 
 @command("permission.clear")
-async def _permission_clear(node: AdminContext, *, user: str, vhost: str) -> None:
+async def permission_clear(node: AdminContext, *, user: str, vhost: str) -> None:
+    """Remove a user's permissions in a virtual host."""
     node.administration.clear_permission(user, vhost)
 
 
 @query("permission.list")
-async def _permission_list(
+async def permission_list(
     node: AdminContext, *, user: str | None = None, vhost: str | None = None
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
+    """Return permissions."""
     held = node.administration.permissions(user=user, vhost=vhost)
     return [asdict(definition) for definition in held]

@@ -67,12 +67,14 @@ def alert_row(alert: Alert) -> dict[str, Any]:
 
 
 @query("alert.list")
-async def _list(node: AdminContext, *, vhost: str | None = None) -> list[dict[str, Any]]:
+async def alert_list(node: AdminContext, *, vhost: str | None = None) -> list[dict[str, Any]]:
+    """Return the rules, with secrets hidden."""
     return rule_rows(node, vhost)
 
 
 @command("alert.set")
-async def _set(node: AdminContext, *, vhost: str, name: str, rule: dict[str, Any]) -> None:
+async def alert_set(node: AdminContext, *, vhost: str, name: str, rule: dict[str, Any]) -> None:
+    """Add or replace a rule; it applies within seconds."""
     rule = dict(rule)
     for key, shown in SHOWN.items():  # a hidden value that comes back stays unchanged
         known = _known(node, vhost, name).get(key)
@@ -90,12 +92,13 @@ def _known(node: AdminContext, vhost: str, name: str) -> dict[str, Any]:
 
 
 @command("alert.clear")
-async def _clear(node: AdminContext, *, vhost: str, name: str) -> None:
+async def alert_clear(node: AdminContext, *, vhost: str, name: str) -> None:
+    """Delete a rule; its firing alerts are resolved."""
     node.administration.clear_parameter(vhost, COMPONENT, name)
 
 
 @query("alert.status")
-async def _status(node: AdminContext, *, vhost: str | None = None) -> dict[str, object]:
+async def alert_status(node: AdminContext, *, vhost: str | None = None) -> dict[str, Any]:
     """Return the firing alerts, and those that began or ended lately, latest first."""
     alerting = _alerting(node)
     return {

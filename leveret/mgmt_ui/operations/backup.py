@@ -38,13 +38,14 @@ def _topics(node: AdminContext) -> FileTopicStore:
 
 
 @command("snapshot.take")
-async def _take(node: AdminContext) -> str:
+async def snapshot_take(node: AdminContext) -> str:
     """Take a snapshot; return its directory."""
     return str(await _snapshots(node).take())
 
 
 @command("snapshot.release")
-async def _release(node: AdminContext) -> None:
+async def snapshot_release(node: AdminContext) -> None:
+    """Release the snapshot, so that its files may be deleted."""
     await _snapshots(node).release()
 
 
@@ -64,12 +65,13 @@ async def _orphans(node: AdminContext) -> list[Orphan]:
 
 
 @query("orphan.list")
-async def _list(node: AdminContext) -> list[dict[str, Any]]:
+async def orphan_list(node: AdminContext) -> list[dict[str, Any]]:
+    """Return the logs without a queue."""
     return [asdict(orphan) for orphan in await _orphans(node)]
 
 
 @command("orphan.adopt")
-async def _adopt(
+async def orphan_adopt(
     node: AdminContext,
     *,
     log: str,

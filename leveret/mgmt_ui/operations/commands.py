@@ -19,7 +19,10 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    Concatenate,
     Final,
+    Generic,
+    ParamSpec,
     TypeAlias,
     TypeVar,
     get_args,
@@ -34,27 +37,33 @@ from leveret.ports.declared import suggestion, undeclared
 if TYPE_CHECKING:
     from leveret.mgmt_ui.operations.context import AdminContext
 
-__all__ = ["COMMANDS", "AdminCommand", "command", "named", "query"]
+__all__ = ["COMMANDS", "AdminCommand", "AnyCommand", "command", "named", "query"]
 
 INTEGER_MAX: Final = (1 << 63) - 1  # no clock, offset or store has more
 
-Handler: TypeAlias = Callable[..., Awaitable[object]]
-F = TypeVar("F", bound=Handler)
+P = ParamSpec("P")
+R = TypeVar("R")
+Handler: TypeAlias = Callable[Concatenate["AdminContext", P], Awaitable[R]]
 
 
 @dataclass(frozen=True)
-class AdminCommand:
+class AdminCommand(Generic[P, R]):
     """A command by its name. One that `changes` something waits until that is durable."""
 
     name: str
-    handler: Handler
+    handler: Handler[P, R]
     changes: bool
     is_audited: bool
 
-    async def run(self, node: AdminContext, values: Mapping[str, Any]) -> object:
+    async def __call__(self, node: AdminContext, *args: P.args, **parameters: P.kwargs) -> R:
+        """Return the result. Raises what the function raises."""
+        return await self.handler(node, *args, **parameters)
+
+    async def run(self, node: AdminContext, values: Mapping[str, Any]) -> R:
         """Return the result for checked values."""
         names = {name.rstrip("_"): name for name in self._keywords}
-        return await self.handler(node, **{names[key]: value for key, value in values.items()})
+        handler: Callable[..., Awaitable[R]] = self.handler
+        return await handler(node, **{names[key]: value for key, value in values.items()})
 
     def checked(self, parameters: Mapping[str, object]) -> dict[str, Any]:
         """Return a value for each parameter. Raises AdministrationError if any does not fit."""
@@ -85,28 +94,32 @@ class AdminCommand:
         return create_model(self.name, __config__=ConfigDict(strict=True), **fields)
 
 
-COMMANDS: Final[dict[str, AdminCommand]] = {}
+AnyCommand: TypeAlias = AdminCommand[..., Any]
+COMMANDS: Final[dict[str, AnyCommand]] = {}
 
 
-def command(name: str) -> Callable[[F], F]:
+def command(name: str) -> Callable[[Handler[P, R]], AdminCommand[P, R]]:
     """Register a function as a command that changes something."""
     return _registered(name, changes=True, is_audited=True)
 
 
-def query(name: str, *, is_audited: bool = False) -> Callable[[F], F]:
+def query(name: str, *, is_audited: bool = False) -> Callable[[Handler[P, R]], AdminCommand[P, R]]:
     """Register a function as a command that changes nothing; a telling one is audited."""
     return _registered(name, changes=False, is_audited=is_audited)
 
 
-def _registered(name: str, *, changes: bool, is_audited: bool) -> Callable[[F], F]:
-    def decorate(handler: F) -> F:
-        COMMANDS[name] = AdminCommand(name, handler, changes, is_audited)
-        return handler
+def _registered(
+    name: str, *, changes: bool, is_audited: bool
+) -> Callable[[Handler[P, R]], AdminCommand[P, R]]:
+    def decorate(handler: Handler[P, R]) -> AdminCommand[P, R]:
+        made = AdminCommand(name, handler, changes, is_audited)
+        COMMANDS[name] = made
+        return made
 
     return decorate
 
 
-def named(name: str) -> AdminCommand:
+def named(name: str) -> AnyCommand:
     """Return a command. Raises AdministrationError for an unknown name."""
     found = COMMANDS.get(name)
     if found is None:
@@ -115,7 +128,7 @@ def named(name: str) -> AdminCommand:
     return found
 
 
-def _keywords(handler: Handler) -> dict[str, Any]:
+def _keywords(handler: Callable[..., Any]) -> dict[str, Any]:
     """Return the types of a function's keyword parameters, those of an unpacked dict included."""
     kinds: dict[str, Any] = {}
     for parameter in inspect.signature(handler).parameters.values():

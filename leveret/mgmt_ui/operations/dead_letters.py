@@ -39,7 +39,7 @@ class DeadLetterSelection(TypedDict):
 
 
 @query("dlq.list")
-async def _list(
+async def dlq_list(
     node: AdminContext,
     *,
     vhost: str,
@@ -47,11 +47,12 @@ async def _list(
     limit: int,
     after: Any = None,
     **selection: Unpack[DeadLetterSelection],
-) -> dict[str, object]:
+) -> dict[str, Any]:
+    """Return dead letters, the oldest first, and the counts of the queue."""
     found_in, criteria = _queue(node, vhost, queue), _filter(selection)
     limit = min(max(limit, 1), ROWS_MAX)
     first = found_in.log.first if after is None else integer("after", after) + 1
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     async for found in scan.scan(found_in, criteria, first, found_in.log.committed):
         rows += map(_row, found[: limit + 1 - len(rows)])
         if len(rows) > limit:
@@ -66,7 +67,8 @@ async def _list(
 
 
 @query("dlq.show")
-async def _show(node: AdminContext, *, vhost: str, queue: str, offset: int) -> dict[str, object]:
+async def dlq_show(node: AdminContext, *, vhost: str, queue: str, offset: int) -> dict[str, Any]:
+    """Return one message with its properties and its payload."""
     found_in, offset = _queue(node, vhost, queue), integer("offset", offset)
     behind = min(offset + 1, found_in.log.committed)
     async for found in scan.scan(found_in, DeadLetterFilter(), offset, behind):
@@ -80,7 +82,7 @@ async def _show(node: AdminContext, *, vhost: str, queue: str, offset: int) -> d
 
 
 @command("dlq.redrive")
-async def _redrive(
+async def dlq_redrive(
     node: AdminContext,
     *,
     vhost: str,
@@ -90,7 +92,8 @@ async def _redrive(
     routed: bool,
     rate: Any = None,
     **selection: Unpack[DeadLetterSelection],
-) -> dict[str, object]:
+) -> dict[str, Any]:
+    """Start to redrive dead letters; return the status."""
     source, criteria = _queue(node, vhost, queue), _filter(selection)
     if exchange is None and routing_key is not None:
         raise AdministrationError("invalid", "a routing key is for an exchange that is named")
@@ -103,35 +106,40 @@ async def _redrive(
 
 
 @query("dlq.status")
-async def _status(node: AdminContext, *, vhost: str, queue: str) -> dict[str, object]:
+async def dlq_status(node: AdminContext, *, vhost: str, queue: str) -> dict[str, Any]:
+    """Return the status of the redrive that runs, or ran last."""
     return _status_of(_redrives(node).latest(_queue(node, vhost, queue)))
 
 
 @command("dlq.pause")
-async def _pause(node: AdminContext, *, vhost: str, queue: str) -> dict[str, object]:
+async def dlq_pause(node: AdminContext, *, vhost: str, queue: str) -> dict[str, Any]:
+    """Pause the redrive; return its status."""
     redrive = _redrives(node).latest(_queue(node, vhost, queue))
     redrive.pause()
     return _status_of(redrive)
 
 
 @command("dlq.resume")
-async def _resume(node: AdminContext, *, vhost: str, queue: str) -> dict[str, object]:
+async def dlq_resume(node: AdminContext, *, vhost: str, queue: str) -> dict[str, Any]:
+    """Resume the redrive; return its status."""
     redrive = _redrives(node).latest(_queue(node, vhost, queue))
     redrive.resume()
     return _status_of(redrive)
 
 
 @command("dlq.cancel")
-async def _cancel(node: AdminContext, *, vhost: str, queue: str) -> dict[str, object]:
+async def dlq_cancel(node: AdminContext, *, vhost: str, queue: str) -> dict[str, Any]:
+    """Cancel the redrive; return its status."""
     redrive = _redrives(node).latest(_queue(node, vhost, queue))
     redrive.cancel()
     return _status_of(redrive)
 
 
 @command("dlq.delete")
-async def _delete(
+async def dlq_delete(
     node: AdminContext, *, vhost: str, queue: str, **selection: Unpack[DeadLetterSelection]
 ) -> int:
+    """Delete the selected messages; return their number."""
     found, criteria = _queue(node, vhost, queue), _filter(selection)
     if criteria == DeadLetterFilter():
         raise AdministrationError("invalid", "state which messages; `purge` deletes all")
@@ -141,7 +149,8 @@ async def _delete(
 
 
 @command("dlq.purge")
-async def _purge(node: AdminContext, *, vhost: str, queue: str) -> int:
+async def dlq_purge(node: AdminContext, *, vhost: str, queue: str) -> int:
+    """Delete all messages except unacknowledged ones."""
     found = _queue(node, vhost, queue)
     count = found.purge()
     _tell(node, found, count)
@@ -201,7 +210,7 @@ def _is_number(value: object) -> bool:
 # -- what is answered
 
 
-def _row(letter: StoredDeadLetter) -> dict[str, object]:
+def _row(letter: StoredDeadLetter) -> dict[str, Any]:
     told = letter.told
     return {
         "offset": told.offset,
@@ -218,7 +227,7 @@ def _row(letter: StoredDeadLetter) -> dict[str, object]:
     }
 
 
-def _status_of(redrive: Redrive) -> dict[str, object]:
+def _status_of(redrive: Redrive) -> dict[str, Any]:
     progress = redrive.progress
     return {
         "queue": redrive.queue.name,

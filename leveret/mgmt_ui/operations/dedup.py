@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.mgmt_ui.operations.commands import command, query
@@ -21,20 +21,22 @@ SAFE_SECONDS_MAX = 30  # until what was asked for is on the disk
 
 
 @query("dedup.list")
-async def _dedup_list(node: AdminContext, *, vhost: str) -> list[dict[str, object]]:
+async def dedup_list(node: AdminContext, *, vhost: str) -> list[dict[str, Any]]:
+    """Return the windows: keys in memory, and duplicates dropped since the start."""
     once, found = _opened(node, vhost)
     return once.windows(found)
 
 
 @query("dedup.show")
-async def _dedup_show(
+async def dedup_show(
     node: AdminContext,
     *,
     vhost: str,
     queue: str | None = None,
     exchange: str | None = None,
     id_: str | None = None,
-) -> dict[str, object]:
+) -> dict[str, Any]:
+    """Return one window; with an id, when that message was stored."""
     once, found = _opened(node, vhost)
     row = _window(once, found, queue, exchange)
     if id_ is None:
@@ -43,7 +45,7 @@ async def _dedup_show(
 
 
 @command("dedup.forget")
-async def _dedup_forget(
+async def dedup_forget(
     node: AdminContext,
     *,
     vhost: str,
@@ -51,6 +53,7 @@ async def _dedup_forget(
     exchange: str | None = None,
     id_: str,
 ) -> None:
+    """Remove an id from the window: a message with it is stored again."""
     once, found = _opened(node, vhost)
     _window(once, found, queue, exchange)
     window = once.forget(found, *_named(queue, exchange), id_)
@@ -60,27 +63,31 @@ async def _dedup_forget(
 
 
 @query("producers.list")
-async def _producers_list(node: AdminContext, *, vhost: str) -> list[dict[str, object]]:
+async def producers_list(node: AdminContext, *, vhost: str) -> list[dict[str, Any]]:
+    """Return the last sequence number of each producer, and its time."""
     once, found = _opened(node, vhost)
     return once.producers(found)
 
 
 @command("producers.forget")
-async def _producers_forget(
+async def producers_forget(
     node: AdminContext, *, vhost: str, id_: str, user: str | None = None
 ) -> None:
+    """Delete a producer's state: it may start again with any epoch and sequence number 0."""
     once, found = _opened(node, vhost)
     await _safe(once.forget_producer(found, id_, user), f"no producer '{id_}'")
 
 
 @query("prepared.list")
-async def _prepared_list(node: AdminContext, *, vhost: str) -> list[dict[str, object]]:
+async def prepared_list(node: AdminContext, *, vhost: str) -> list[dict[str, Any]]:
+    """Return prepared messages, the oldest first."""
     once, found = _opened(node, vhost)
     return once.prepared(found)
 
 
 @query("prepared.show")
-async def _prepared_show(node: AdminContext, *, vhost: str, id_: str) -> dict[str, object]:
+async def prepared_show(node: AdminContext, *, vhost: str, id_: str) -> dict[str, Any]:
+    """Return one prepared message."""
     once, found = _opened(node, vhost)
     for row in once.prepared(found):
         if row["id"] == id_:
@@ -89,12 +96,14 @@ async def _prepared_show(node: AdminContext, *, vhost: str, id_: str) -> dict[st
 
 
 @command("prepared.commit")
-async def _prepared_commit(node: AdminContext, *, vhost: str, id_: str) -> None:
+async def prepared_commit(node: AdminContext, *, vhost: str, id_: str) -> None:
+    """Commit a prepared message: it is routed to its queues."""
     await _decide(node, vhost, id_, commit=True)
 
 
 @command("prepared.rollback")
-async def _prepared_rollback(node: AdminContext, *, vhost: str, id_: str) -> None:
+async def prepared_rollback(node: AdminContext, *, vhost: str, id_: str) -> None:
+    """Roll back a prepared message: it is deleted."""
     await _decide(node, vhost, id_, commit=False)
 
 
@@ -124,7 +133,7 @@ def _named(queue: str | None, exchange: str | None) -> tuple[str, str]:
 
 def _window(
     once: DedupOperations, vhost: Vhost, queue: str | None, exchange: str | None
-) -> dict[str, object]:
+) -> dict[str, Any]:
     kind, name = _named(queue, exchange)
     for row in once.windows(vhost):
         if (row["kind"], row["name"]) == (kind, name):

@@ -44,11 +44,11 @@ from leveret.ports.audit import Way
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from leveret.mgmt_ui.operations.commands import AdminCommand
+    from leveret.mgmt_ui.operations.commands import AnyCommand
     from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.ports.audit import Actor
 
-__all__ = ["perform", "refused_deletion"]
+__all__ = ["perform", "perform_command"]
 
 # Modules whose functions are commands: they register themselves.
 MODULES: Final = (
@@ -82,25 +82,34 @@ async def perform(node: AdminContext, request: object, actor: Actor) -> dict[str
         case _:
             return _refusal("invalid", "a request has an operation and parameters")
     try:
-        command = named(name)
-        values = command.checked(parameters)
+        return await perform_command(node, named(name), parameters, actor)
     except AdministrationError as error:
         return _refusal(error.code, error)
+
+
+async def perform_command(
+    node: AdminContext, command: AnyCommand, parameters: Mapping[str, object], actor: Actor
+) -> dict[str, object]:
+    """Perform a command; return its answer once it is durable, and note it in the audit log.
+
+    Raises AdministrationError for parameters that do not fit.
+    """
+    values = command.checked(parameters)
     refused = None
     if actor.way is not Way.COMMAND_LINE and not node.http_delete:
-        refused = refused_deletion(name, values)
+        refused = refused_deletion(command.name, values)
     if refused is not None:
         answer = _refusal("forbidden", refused)
     else:
         with acting_as(actor.user):
             answer = await _answer(node, command, values)
     if node.audit is not None and command.is_audited:
-        await node.audit.note(actor, name, values, answer)
+        await node.audit.note(actor, command.name, values, answer)
     return answer
 
 
 async def _answer(
-    node: AdminContext, command: AdminCommand, values: dict[str, Any]
+    node: AdminContext, command: AnyCommand, values: dict[str, Any]
 ) -> dict[str, object]:
     try:
         result = await command.run(node, values)

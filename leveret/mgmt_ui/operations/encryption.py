@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.mgmt_ui.operations.commands import command, query
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.storage.key_administration import KeyAdministration
 
-Rows = list[dict[str, object]]
+Rows = list[dict[str, Any]]
 
 
 def _keys(node: AdminContext) -> KeyAdministration:
@@ -22,7 +22,8 @@ def _keys(node: AdminContext) -> KeyAdministration:
 
 
 @query("encryption.status")
-async def _status(node: AdminContext, *, vhost: str | None = None) -> Rows:
+async def encryption_status(node: AdminContext, *, vhost: str | None = None) -> Rows:
+    """Return the keys, and how many segments use each."""
     keys = _keys(node)
     names = {held.name for held in node.administration.vhosts()} | set(keys.vhosts)
     if vhost is not None and vhost not in names:
@@ -31,7 +32,8 @@ async def _status(node: AdminContext, *, vhost: str | None = None) -> Rows:
 
 
 @command("encryption.enable")
-async def _enable(node: AdminContext, *, vhost: str) -> bool:
+async def encryption_enable(node: AdminContext, *, vhost: str) -> bool:
+    """Encrypt new messages; return False if that was so already."""
     name = node.administration.vhost(vhost).name
     try:
         return await _keys(node).enable(name)
@@ -40,12 +42,14 @@ async def _enable(node: AdminContext, *, vhost: str) -> bool:
 
 
 @command("encryption.disable")
-async def _disable(node: AdminContext, *, vhost: str) -> bool:
+async def encryption_disable(node: AdminContext, *, vhost: str) -> bool:
+    """Stop encrypting new messages; return False if that was so already."""
     return await _keys(node).disable(_known(node, vhost))
 
 
 @command("encryption.rotate")
-async def _rotate(node: AdminContext, *, vhost: str) -> str:
+async def encryption_rotate(node: AdminContext, *, vhost: str) -> str:
+    """Encrypt new messages with a new key."""
     keys, vhost = _keys(node), _known(node, vhost)
     if not keys.is_encrypted(vhost):
         text = f"vhost '{vhost}' is not encrypted: `leveret encryption enable` begins that"
@@ -61,5 +65,6 @@ def _known(node: AdminContext, vhost: str) -> str:
 
 
 @command("encryption.rotate_master")
-async def _rotate_master(node: AdminContext, *, new_key_file: str) -> str:
+async def encryption_rotate_master(node: AdminContext, *, new_key_file: str) -> str:
+    """Replace the master key; return the new one's fingerprint."""
     return await _keys(node).rotate_master(Path(new_key_file))

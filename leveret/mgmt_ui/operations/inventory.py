@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.message_stats import Ranges, Shown
+from leveret.mgmt_ui.api.views import Ranges, Shown
 from leveret.mgmt_ui.cells import cell, rank
 from leveret.mgmt_ui.operations.commands import query
 from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
@@ -51,9 +51,10 @@ class ListPage(TypedDict):
 
 
 @query("queue.list")
-async def _queue_list(
+async def queue_list(
     node: AdminContext, *, name: str | None = None, **page: Unpack[ListPage]
 ) -> Row:
+    """Return queues with their messages and consumers."""
     node_name = broker_of(node).node_name
     queues = (
         ((vhost.name, key), queue)
@@ -65,7 +66,8 @@ async def _queue_list(
 
 
 @query("queue.show")
-async def _queue_show(node: AdminContext, *, vhost: str, name: str) -> Row:
+async def queue_show(node: AdminContext, *, vhost: str, name: str) -> Row:
+    """Return one queue with its statistics."""
     broker = broker_of(node)
     figures = Shown(broker.statistics, Ranges())
     return views.queue_row(queue_of(node, vhost, name), broker.node_name, figures)
@@ -75,9 +77,10 @@ async def _queue_show(node: AdminContext, *, vhost: str, name: str) -> Row:
 
 
 @query("exchange.list")
-async def _exchange_list(
+async def exchange_list(
     node: AdminContext, *, name: str | None = None, **page: Unpack[ListPage]
 ) -> Row:
+    """Return exchanges, the predeclared ones included."""
     exchanges = (
         ((vhost.name, key), exchange)
         for vhost in _vhosts(node, page["vhost"])
@@ -88,7 +91,8 @@ async def _exchange_list(
 
 
 @query("exchange.show")
-async def _exchange_show(node: AdminContext, *, vhost: str, name: str) -> Row:
+async def exchange_show(node: AdminContext, *, vhost: str, name: str) -> Row:
+    """Return one exchange."""
     exchange = vhost_of(node, vhost).exchanges.get(name)
     if exchange is None:
         raise AdministrationError("not_found", f"no exchange '{name}' in vhost '{vhost}'")
@@ -96,13 +100,15 @@ async def _exchange_show(node: AdminContext, *, vhost: str, name: str) -> Row:
 
 
 @query("binding.list")
-async def _binding_list(
+async def binding_list(
     node: AdminContext,
     *,
     source: str | None = None,
     destination: str | None = None,
     **page: Unpack[ListPage],
 ) -> Row:
+    """Return bindings; those of the default exchange, whose name is empty, included."""
+
     def entries() -> Iterator[Entry]:
         for vhost in _vhosts(node, page["vhost"]):
             for exchange in list(vhost.exchanges.values()):
@@ -121,9 +127,10 @@ async def _binding_list(
 
 
 @query("connection.list")
-async def _connection_list(
+async def connection_list(
     node: AdminContext, *, user: str | None = None, **page: Unpack[ListPage]
 ) -> Row:
+    """Return connections."""
     broker = broker_of(node)
     clients = (
         ((client.vhost.name, str(client.describe().endpoints)), client)
@@ -133,7 +140,8 @@ async def _connection_list(
 
 
 @query("connection.show")
-async def _connection_show(node: AdminContext, *, name: str) -> Row:
+async def connection_show(node: AdminContext, *, name: str) -> Row:
+    """Return one connection."""
     broker = broker_of(node)
     for client in broker.connections:
         if str(client.describe().endpoints) == name:
@@ -142,9 +150,10 @@ async def _connection_show(node: AdminContext, *, name: str) -> Row:
 
 
 @query("channel.list")
-async def _channel_list(
+async def channel_list(
     node: AdminContext, *, user: str | None = None, **page: Unpack[ListPage]
 ) -> Row:
+    """Return channels with their unacknowledged and unconfirmed messages."""
     name = broker_of(node).node_name
 
     def entries() -> Iterator[Entry]:
@@ -157,9 +166,10 @@ async def _channel_list(
 
 
 @query("consumer.list")
-async def _consumer_list(
+async def consumer_list(
     node: AdminContext, *, queue: str | None = None, **page: Unpack[ListPage]
 ) -> Row:
+    """Return consumers, by their queues."""
     name = broker_of(node).node_name
 
     def entries() -> Iterator[Entry]:

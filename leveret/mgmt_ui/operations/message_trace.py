@@ -49,7 +49,7 @@ Row = dict[str, Any]
 
 
 @query("message.trace")
-async def _trace(
+async def message_trace(
     node: AdminContext,
     *,
     vhost: str,
@@ -58,6 +58,7 @@ async def _trace(
     message_id: str | None = None,
     after: Any = None,
 ) -> Row:
+    """Return the trace of one message, or of all that have an id."""
     if (message_id is None) == (queue is None) or (queue is None) != (offset is None):
         raise AdministrationError("invalid", "state a queue and an offset, or a message id")
     if message_id is not None:

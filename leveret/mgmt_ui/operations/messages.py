@@ -59,7 +59,7 @@ class MessageTransfer(MessageSelection):
 
 
 @query("message.list")
-async def _list(
+async def message_list(
     node: AdminContext,
     *,
     from_: Any = None,
@@ -67,7 +67,8 @@ async def _list(
     truncate: Any = None,
     encoding: str | None = None,
     **selection: Unpack[MessageSelection],
-) -> dict[str, object]:
+) -> dict[str, Any]:
+    """Return messages, the oldest first. Nothing is delivered."""
     queue = queue_of(node, selection["vhost"], selection["queue"])
     criteria = message_filter_of(selection["select"])
     limit = _number("limit", selection["limit"], ROWS, ROWS_MAX)
@@ -90,7 +91,7 @@ class _Page:
     """Rows of one answer, up to its limits."""
 
     def __init__(self, limit: int, bytes_max: int, *, as_text: bool) -> None:
-        self.rows: list[dict[str, object]] = []
+        self.rows: list[dict[str, Any]] = []
         self.last: int | None = None  # offset of the last row
         self.is_full = False
         self._limit = limit
@@ -114,7 +115,7 @@ class _Page:
 
 
 @query("message.show")
-async def _show(
+async def message_show(
     node: AdminContext,
     *,
     vhost: str,
@@ -122,7 +123,8 @@ async def _show(
     offset: int,
     truncate: Any = None,
     encoding: str | None = None,
-) -> dict[str, object]:
+) -> dict[str, Any]:
+    """Return one message with its properties and its payload."""
     seen = await _one(queue_of(node, vhost, queue), offset)
     bytes_max = _number("truncate", truncate, ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)
     return _row(seen, bytes_max, as_text=_is_text_shown(encoding))
@@ -136,7 +138,7 @@ async def _one(queue: OpenQueue, at: int) -> BrowsedMessage:
     return seen
 
 
-def _row(seen: BrowsedMessage, bytes_max: int, *, as_text: bool) -> dict[str, object]:
+def _row(seen: BrowsedMessage, bytes_max: int, *, as_text: bool) -> dict[str, Any]:
     message = seen.message
     return {
         "offset": seen.offset,
@@ -155,7 +157,10 @@ def _row(seen: BrowsedMessage, bytes_max: int, *, as_text: bool) -> dict[str, ob
 
 
 @command("message.delete")
-async def _delete(node: AdminContext, **selection: Unpack[MessageSelection]) -> dict[str, object]:
+async def message_delete(
+    node: AdminContext, **selection: Unpack[MessageSelection]
+) -> dict[str, Any]:
+    """Delete the selected messages."""
     queue = _leasing(node, selection["vhost"], selection["queue"])
     criteria = message_filter_of(selection["select"])
     if not criteria.states_something:
@@ -173,20 +178,22 @@ async def _delete(node: AdminContext, **selection: Unpack[MessageSelection]) -> 
 
 
 @command("message.move")
-async def _move(node: AdminContext, **transfer: Unpack[MessageTransfer]) -> dict[str, object]:
+async def message_move(node: AdminContext, **transfer: Unpack[MessageTransfer]) -> dict[str, Any]:
+    """Move the selected messages; after a crash, too, each is in exactly one place."""
     queue = _leasing(node, transfer["vhost"], transfer["queue"])
     return await _transfer(node, queue, transfer, moves=True)
 
 
 @command("message.copy")
-async def _copy(node: AdminContext, **transfer: Unpack[MessageTransfer]) -> dict[str, object]:
+async def message_copy(node: AdminContext, **transfer: Unpack[MessageTransfer]) -> dict[str, Any]:
+    """Copy the selected messages to a queue or an exchange."""
     queue = queue_of(node, transfer["vhost"], transfer["queue"])
     return await _transfer(node, queue, transfer, moves=False)
 
 
 async def _transfer(
     node: AdminContext, queue: OpenQueue, transfer: MessageTransfer, *, moves: bool
-) -> dict[str, object]:
+) -> dict[str, Any]:
     criteria = message_filter_of(transfer["select"])
     mover = _mover(node, queue, transfer)
     tour, outcome = await _tour(queue, transfer, criteria), MoveCounts()
@@ -209,9 +216,10 @@ async def _transfer(
 
 
 @command("message.edit")
-async def _edit(
+async def message_edit(
     node: AdminContext, *, vhost: str, queue: str, offset: int, changes: dict[str, Any]
-) -> dict[str, object]:
+) -> dict[str, Any]:
+    """Replace a message with an edited copy at the tail of the queue."""
     found = _leasing(node, vhost, queue)
     seen = await _one(found, offset)
     changed = edited(seen, changes_of(changes))

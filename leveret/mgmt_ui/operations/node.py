@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 @query("node.status")
-async def _status(node: AdminContext) -> dict[str, Any]:
+async def node_status(node: AdminContext) -> dict[str, Any]:
+    """Return version, uptime, alarms, use of resources and counts of objects."""
     broker, runtime = broker_of(node), runtime_of(node)
     return {
         "name": broker.node_name,
@@ -36,27 +37,30 @@ async def _status(node: AdminContext) -> dict[str, Any]:
 
 
 @query("node.health")
-async def _health(node: AdminContext) -> dict[str, Any]:
+async def node_health(node: AdminContext) -> dict[str, Any]:
     """Return whether clients are served, and resource alarms; cheap, for frequent probes."""
     alarms = [resource.value for resource in broker_of(node).alarms.low]
     return {"serving": runtime_of(node).is_serving, "alarms": alarms}
 
 
 @command("node.stop")
-async def _stop(node: AdminContext) -> None:
+async def node_stop(node: AdminContext) -> None:
     """Begin to stop, as at SIGTERM; the process ends once all is written."""
     runtime_of(node).stopping.set()
 
 
 @query("node.overview")
-async def _overview(node: AdminContext, *, window_ms: int, limit: int, sort: str) -> dict[str, Any]:
+async def node_overview(
+    node: AdminContext, *, window_ms: int, limit: int, sort: str
+) -> dict[str, Any]:
     """Return the status, and rates measured over a window."""
     measured = await measure(broker_of(node), window_ms, limit, sort)
-    return {**await _status(node), **measured}
+    return {**await node_status(node), **measured}
 
 
 @query("node.diagnose")
-async def _diagnose(node: AdminContext) -> list[dict[str, str]]:
+async def node_diagnose(node: AdminContext) -> list[dict[str, str]]:
+    """Return the results of all health checks."""
     users = node.administration.users()
     losses = () if node.losses is None else node.losses.unacknowledged
     found = await diagnose(broker_of(node), runtime_of(node), users, losses)
@@ -64,28 +68,28 @@ async def _diagnose(node: AdminContext) -> list[dict[str, str]]:
 
 
 @query("cluster.show")
-async def _cluster_show(node: AdminContext) -> dict[str, str | None]:
+async def cluster_show(node: AdminContext) -> dict[str, str | None]:
     """Return the cluster's name; None if unnamed and no node runs."""
     configured = None if node.runtime is None else node.runtime.configuration.cluster_name
     return {"name": node.administration.parameters.cluster_name or configured}
 
 
 @command("cluster.set_name")
-async def _cluster_set_name(node: AdminContext, *, name: str) -> None:
+async def cluster_set_name(node: AdminContext, *, name: str) -> None:
     """Set the cluster's name as RabbitMQ does, in a global parameter, which is exported."""
     check_name("cluster", name)
     node.administration.set_global_parameter(GlobalParameterDefinition(CLUSTER_NAME, name))
 
 
 @query("log.show")
-async def _log_levels(node: AdminContext) -> dict[str, str]:
+async def log_show(node: AdminContext) -> dict[str, str]:
     """Return the log level of each category."""
     runtime_of(node)
     return log_output.levels()
 
 
 @command("log.set_level")
-async def _set_log_level(node: AdminContext, *, category: str, level: str) -> dict[str, str]:
+async def log_set_level(node: AdminContext, *, category: str, level: str) -> dict[str, str]:
     """Set the log level of a category until the node stops."""
     runtime_of(node)
     for name, value, known in (

@@ -53,7 +53,7 @@ async def _session(node: AdminContext, vhost: str) -> AsyncIterator[Session]:
 
 
 @command("message.publish")
-async def _publish(
+async def message_publish(
     node: AdminContext,
     *,
     vhost: str,
@@ -86,7 +86,7 @@ async def _publish(
 
 
 @command("message.take")
-async def _take(
+async def message_take(
     node: AdminContext, *, vhost: str, queue: str, count: int, requeue: bool
 ) -> dict[str, list[dict[str, Any]]]:
     """Get messages from a queue; with `requeue` return them."""

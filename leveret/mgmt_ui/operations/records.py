@@ -20,7 +20,7 @@ NUMBER_MAX: Final = 2**63 - 1  # SQLite's
 
 
 @query("usage.list")
-async def _usage(
+async def usage_list(
     node: AdminContext,
     *,
     since: int,
@@ -28,7 +28,7 @@ async def _usage(
     subject: str | None = None,
     vhost: str | None = None,
     name: str | None = None,
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     """Return the usage of the hours that begin in [since, until), in seconds since 1970."""
     assert node.usage is not None, "both a node and its files have records"
     rows = [
@@ -46,7 +46,7 @@ async def _usage(
 
 
 @query("audit.list")
-async def _audit(
+async def audit_list(
     node: AdminContext,
     *,
     limit: int,
@@ -55,7 +55,7 @@ async def _audit(
     until: Any = None,
     user: str | None = None,
     operation: str | None = None,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Return the latest records first; `before` of the answer asks for the next ones."""
     if node.audit is None:
         return {"rows": [], "before": None}
@@ -81,7 +81,7 @@ def _integer(name: str, value: object) -> int | None:
     raise AdministrationError("invalid", f"{name} is a whole number")
 
 
-def _row(record: AuditRecord) -> dict[str, object]:
+def _row(record: AuditRecord) -> dict[str, Any]:
     return {
         "number": record.number,
         "at": record.at_ms,
@@ -102,13 +102,13 @@ def _ledger(node: AdminContext) -> LossLedger:
 
 
 @query("loss.list")
-async def _losses(node: AdminContext) -> list[dict[str, Any]]:
+async def loss_list(node: AdminContext) -> list[dict[str, Any]]:
     """Return the unacknowledged losses, oldest first."""
     return [asdict(loss) for loss in _ledger(node).unacknowledged]
 
 
 @command("loss.acknowledge")
-async def _acknowledge(node: AdminContext, *, numbers: list[str]) -> int:
+async def loss_acknowledge(node: AdminContext, *, numbers: list[str]) -> int:
     """Acknowledge losses by number; without any, all. Returns the number of them."""
     ledger = _ledger(node)
     if not all(number.isascii() and number.isdigit() for number in numbers):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
 from leveret.core.routing.message import StoredMessage
-from leveret.features.delay.store.search import SCANNED_MAX, DelayedMessageSearch
+from leveret.features.delay.search import SCANNED_MAX, DelayedMessageSearch
 from leveret.features.retry import rules as retry
 from leveret.features.retry.retrying import RetryTopic
 from leveret.mgmt_ui.operations.commands import command, query
@@ -19,14 +19,14 @@ from leveret.mgmt_ui.operations.shown import headers_of, payload, properties
 
 if TYPE_CHECKING:
     from leveret.core.queues.queue import Queue
-    from leveret.features.delay.store.store import PendingMessage
+    from leveret.features.delay.store import PendingMessage
     from leveret.mgmt_ui.operations.context import AdminContext
 
 ROWS_MAX = 1000  # of one answer; more need further requests
 
 
 @query("retry.list")
-async def _list(
+async def retry_list(
     node: AdminContext,
     *,
     vhost: str,
@@ -35,7 +35,8 @@ async def _list(
     limit: int,
     after: Any = None,
     **criteria: Unpack[ScheduleCriteria],
-) -> dict[str, object]:
+) -> dict[str, Any]:
+    """Return the waiting messages, in the order in which they are due."""
     topic = _queue(node, vhost, queue).extension(RetryTopic)
     limit = min(max(limit, 1), ROWS_MAX)
     if topic is None:
@@ -60,7 +61,8 @@ async def _list(
 
 
 @query("retry.show")
-async def _show(node: AdminContext, *, vhost: str, queue: str, id_: str) -> dict[str, object]:
+async def retry_show(node: AdminContext, *, vhost: str, queue: str, id_: str) -> dict[str, Any]:
+    """Return one message with its properties and its payload."""
     holder = _queue(node, vhost, queue)
     topic = holder.extension(RetryTopic)
     if topic is not None and id_.isascii() and id_.isdigit():
@@ -71,9 +73,10 @@ async def _show(node: AdminContext, *, vhost: str, queue: str, id_: str) -> dict
 
 
 @command("retry.retry_now")
-async def _retry_now(
+async def retry_retry_now(
     node: AdminContext, *, vhost: str, queue: str, ids: list[str], all_: bool
 ) -> int:
+    """Retry messages now."""
     holder, offsets = _queue(node, vhost, queue), _chosen(ids, every=all_)
     topic = holder.extension(RetryTopic)
     if topic is None:
@@ -84,7 +87,10 @@ async def _retry_now(
 
 
 @command("retry.cancel")
-async def _cancel(node: AdminContext, *, vhost: str, queue: str, ids: list[str], all_: bool) -> int:
+async def retry_cancel(
+    node: AdminContext, *, vhost: str, queue: str, ids: list[str], all_: bool
+) -> int:
+    """Delete waiting messages; they are not dead-lettered."""
     holder, offsets = _queue(node, vhost, queue), _chosen(ids, every=all_)
     topic = holder.extension(RetryTopic)
     if topic is None:
@@ -120,20 +126,21 @@ def _number(id_: str) -> int:
     return int(id_)
 
 
-def _row(record: PendingMessage) -> dict[str, object]:
-    offset, due_ms, flags, exchange, routing_key, header, body = record
-    message = StoredMessage(exchange, routing_key, header, body, flags)
+def _row(record: PendingMessage) -> dict[str, Any]:
+    message = StoredMessage(
+        record.exchange, record.routing_key, record.header, record.body, record.flags
+    )
     noted = message.headers
     first_at = noted.get(retry.FIRST_AT)
     return {
-        "id": str(offset),
-        "due_ms": due_ms,
+        "id": str(record.offset),
+        "due_ms": record.due_ms,
         "retry_count": noted.get(retry.COUNT),
         "last_failure": noted.get(retry.REASON),
         "first_failure_at": int(first_at) * 1000 if isinstance(first_at, int) else None,
-        "exchange": exchange.decode(errors="replace"),
-        "routing_key": routing_key.decode(errors="replace"),
+        "exchange": record.exchange.decode(errors="replace"),
+        "routing_key": record.routing_key.decode(errors="replace"),
         "message_id": plain(message.property("message_id")),
-        "payload_bytes": len(body),
-        "headers": headers_of(header, flags),
+        "payload_bytes": len(record.body),
+        "headers": headers_of(record.header, record.flags),
     }

@@ -29,19 +29,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Rows = list[dict[str, object]]
+Rows = list[dict[str, Any]]
 
 
 @command("limits.set")
-async def _limits_set(node: AdminContext, *, kind: str, name: str, limits: dict[str, Any]) -> None:
+async def limits_set(node: AdminContext, *, kind: str, name: str, limits: dict[str, Any]) -> None:
+    """Set limits of a virtual host or a user; open connections stay."""
     held = _limits(node.administration, kind, name)
     _put_limits(node.administration, kind, name, {**held, **limits})
 
 
 @command("limits.clear")
-async def _limits_clear(
+async def limits_clear(
     node: AdminContext, *, kind: str, name: str, limit: str | None = None
 ) -> None:
+    """Remove one limit of a virtual host or a user, or all."""
     held = _limits(node.administration, kind, name)
     kept = {key: value for key, value in held.items() if limit not in {None, key}}
     _put_limits(node.administration, kind, name, kept)
@@ -64,7 +66,8 @@ def _put_limits(administration: Administration, kind: str, name: str, limits: Li
 
 
 @query("limits.list")
-async def _limits_list(node: AdminContext) -> Rows:
+async def limits_list(node: AdminContext) -> Rows:
+    """Return all limits."""
     return [
         {"kind": kind, "name": held.name, "limit": limit, "value": value}
         for kind, all_held in (
@@ -77,30 +80,33 @@ async def _limits_list(node: AdminContext) -> Rows:
 
 
 @command("topic_permission.set")
-async def _topic_permission_set(
+async def topic_permission_set(
     node: AdminContext, *, vhost: str, user: str, exchange: str, write: str, read: str
 ) -> None:
+    """Restrict a user to some routing keys; without this, all are allowed."""
     node.administration.set_topic_permission(
         TopicPermissionDefinition(vhost=vhost, user=user, exchange=exchange, write=write, read=read)
     )
 
 
 @command("topic_permission.clear")
-async def _topic_permission_clear(
+async def topic_permission_clear(
     node: AdminContext, *, user: str, vhost: str, exchange: str | None = None
 ) -> None:
+    """Allow a user all routing keys again."""
     node.administration.clear_topic_permissions(user, vhost, exchange)
 
 
 @query("topic_permission.list")
-async def _topic_permission_list(
+async def topic_permission_list(
     node: AdminContext, *, user: str | None = None, vhost: str | None = None
 ) -> Rows:
+    """Return topic permissions."""
     held = node.administration.topic_permissions(user=user, vhost=vhost)
     return [asdict(definition) for definition in held]
 
 
-def _warned(node: AdminContext, thing: str, definition: Definition) -> dict[str, object]:
+def _warned(node: AdminContext, thing: str, definition: Definition) -> dict[str, Any]:
     """Return and log sentences about settings of a definition that have no effect."""
     warnings = without_effect(definition)
     if node.runtime is not None:  # without a node there is no log
@@ -110,7 +116,7 @@ def _warned(node: AdminContext, thing: str, definition: Definition) -> dict[str,
 
 
 @command("policy.set")
-async def _policy_set(
+async def policy_set(
     node: AdminContext,
     *,
     vhost: str,
@@ -120,7 +126,8 @@ async def _policy_set(
     priority: int,
     apply_to: str,
     operator: bool,
-) -> dict[str, object]:
+) -> dict[str, Any]:
+    """Add or replace a policy; it applies at once."""
     policy = PolicyDefinition(vhost, name, pattern, definition, priority, apply_to, operator)
     node.administration.set_policy(policy)
     await policies_followed(node)
@@ -129,21 +136,24 @@ async def _policy_set(
 
 
 @command("policy.clear")
-async def _policy_clear(node: AdminContext, *, vhost: str, name: str, operator: bool) -> None:
+async def policy_clear(node: AdminContext, *, vhost: str, name: str, operator: bool) -> None:
+    """Delete a policy; its settings end at once."""
     node.administration.clear_policy(vhost, name, operator=operator)
     await policies_followed(node)
 
 
 @query("policy.list")
-async def _policy_list(node: AdminContext, *, vhost: str | None = None, operator: bool) -> Rows:
+async def policy_list(node: AdminContext, *, vhost: str | None = None, operator: bool) -> Rows:
+    """Return policies, in the order in which they are tried."""
     held = node.administration.policies.select(vhost, operator=operator)
     return [policy_row(policy) for policy in held]
 
 
 @command("parameter.set")
-async def _parameter_set(
+async def parameter_set(
     node: AdminContext, *, vhost: str, component: str, name: str, value: Any = None
-) -> dict[str, object]:
+) -> dict[str, Any]:
+    """Add or replace a parameter."""
     parameter = ParameterDefinition(vhost, component, name, value)
     node.administration.set_parameter(parameter)
     thing = f"parameter {quoted(parameter.name)} in vhost {quoted(parameter.vhost)}"
@@ -151,32 +161,37 @@ async def _parameter_set(
 
 
 @command("parameter.clear")
-async def _parameter_clear(node: AdminContext, *, vhost: str, component: str, name: str) -> None:
+async def parameter_clear(node: AdminContext, *, vhost: str, component: str, name: str) -> None:
+    """Delete a parameter."""
     node.administration.clear_parameter(vhost, component, name)
 
 
 @query("parameter.list")
-async def _parameter_list(
+async def parameter_list(
     node: AdminContext, *, vhost: str | None = None, component: str | None = None
 ) -> Rows:
+    """Return parameters."""
     held = node.administration.parameters.select(vhost=vhost, component=component)
     return [asdict(definition) for definition in held]
 
 
 @command("global_parameter.set")
-async def _global_parameter_set(
+async def global_parameter_set(
     node: AdminContext, *, name: str, value: Any = None
-) -> dict[str, object]:
+) -> dict[str, Any]:
+    """Add or replace a parameter."""
     parameter = GlobalParameterDefinition(name, value)
     node.administration.set_global_parameter(parameter)
     return _warned(node, f"global parameter {quoted(parameter.name)}", parameter)
 
 
 @command("global_parameter.clear")
-async def _global_parameter_clear(node: AdminContext, *, name: str) -> None:
+async def global_parameter_clear(node: AdminContext, *, name: str) -> None:
+    """Delete a parameter."""
     node.administration.clear_global_parameter(name)
 
 
 @query("global_parameter.list")
-async def _global_parameter_list(node: AdminContext) -> Rows:
+async def global_parameter_list(node: AdminContext) -> Rows:
+    """Return parameters."""
     return [asdict(definition) for definition in node.administration.parameters.all_global()]

@@ -14,14 +14,14 @@ from leveret.core.definitions.administration import AdministrationError
 from leveret.errors import StorageError
 from leveret.features.delay.rules import DELAY_MS_MAX
 from leveret.features.delay.schedules import row_of
-from leveret.features.delay.store.search import DelayedMessageFilter
+from leveret.features.delay.search import DelayedMessageFilter
 from leveret.mgmt_ui.operations.commands import command, query
 from leveret.mgmt_ui.operations.shown import integer, payload, properties
 from leveret.ports.callbacks import has_failed
 
 if TYPE_CHECKING:
     from leveret.features.delay.schedules import Schedules
-    from leveret.features.delay.store.search import Cursor
+    from leveret.features.delay.search import Cursor
     from leveret.mgmt_ui.operations.context import AdminContext
 
 __all__ = ["ScheduleCriteria", "cursor_of", "filter_of"]
@@ -48,7 +48,7 @@ class ScheduleSelection(ScheduleCriteria):
 
 
 @query("schedule.list")
-async def _list(
+async def schedule_list(
     node: AdminContext,
     *,
     vhost: str,
@@ -57,7 +57,8 @@ async def _list(
     limit: int,
     after: Any = None,
     **criteria: Unpack[ScheduleCriteria],
-) -> dict[str, object]:
+) -> dict[str, Any]:
+    """Return messages, in the order in which they are due."""
     schedules = _schedules(node, vhost, queue)
     limit = min(max(limit, 0), ROWS_MAX)
     selection, begin = filter_of(criteria), cursor_of(after)
@@ -72,9 +73,10 @@ async def _list(
 
 
 @query("schedule.show")
-async def _show(
+async def schedule_show(
     node: AdminContext, *, vhost: str, queue: str | None = None, id_: str
-) -> dict[str, object]:
+) -> dict[str, Any]:
+    """Return one message with its properties, its headers and its payload."""
     found = await _schedules(node, vhost, queue).find(vhost, id_, queue=queue)
     if found is None:
         raise _unknown(vhost, id_)
@@ -84,21 +86,23 @@ async def _show(
 
 
 @command("schedule.cancel")
-async def _cancel(
+async def schedule_cancel(
     node: AdminContext,
     *,
     vhost: str,
     queue: str | None = None,
     **selection: Unpack[ScheduleSelection],
 ) -> int:
+    """Cancel one message, or all that meet every condition given."""
     schedules, chosen = _schedules(node, vhost, queue), _chosen(selection)
     return _found(await schedules.cancel(vhost, chosen, queue=queue), vhost, selection)
 
 
 @command("schedule.deliver_now")
-async def _deliver_now(
+async def schedule_deliver_now(
     node: AdminContext, *, vhost: str, **selection: Unpack[ScheduleSelection]
 ) -> int:
+    """Deliver one message at once, or all that meet every condition given."""
     schedules, chosen = _schedules(node, vhost), _chosen(selection)
     count = await schedules.deliver_now(vhost, chosen)
     await _written(schedules, vhost)
@@ -106,7 +110,7 @@ async def _deliver_now(
 
 
 @command("schedule.reschedule")
-async def _reschedule(
+async def schedule_reschedule(
     node: AdminContext,
     *,
     vhost: str,
@@ -114,6 +118,7 @@ async def _reschedule(
     due_ms: Any = None,
     **selection: Unpack[ScheduleSelection],
 ) -> int:
+    """Change the time of messages; return their number."""
     schedules, chosen = _schedules(node, vhost), _chosen(selection)
     if (delay_ms is None) == (due_ms is None):
         raise AdministrationError("invalid", "either a delay or a time is stated")

@@ -101,7 +101,7 @@ async def _free(node: AdminContext, vhost: str, kind: Kind, name: str) -> None:
 
 
 @command("exchange.declare")
-async def _exchange_declare(
+async def exchange_declare(
     node: AdminContext,
     *,
     vhost: str,
@@ -112,6 +112,7 @@ async def _exchange_declare(
     internal: bool,
     arguments: dict[str, Any],
 ) -> None:
+    """Create an exchange; one that exists must have the same properties."""
     check_short("an exchange's name", name)
     await _free(node, vhost, "exchange", name)
     vhost_of(node, vhost).declare_exchange(
@@ -125,7 +126,8 @@ async def _exchange_declare(
 
 
 @command("exchange.delete")
-async def _exchange_delete(node: AdminContext, *, vhost: str, name: str, if_unused: bool) -> None:
+async def exchange_delete(node: AdminContext, *, vhost: str, name: str, if_unused: bool) -> None:
+    """Delete an exchange and its bindings."""
     found = vhost_of(node, vhost)
     found.check_exchange(name)
     found.delete_exchange(name, if_unused=if_unused)
@@ -135,7 +137,7 @@ async def _exchange_delete(node: AdminContext, *, vhost: str, name: str, if_unus
 
 
 @command("queue.declare")
-async def _queue_declare(
+async def queue_declare(
     node: AdminContext,
     *,
     vhost: str,
@@ -163,7 +165,7 @@ async def _queue_declare(
 
 
 @command("queue.delete")
-async def _queue_delete(
+async def queue_delete(
     node: AdminContext, *, vhost: str, name: str, if_unused: bool, if_empty: bool
 ) -> int:
     """Delete a queue; return the number of ready messages."""
@@ -176,7 +178,7 @@ async def _queue_delete(
 
 
 @command("queue.purge")
-async def _queue_purge(node: AdminContext, *, vhost: str, name: str, waiting: bool) -> int:
+async def queue_purge(node: AdminContext, *, vhost: str, name: str, waiting: bool) -> int:
     """Purge a queue; return the number of ready messages and, with `waiting`, waiting ones."""
     queue = queue_of(node, vhost, name)
     if not isinstance(queue, Queue):
@@ -200,7 +202,9 @@ async def _drop_waiting(queue: Queue) -> int:
 
 
 @command("queue.change")
-async def _change(node: AdminContext, *, vhost: str, name: str, arguments: dict[str, Any]) -> None:
+async def queue_change(
+    node: AdminContext, *, vhost: str, name: str, arguments: dict[str, Any]
+) -> None:
     """Change arguments: null removes one, others stay."""
     queue = queue_of(node, vhost, name)
     table = table_arguments(arguments)
@@ -209,23 +213,27 @@ async def _change(node: AdminContext, *, vhost: str, name: str, arguments: dict[
 
 
 @command("queue.rename")
-async def _rename(node: AdminContext, *, vhost: str, name: str, new_name: str) -> None:
+async def queue_rename(node: AdminContext, *, vhost: str, name: str, new_name: str) -> None:
+    """Rename a queue; the old name stays an alias until `queue remove-alias`."""
     alter_queue.rename(broker_of(node), queue_of(node, vhost, name), new_name)
 
 
 @command("queue.alias.remove")
-async def _alias_remove(node: AdminContext, *, vhost: str, alias: str) -> None:
+async def queue_alias_remove(node: AdminContext, *, vhost: str, alias: str) -> None:
+    """Remove an alias of a renamed queue: clients that use it get 404."""
     vhost_of(node, vhost).remove_alias(alias)
 
 
 @command("queue.pause")
-async def _pause(node: AdminContext, *, vhost: str, name: str, publishing: bool) -> None:
+async def queue_pause(node: AdminContext, *, vhost: str, name: str, publishing: bool) -> None:
+    """Stop delivering from a queue until it is resumed."""
     paused = Paused.ALL if publishing else Paused.DELIVERIES
     alter_queue.pause(broker_of(node), queue_of(node, vhost, name), paused)
 
 
 @command("queue.resume")
-async def _resume(node: AdminContext, *, vhost: str, name: str) -> None:
+async def queue_resume(node: AdminContext, *, vhost: str, name: str) -> None:
+    """Resume the delivery of a paused queue."""
     alter_queue.resume(broker_of(node), queue_of(node, vhost, name))
 
 
@@ -244,12 +252,13 @@ class BindingNames(TypedDict):
 
 
 @command("binding.declare")
-async def _binding_declare(node: AdminContext, **binding: Unpack[BindingNames]) -> None:
+async def binding_declare(node: AdminContext, **binding: Unpack[BindingNames]) -> None:
+    """Bind a queue or an exchange to an exchange; nothing changes if the binding exists."""
     _bind(node, binding, wanted=True)
 
 
 @command("binding.delete")
-async def _binding_delete(node: AdminContext, **binding: Unpack[BindingNames]) -> bool:
+async def binding_delete(node: AdminContext, **binding: Unpack[BindingNames]) -> bool:
     """Delete a binding; return whether it existed."""
     return bool(_bind(node, binding, wanted=False))
 
@@ -277,7 +286,8 @@ def _bind(node: AdminContext, binding: BindingNames, *, wanted: bool) -> bool | 
 
 
 @command("connection.close")
-async def _connection_close(node: AdminContext, *, name: str, reason: str | None = None) -> None:
+async def connection_close(node: AdminContext, *, name: str, reason: str | None = None) -> None:
+    """Close a connection; its client gets the reason."""
     reason = reason or "Closed via management plugin"
     for client in broker_of(node).connections:
         if str(client.describe().endpoints) == name:

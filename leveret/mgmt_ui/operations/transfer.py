@@ -132,14 +132,15 @@ def _counted(count: int, section: str) -> str:
 
 
 @query("definitions.export", is_audited=True)
-async def _export(node: AdminContext, *, vhost: str | None = None) -> dict[str, Json]:
+async def definitions_export(node: AdminContext, *, vhost: str | None = None) -> dict[str, Json]:
+    """Return the document of all definitions, or of one virtual host."""
     return await export_definitions(node, vhost)
 
 
 @query("rabbitmq_definitions.export", is_audited=True)
-async def _export_for_rabbitmq(
+async def rabbitmq_definitions_export(
     node: AdminContext, *, vhost: str | None = None
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Return the document in RabbitMQ's form, and sentences about what it leaves out."""
     exported = await export_definitions(node, vhost)
     converted, left_out = await asyncio.to_thread(for_rabbitmq, exported)
@@ -147,7 +148,7 @@ async def _export_for_rabbitmq(
 
 
 @query("definitions.rehearse")
-async def _rehearse(
+async def definitions_rehearse(
     node: AdminContext, *, document: Any = None, vhost: str | None = None, strict: Any = None
 ) -> Summary:
     """Return what an import would do; nothing is changed."""
@@ -155,9 +156,10 @@ async def _rehearse(
 
 
 @command("definitions.import")
-async def _import(
+async def definitions_import(
     node: AdminContext, *, document: Any = None, vhost: str | None = None, strict: Any = None
 ) -> Summary:
+    """Import a document; return a summary."""
     summary = await import_definitions(node, document, vhost, strict=strict is True)
     if node.runtime is not None:  # without a node there is no log
         log_import(summary, "a document of definitions")

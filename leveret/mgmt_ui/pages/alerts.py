@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.features.alerts.rules import AlertCondition, AlertSeverity
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
-from leveret.mgmt_ui.operations.alerts import rule_rows
+from leveret.mgmt_ui.operations.alerts import alert_clear, alert_set, alert_status, rule_rows
 from leveret.mgmt_ui.pages.forms import Form, FormHere, act, open_names, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
@@ -44,7 +44,7 @@ async def _list(
     names = set(open_names(viewer))
     found: dict[str, list[Row]] = {"firing": [], "past": []}
     if viewer.node.context.alerting is not None:  # of a running node
-        found = await viewer.caller.perform("alert.status", vhost=None)
+        found = await viewer.caller.perform(alert_status, vhost=None)
     shown = {part: [row for row in rows if row["vhost"] in names] for part, rows in found.items()}
     return page(
         request,
@@ -83,7 +83,7 @@ async def set_rule(request: Request, viewer: ViewerHere, form: FormHere) -> Resp
     vhost, name = form.text("vhost", "/"), form.text("name")
     _require(viewer, vhost)
     try:
-        await viewer.caller.perform("alert.set", vhost=vhost, name=name, rule=_rule(form))
+        await viewer.caller.perform(alert_set, vhost=vhost, name=name, rule=_rule(form))
     except ApiError as error:
         if error.status in {401, 403}:
             raise
@@ -110,7 +110,7 @@ async def clear_rule(viewer: ViewerHere, form: FormHere) -> Response:
     vhost, name = form.text("vhost"), form.text("name")
     _require(viewer, vhost)
     done = f"Alert rule {name} in {vhost} was deleted."
-    return await act(viewer, "alert.clear", vhost=vhost, name=name, done=done, then="/alerts")
+    return await act(viewer, alert_clear, vhost=vhost, name=name, done=done, then="/alerts")
 
 
 def _require(viewer: Viewer, vhost: str) -> None:

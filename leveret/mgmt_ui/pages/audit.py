@@ -7,9 +7,10 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.operations.records import audit_list
 from leveret.mgmt_ui.pages.formats import epoch_ms, with_query
 from leveret.mgmt_ui.pages.rendering import page
-from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.pages.viewing import AdministratorHere
 
 __all__ = ["router"]
 
@@ -21,9 +22,8 @@ router = APIRouter()
 
 
 @router.get("/audit")
-async def audit(request: Request, viewer: ViewerHere) -> Response:
+async def audit(request: Request, viewer: AdministratorHere) -> Response:
     """Show the latest records first."""
-    viewer.caller.require_administrator()
     query = request.query_params
     asked = {key: query.get(key, "").strip() for key in FILTERS}
     before = query.get("before", "")
@@ -32,7 +32,7 @@ async def audit(request: Request, viewer: ViewerHere) -> Response:
     failure = ""
     try:
         found = await viewer.caller.perform(
-            "audit.list",
+            audit_list,
             limit=ROWS,
             before=int(before) if is_number else None,
             since=epoch_ms(asked["since"]) if asked["since"] else None,

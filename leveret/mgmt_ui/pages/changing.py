@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Response
 
-from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.live import (
     require_to_change,
     require_to_configure,
     require_to_rename,
 )
 from leveret.mgmt_ui.api.problems import ApiError, not_found, queue_not_found
+from leveret.mgmt_ui.operations.topology import queue_alias_remove, queue_change, queue_rename
 from leveret.mgmt_ui.pages.formats import as_json, path
 from leveret.mgmt_ui.pages.forms import FormHere, act, arguments_of, json_object_of, seeing
 from leveret.mgmt_ui.pages.viewing import ViewerHere
@@ -34,7 +35,7 @@ async def rename(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segme
     await require_to_rename(viewer.caller, vhost, name, new_name)
     return await act(
         viewer,
-        "queue.rename",
+        queue_rename,
         vhost=vhost,
         name=name,
         new_name=new_name,
@@ -55,7 +56,7 @@ async def forget_name(
         raise not_found("alias_not_found")
     return await act(
         viewer,
-        "queue.alias.remove",
+        queue_alias_remove,
         vhost=vhost,
         alias=alias,
         done=f"The alias {alias} of queue {name} was removed.",
@@ -76,7 +77,7 @@ async def change(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segme
     await require_to_change(viewer.caller, vhost, name, changes)
     return await act(
         viewer,
-        "queue.change",
+        queue_change,
         vhost=vhost,
         name=name,
         arguments=changes,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.connections import existing
-from leveret.mgmt_ui.api.listing import ObjectKind, picked
+from leveret.mgmt_ui.api.listing import ObjectKind, Segment, picked
 from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.operations.topology import connection_close
 from leveret.mgmt_ui.pages import clients
 from leveret.mgmt_ui.pages.charts import PERIODS
 from leveret.mgmt_ui.pages.formats import path
@@ -167,7 +167,7 @@ async def close_connection(viewer: ViewerHere, form: FormHere, name: Segment) ->
     viewer.caller.require_to_close(await _existing(viewer, name))
     return await act(
         viewer,
-        "connection.close",
+        connection_close,
         name=name,
         reason=form.word("reason") or None,
         done=f"Connection {name} was closed.",

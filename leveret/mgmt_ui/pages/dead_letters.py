@@ -13,13 +13,22 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.queue_settings import TOPIC_SUFFIX
-from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.dead_letters import require_to_redrive
+from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.operations.dead_letters import (
+    dlq_cancel,
+    dlq_delete,
+    dlq_list,
+    dlq_pause,
+    dlq_redrive,
+    dlq_resume,
+    dlq_status,
+)
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import chosen_offsets, readable_queue, readable_queues
 from leveret.mgmt_ui.pages.formats import epoch_ms, path, with_query
-from leveret.mgmt_ui.pages.forms import Form, FormHere, act, seeing
+from leveret.mgmt_ui.pages.forms import Form, FormHere, act, refusals_told, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.pages.waiting import header_criterion
@@ -33,7 +42,11 @@ __all__ = ["router"]
 
 ROWS = 50
 CRITERIA = ("message_id", "reason", "source", "header", "since", "until")
-CONTROLS = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
+CONTROLS = {
+    "pause": (dlq_pause, "paused"),
+    "resume": (dlq_resume, "resumed"),
+    "cancel": (dlq_cancel, "cancelled"),
+}
 
 router = APIRouter(prefix="/dead-letters")
 
@@ -102,7 +115,7 @@ async def list_letters(
     failure = ""
     try:
         found = await viewer.caller.perform(
-            "dlq.list",
+            dlq_list,
             vhost=vhost,
             queue=name,
             limit=ROWS,
@@ -141,7 +154,7 @@ async def list_letters(
 async def _status(viewer: Viewer, vhost: str, name: str) -> dict[str, Any] | None:
     """Return the redrive that runs or ran last; None if there was none."""
     try:
-        found: dict[str, Any] = await viewer.caller.perform("dlq.status", vhost=vhost, queue=name)
+        found: dict[str, Any] = await viewer.caller.perform(dlq_status, vhost=vhost, queue=name)
     except ApiError:
         return None
     return found
@@ -182,9 +195,9 @@ async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segm
         exchange, key = form.text("exchange"), form.text("routing_key") or None
     await require_to_redrive(viewer.caller, vhost, exchange, key)
     here = path("dead-letters", vhost, name)
-    try:
+    with refusals_told(viewer):
         await viewer.caller.perform(
-            "dlq.redrive",
+            dlq_redrive,
             vhost=vhost,
             queue=name,
             exchange=exchange,
@@ -193,10 +206,6 @@ async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segm
             rate=form.integer("rate"),
             **_chosen(form),
         )
-    except ApiError as error:
-        if error.status in {401, 403}:
-            raise
-        viewer.session.tell(error.reason, failed=True)
     return seeing(here)
 
 
@@ -209,12 +218,13 @@ async def control_redrive(
     await require_to_redrive(viewer.caller, vhost, None, None)
     if control not in CONTROLS:
         raise ApiError(404, "not_found", "Object Not Found")
+    command, told = CONTROLS[control]
     return await act(
         viewer,
-        f"dlq.{control}",
+        command,
         vhost=vhost,
         queue=name,
-        done=f"The redrive of queue {name} is {CONTROLS[control]}.",
+        done=f"The redrive of queue {name} is {told}.",
         then=path("dead-letters", vhost, name),
     )
 
@@ -223,13 +233,8 @@ async def control_redrive(
 async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Delete the chosen messages."""
     await readable_queue(viewer, vhost, name)
-    try:
+    with refusals_told(viewer):
         chosen = _chosen(form)
-        count = await viewer.caller.perform("dlq.delete", vhost=vhost, queue=name, **chosen)
-    except ApiError as error:
-        if error.status in {401, 403}:
-            raise
-        viewer.session.tell(error.reason, failed=True)
-    else:
+        count = await viewer.caller.perform(dlq_delete, vhost=vhost, queue=name, **chosen)
         viewer.session.tell(f"{count} messages of queue {name} were deleted.")
     return seeing(path("dead-letters", vhost, name))

@@ -12,10 +12,21 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.problems import bad_request, not_found
+from leveret.mgmt_ui.operations.commands import AnyCommand
+from leveret.mgmt_ui.operations.dedup import (
+    dedup_forget,
+    dedup_list,
+    prepared_commit,
+    prepared_list,
+    prepared_rollback,
+    prepared_show,
+    producers_forget,
+    producers_list,
+)
 from leveret.mgmt_ui.pages.formats import with_query
 from leveret.mgmt_ui.pages.forms import FormHere, act, open_names
 from leveret.mgmt_ui.pages.rendering import page
-from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.pages.viewing import AdministratorHere, ViewerHere
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
@@ -25,7 +36,10 @@ __all__ = ["router"]
 
 ROWS_MAX = 200  # of each kind; the API and the command line list all
 KINDS = ("queue", "exchange")
-DECISIONS = {"commit": "committed", "rollback": "rolled back"}
+DECISIONS = {
+    "commit": (prepared_commit, "committed"),
+    "rollback": (prepared_rollback, "rolled back"),
+}
 
 router = APIRouter(prefix="/once")
 
@@ -36,9 +50,9 @@ async def show_all(request: Request, viewer: ViewerHere) -> Response:
     names = open_names(viewer)
     vhost = request.query_params.get("vhost") or ("/" if "/" in names else next(iter(names), "/"))
     viewer.caller.vhost(vhost)
-    windows = await _list(viewer, "dedup.list", vhost)
-    producers = await _list(viewer, "producers.list", vhost)
-    prepared = await _list(viewer, "prepared.list", vhost)
+    windows = await _list(viewer, dedup_list, vhost)
+    producers = await _list(viewer, producers_list, vhost)
+    prepared = await _list(viewer, prepared_list, vhost)
     return page(
         request,
         viewer,
@@ -61,7 +75,7 @@ async def show_all(request: Request, viewer: ViewerHere) -> Response:
     )
 
 
-async def _list(viewer: Viewer, operation: str, vhost: str) -> list[Row]:
+async def _list(viewer: Viewer, operation: AnyCommand, vhost: str) -> list[Row]:
     if viewer.node.context.dedup is None:  # of a node that keeps none
         return []
     found: list[Row] = await viewer.caller.perform(operation, vhost=vhost)
@@ -80,7 +94,7 @@ async def forget(viewer: ViewerHere, form: FormHere) -> Response:
     )
     return await act(
         viewer,
-        "dedup.forget",
+        dedup_forget,
         vhost=vhost,
         queue=name if kind == "queue" else None,
         exchange=name if kind == "exchange" else None,
@@ -91,15 +105,14 @@ async def forget(viewer: ViewerHere, form: FormHere) -> Response:
 
 
 @router.post("/producers/forget")
-async def forget_producer(viewer: ViewerHere, form: FormHere) -> Response:
+async def forget_producer(viewer: AdministratorHere, form: FormHere) -> Response:
     """Let a producer start anew."""
-    viewer.caller.require_administrator()
     vhost, id_ = form.text("vhost"), form.text("id")
     viewer.caller.vhost(vhost)
     done = f"Producer {id_} was deleted. It may start again with any epoch and sequence number 0."
     user = form.text("user") or None
     return await act(
-        viewer, "producers.forget", vhost=vhost, id=id_, user=user, done=done, then=_back(vhost)
+        viewer, producers_forget, vhost=vhost, id=id_, user=user, done=done, then=_back(vhost)
     )
 
 
@@ -110,12 +123,11 @@ async def decide(viewer: ViewerHere, form: FormHere, decision: str) -> Response:
     viewer.caller.vhost(vhost)
     if decision not in DECISIONS:
         raise not_found()
-    found = await viewer.caller.perform("prepared.show", vhost=vhost, id=id_)
+    found = await viewer.caller.perform(prepared_show, vhost=vhost, id_=id_)
     await viewer.caller.require(vhost, "exchange", found["exchange"] or "amq.default", "write")
-    done = f"Message {id_} was {DECISIONS[decision]}."
-    return await act(
-        viewer, f"prepared.{decision}", vhost=vhost, id=id_, done=done, then=_back(vhost)
-    )
+    command, told = DECISIONS[decision]
+    done = f"Message {id_} was {told}."
+    return await act(viewer, command, vhost=vhost, id_=id_, done=done, then=_back(vhost))
 
 
 def _back(vhost: str) -> str:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.mgmt_ui.api.answers import streamed
+from leveret.mgmt_ui.api.listing import streamed
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.operations.transfer import definitions_export, definitions_import
 from leveret.mgmt_ui.pages.forms import seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.uploads import read_upload
-from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.pages.viewing import AdministratorHere
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,33 +34,30 @@ router = APIRouter(prefix="/definitions")
 
 
 @router.get("")
-async def definitions(request: Request, viewer: ViewerHere) -> Response:
+async def definitions(request: Request, viewer: AdministratorHere) -> Response:
     """Show the page."""
-    viewer.caller.require_administrator()
     vhosts = sorted(viewer.broker.vhosts)
     return page(request, viewer, "definitions.html.j2", vhosts=vhosts)
 
 
 @router.get("/export")
-async def export(request: Request, viewer: ViewerHere) -> Response:
+async def export(request: Request, viewer: AdministratorHere) -> Response:
     """Export the definitions, of the node or of one virtual host, as a file."""
-    viewer.caller.require_administrator()
     vhost = request.query_params.get("vhost") or None
-    document = await viewer.caller.perform("definitions.export", vhost=vhost)
+    document = await viewer.caller.perform(definitions_export, vhost=vhost)
     response = streamed(document)
     response.headers["content-disposition"] = f'attachment; filename="{FILE_NAME}"'
     return response
 
 
 @router.post("/import")
-async def import_(request: Request, viewer: ViewerHere) -> Response:
+async def import_(request: Request, viewer: AdministratorHere) -> Response:
     """Import a document, all of it or nothing, and show a summary."""
-    viewer.caller.require_administrator()
     fields = await read_upload(request, viewer)
     vhost = fields.get("vhost", b"").decode(errors="replace") or None
     try:
         document = await asyncio.to_thread(_document, fields.get("document", b""))
-        summary = await viewer.caller.perform("definitions.import", document=document, vhost=vhost)
+        summary = await viewer.caller.perform(definitions_import, document=document, vhost=vhost)
     except ApiError as error:
         viewer.session.tell(error.reason, failed=True)
     else:

@@ -11,9 +11,10 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.encryption import VERBS
 from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.operations.encryption import encryption_status
 from leveret.mgmt_ui.pages.forms import FormHere, act
 from leveret.mgmt_ui.pages.rendering import page
-from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.pages.viewing import AdministratorHere
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
@@ -31,9 +32,8 @@ router = APIRouter(prefix="/encryption")
 
 
 @router.get("")
-async def list_keys(request: Request, viewer: ViewerHere) -> Response:
+async def list_keys(request: Request, viewer: AdministratorHere) -> Response:
     """Show the virtual hosts with their keys, and the number of segments that need each."""
-    viewer.caller.require_administrator()
     rows, failure = await _rows(viewer)
     vhosts = sorted({row["vhost"] for row in rows})
     return page(
@@ -54,17 +54,16 @@ async def _rows(viewer: Viewer) -> tuple[list[Row], str]:
     if viewer.node.context.encryption is None:  # of a node that stores nothing
         return [], ""
     try:
-        return await viewer.caller.perform("encryption.status", vhost=None), ""
+        return await viewer.caller.perform(encryption_status, vhost=None), ""
     except ApiError as error:
         return [], error.reason
 
 
 @router.post("/{verb}")
-async def change(viewer: ViewerHere, form: FormHere, verb: str) -> Response:
+async def change(viewer: AdministratorHere, form: FormHere, verb: str) -> Response:
     """Enable or disable encryption, or rotate the key."""
-    viewer.caller.require_administrator()
     if verb not in VERBS:
         raise not_found()
     vhost = form.text("vhost")
     done = DONE[verb].format(vhost)
-    return await act(viewer, f"encryption.{verb}", vhost=vhost, done=done, then="/encryption")
+    return await act(viewer, VERBS[verb], vhost=vhost, done=done, then="/encryption")

@@ -9,11 +9,17 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.exchanges import EXCHANGE_TYPES, describe_type
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.bindings import Ends, require_to_bind
 from leveret.mgmt_ui.api.callers import require_to_declare
-from leveret.mgmt_ui.api.listing import ObjectKind, picked
+from leveret.mgmt_ui.api.listing import ObjectKind, Segment, picked
 from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.operations.commands import AnyCommand
+from leveret.mgmt_ui.operations.topology import (
+    binding_declare,
+    binding_delete,
+    exchange_declare,
+    exchange_delete,
+)
 from leveret.mgmt_ui.pages.charts import PERIODS, period_named
 from leveret.mgmt_ui.pages.drawing import draw
 from leveret.mgmt_ui.pages.formats import path
@@ -98,10 +104,10 @@ async def declare_exchange(request: Request, viewer: ViewerHere, form: FormHere)
         arguments = arguments_of(form)
         await require_to_declare(viewer.caller, host, "exchange", name, arguments)
         await viewer.caller.perform(
-            "exchange.declare",
+            exchange_declare,
             vhost=vhost,
             name=name,
-            type=form.text("type"),
+            type_=form.text("type"),
             durable=form.flag("durable"),
             auto_delete=form.flag("auto_delete"),
             internal=form.flag("internal"),
@@ -173,7 +179,7 @@ async def delete_exchange(
     await viewer.caller.require(vhost, "exchange", name, "configure")
     return await act(
         viewer,
-        "exchange.delete",
+        exchange_delete,
         vhost=vhost,
         name=name,
         if_unused=form.flag("if_unused"),
@@ -207,16 +213,16 @@ async def publish(
 @router.post("/bindings")
 async def bind(viewer: ViewerHere, form: FormHere) -> Response:
     """Create the form's binding."""
-    return await _change_binding(viewer, form, "binding.declare", "Bound")
+    return await _change_binding(viewer, form, binding_declare, "Bound")
 
 
 @router.post("/bindings/delete")
 async def unbind(viewer: ViewerHere, form: FormHere) -> Response:
     """Delete the form's binding."""
-    return await _change_binding(viewer, form, "binding.delete", "Unbound")
+    return await _change_binding(viewer, form, binding_delete, "Unbound")
 
 
-async def _change_binding(viewer: Viewer, form: Form, operation: str, verb: str) -> Response:
+async def _change_binding(viewer: Viewer, form: Form, operation: AnyCommand, verb: str) -> Response:
     vhost, source, destination = (form.text(name) for name in ("vhost", "source", "destination"))
     is_queue = form.text("destination_type") == "queue"
     viewer.caller.vhost(vhost)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qs
 
@@ -16,8 +17,9 @@ from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.sessions import CSRF_HEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
+    from leveret.mgmt_ui.operations.commands import AnyCommand
     from leveret.mgmt_ui.pages.viewing import Viewer
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "json_object_of",
     "open_names",
     "read_form",
+    "refusals_told",
     "seeing",
 ]
 
@@ -123,29 +126,36 @@ def open_names(viewer: Viewer) -> list[str]:
     return sorted(vhost.name for vhost in viewer.caller.open_vhosts())
 
 
+@contextmanager
+def refusals_told(viewer: Viewer) -> Iterator[None]:
+    """End the block where a command is refused, and tell the user why; missing rights raise."""
+    try:
+        yield
+    except ApiError as error:
+        if error.status in {401, 403}:
+            raise
+        viewer.session.tell(error.reason, failed=True)
+
+
 async def act(
     viewer: Viewer,
-    operation: str,
+    command: AnyCommand,
     *,
     done: str,
     then: str,
     otherwise: str = "",
     **parameters: Any,
 ) -> RedirectResponse:
-    """Perform an operation, then redirect to the page `then` with the notice `done`.
+    """Perform a command, then redirect to the page `then` with the notice `done`.
 
     If the operation is refused, redirect to `otherwise` (or `then`) with the reason. The page must
     have checked the rights; raises ApiError where the operation itself finds that they are missing.
     """
-    try:
-        await viewer.caller.perform(operation, **parameters)
-    except ApiError as error:
-        if error.status in {401, 403}:
-            raise
-        viewer.session.tell(error.reason, failed=True)
-        return seeing(otherwise or then)
-    viewer.session.tell(done)
-    return seeing(then)
+    with refusals_told(viewer):
+        await viewer.caller.perform(command, **parameters)
+        viewer.session.tell(done)
+        return seeing(then)
+    return seeing(otherwise or then)
 
 
 def seeing(address: str) -> RedirectResponse:

@@ -8,10 +8,11 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.access.limits import USER_LIMITS, VHOST_LIMITS
 from leveret.mgmt_ui.api.problems import bad_request
+from leveret.mgmt_ui.operations.rules import limits_clear, limits_list, limits_set
 from leveret.mgmt_ui.pages.formats import path
 from leveret.mgmt_ui.pages.forms import FormHere, act
 from leveret.mgmt_ui.pages.rendering import page
-from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.pages.viewing import AdministratorHere
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.pages.forms import Form
@@ -22,14 +23,13 @@ router = APIRouter(prefix="/limits")
 
 
 @router.get("")
-async def list_limits(request: Request, viewer: ViewerHere) -> Response:
+async def list_limits(request: Request, viewer: AdministratorHere) -> Response:
     """Show all limits."""
-    viewer.caller.require_administrator()
     return page(
         request,
         viewer,
         "limits.html.j2",
-        rows=await viewer.caller.perform("limits.list"),
+        rows=await viewer.caller.perform(limits_list),
         vhosts=sorted(viewer.broker.vhosts),
         vhost_limits=VHOST_LIMITS,
         user_limits=USER_LIMITS,
@@ -37,16 +37,15 @@ async def list_limits(request: Request, viewer: ViewerHere) -> Response:
 
 
 @router.post("")
-async def set_limit(viewer: ViewerHere, form: FormHere) -> Response:
+async def set_limit(viewer: AdministratorHere, form: FormHere) -> Response:
     """Set a limit; -1 means none."""
-    viewer.caller.require_administrator()
     kind, name, limit = form.text("kind"), form.text("name"), form.text("limit")
     value = form.integer("value")
     if value is None:
         raise bad_request("a limit is a whole number; -1 means unlimited")
     return await act(
         viewer,
-        "limits.set",
+        limits_set,
         kind=kind,
         name=name,
         limits={limit: value},
@@ -56,13 +55,12 @@ async def set_limit(viewer: ViewerHere, form: FormHere) -> Response:
 
 
 @router.post("/clear")
-async def clear_limit(viewer: ViewerHere, form: FormHere) -> Response:
+async def clear_limit(viewer: AdministratorHere, form: FormHere) -> Response:
     """Remove a limit."""
-    viewer.caller.require_administrator()
     kind, name, limit = form.text("kind"), form.text("name"), form.text("limit")
     done = f"The limit {limit} of {kind} {name} was cleared."
     return await act(
-        viewer, "limits.clear", kind=kind, name=name, limit=limit, done=done, then=_back(form)
+        viewer, limits_clear, kind=kind, name=name, limit=limit, done=done, then=_back(form)
     )
 
 

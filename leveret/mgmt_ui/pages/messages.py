@@ -13,13 +13,21 @@ from fastapi import APIRouter, Request, Response
 from leveret.core.queues.queue import Queue
 from leveret.features.browse.message_filter import MessageState
 from leveret.features.trace.message_trace import sentences
-from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.message_trace import trace_of
 from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, queue_not_found
+from leveret.mgmt_ui.operations.commands import AnyCommand
+from leveret.mgmt_ui.operations.messages import (
+    message_copy,
+    message_delete,
+    message_list,
+    message_move,
+    message_show,
+)
 from leveret.mgmt_ui.pages.bodies import BODY_BYTES_MAX, FORMS, body_of, shown_as
 from leveret.mgmt_ui.pages.formats import epoch_ms, path, with_query
-from leveret.mgmt_ui.pages.forms import Form, FormHere, seeing
+from leveret.mgmt_ui.pages.forms import Form, FormHere, refusals_told, seeing
 from leveret.mgmt_ui.pages.publishing import BLANK, DEFAULT_EXCHANGE, publish_written
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
@@ -37,7 +45,9 @@ PREVIEW_BYTES = 160  # of each body in the list
 TEXTS = ("state", "exchange", "routing_key", "text", "tags", "sql")
 TIMES = ("since", "until")
 CRITERIA = (*TEXTS, *TIMES, "header", "message_id")
-VERBS = {"delete": "deleted", "move": "moved", "copy": "copied"}
+DELETE = (message_delete, "deleted")
+MOVE = (message_move, "moved")
+COPY = (message_copy, "copied")
 
 router = APIRouter(prefix="/queues/{vhost}/{name}/messages")
 
@@ -76,7 +86,7 @@ async def _browse(
     found, failure = Found([], 0, None), ""
     try:
         answer = await viewer.caller.perform(
-            "message.list",
+            message_list,
             vhost=vhost,
             queue=name,
             select=_selection(asked),
@@ -124,10 +134,10 @@ async def show(
     await require_to_browse(viewer.caller, vhost, name)
     queue = _existing(viewer, vhost, name)
     found = await viewer.caller.perform(
-        "message.show",
+        message_show,
         vhost=vhost,
         queue=name,
-        offset=_offset({"offset": offset}, "offset"),
+        offset=_offset({"offset": offset}, "offset") or 0,
         truncate=BODY_BYTES_MAX,
         encoding=None,
     )
@@ -214,32 +224,36 @@ def _chosen(form: Form) -> dict[str, Any]:
 @router.post("/delete")
 async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Settle the chosen messages."""
-    return await _deal(viewer, form, "delete", (vhost, name), {})
+    return await _deal(viewer, form, DELETE, (vhost, name), {})
 
 
 @router.post("/move")
 async def move(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Publish the chosen messages elsewhere and settle them here."""
-    return await _deal(viewer, form, "move", (vhost, name), _destination(form))
+    return await _deal(viewer, form, MOVE, (vhost, name), _destination(form))
 
 
 @router.post("/copy")
 async def copy(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Publish copies of the chosen messages elsewhere."""
-    return await _deal(viewer, form, "copy", (vhost, name), _destination(form))
+    return await _deal(viewer, form, COPY, (vhost, name), _destination(form))
 
 
 async def _deal(
-    viewer: Viewer, form: Form, verb: str, queue: tuple[str, str], where: dict[str, str | None]
+    viewer: Viewer,
+    form: Form,
+    verb: tuple[AnyCommand, str],
+    queue: tuple[str, str],
+    where: dict[str, str | None],
 ) -> Response:
-    vhost, name = queue
+    (command, done), (vhost, name) = verb, queue
     await require_to_browse(viewer.caller, vhost, name)
     _existing(viewer, vhost, name)
     if where:
         await require_to_transfer(viewer.caller, vhost, where)
-    try:
+    with refusals_told(viewer):
         answer = await viewer.caller.perform(
-            f"message.{verb}",
+            command,
             vhost=vhost,
             queue=name,
             select=_chosen(form),
@@ -247,12 +261,7 @@ async def _deal(
             limit=None,
             **where,
         )
-    except ApiError as error:
-        if error.status in {401, 403}:
-            raise
-        viewer.session.tell(error.reason, failed=True)
-    else:
-        viewer.session.tell(_told(answer, VERBS[verb], name), failed=not answer[VERBS[verb]])
+        viewer.session.tell(_told(answer, done, name), failed=not answer[done])
     asked = {key: form.word(key) for key in (*CRITERIA, "from", "order")}
     return seeing(with_query(path("queues", vhost, name, "messages"), **asked))
 

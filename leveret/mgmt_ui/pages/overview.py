@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from leveret import __version__
-from leveret.mgmt_ui.api.answers import message_counts
+from leveret.mgmt_ui.api.listing import message_counts
 from leveret.mgmt_ui.api.overview import object_totals
 from leveret.mgmt_ui.operations.alerts import alert_row
+from leveret.mgmt_ui.operations.node import node_diagnose
 from leveret.mgmt_ui.pages import formats
 from leveret.mgmt_ui.pages.charts import DEFAULT, PERIODS, Chart, period_named
 from leveret.mgmt_ui.pages.histories import (
@@ -22,7 +23,7 @@ from leveret.mgmt_ui.pages.histories import (
 )
 from leveret.mgmt_ui.pages.live import Frame, live_stream
 from leveret.mgmt_ui.pages.rendering import page
-from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.pages.viewing import AdministratorHere, ViewerHere
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,10 +77,9 @@ async def overview(request: Request, viewer: ViewerHere) -> Response:
 
 
 @router.get("/findings")
-async def show_findings(request: Request, viewer: ViewerHere) -> Response:
+async def show_findings(request: Request, viewer: AdministratorHere) -> Response:
     """Show the findings of the health checks; takes a fraction of a second."""
-    viewer.caller.require_administrator()
-    found = await viewer.caller.perform("node.diagnose")
+    found = await viewer.caller.perform(node_diagnose)
     return page(request, viewer, "findings.html.j2", findings=found)
 
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.settings.policies import APPLY_TO
 from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.operations.rules import policy_clear, policy_list, policy_set
 from leveret.mgmt_ui.pages.formats import as_json
 from leveret.mgmt_ui.pages.forms import Form, FormHere, act, arguments_of, open_names, seeing
 from leveret.mgmt_ui.pages.rendering import page
@@ -54,7 +55,7 @@ async def _list(
 
 
 async def _rows(viewer: Viewer, *, operator: bool) -> list[Row]:
-    held: list[Row] = await viewer.caller.perform("policy.list", vhost=None, operator=operator)
+    held: list[Row] = await viewer.caller.perform(policy_list, vhost=None, operator=operator)
     names = set(open_names(viewer))
     return [row for row in held if row["vhost"] in names]
 
@@ -80,12 +81,12 @@ async def set_policy(request: Request, viewer: ViewerHere, form: FormHere) -> Re
     vhost, name = form.text("vhost", "/"), form.text("name")
     try:
         answer = await viewer.caller.perform(
-            "policy.set",
+            policy_set,
             vhost=vhost,
             name=name,
             pattern=form.text("pattern"),
             definition=arguments_of(form),
-            priority=form.integer("priority", 0),
+            priority=form.integer("priority") or 0,
             apply_to=form.word("apply_to") or "all",
             operator=form.flag("operator"),
         )
@@ -109,7 +110,7 @@ async def clear_policy(viewer: ViewerHere, form: FormHere) -> Response:
         "operator": form.flag("operator"),
     }
     done = f"{_title(form)} {chosen['name']} in {chosen['vhost']} was deleted."
-    return await act(viewer, "policy.clear", **chosen, done=done, then="/policies")
+    return await act(viewer, policy_clear, **chosen, done=done, then="/policies")
 
 
 def _require(viewer: Viewer, form: Form) -> None:

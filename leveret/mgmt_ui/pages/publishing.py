@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.api.publish_get import publish_message
+from leveret.mgmt_ui.operations.publishing import message_publish
 from leveret.mgmt_ui.pages.forms import Form, json_object_of
 
 if TYPE_CHECKING:
@@ -82,4 +83,4 @@ async def noted(viewer: Viewer, **where: str) -> AsyncIterator[None]:
     finally:
         audit = viewer.node.context.audit
         if audit is not None:
-            await audit.note(viewer.caller.actor, "message.publish", where, answer)
+            await audit.note(viewer.caller.actor, message_publish.name, where, answer)

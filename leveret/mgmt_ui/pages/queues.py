@@ -13,10 +13,17 @@ from leveret.core.settings.arguments import TYPES
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.retry.retrying import retries_waiting
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import Segment, queues_of
 from leveret.mgmt_ui.api.callers import require_to_declare
-from leveret.mgmt_ui.api.listing import ObjectKind, picked
+from leveret.mgmt_ui.api.listing import ObjectKind, Segment, picked, queues_of
 from leveret.mgmt_ui.api.problems import ApiError, queue_not_found
+from leveret.mgmt_ui.operations.commands import AnyCommand
+from leveret.mgmt_ui.operations.topology import (
+    queue_declare,
+    queue_delete,
+    queue_pause,
+    queue_purge,
+    queue_resume,
+)
 from leveret.mgmt_ui.pages import clients, formats
 from leveret.mgmt_ui.pages.charts import PERIODS, period_named
 from leveret.mgmt_ui.pages.formats import path
@@ -122,10 +129,10 @@ async def declare_queue(request: Request, viewer: ViewerHere, form: FormHere) ->
         arguments = arguments_of(form)
         await require_to_declare(viewer.caller, host, "queue", name, arguments)
         declared = await viewer.caller.perform(
-            "queue.declare",
+            queue_declare,
             vhost=vhost,
             name=name,
-            type=form.word("type") or None,
+            type_=form.word("type") or None,
             durable=form.flag("durable"),
             auto_delete=form.flag("auto_delete"),
             arguments=arguments,
@@ -202,7 +209,7 @@ async def purge(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segmen
     await _require(viewer, vhost, name, "read")
     waiting = form.flag("waiting")
     done = f"The ready{' and waiting' * waiting} messages of queue {name} were deleted."
-    return await _act(viewer, "queue.purge", vhost, name, done, waiting=waiting)
+    return await _act(viewer, queue_purge, vhost, name, done, waiting=waiting)
 
 
 @router.post("/queues/{vhost}/{name}/delete")
@@ -211,7 +218,7 @@ async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segme
     await _require(viewer, vhost, name, "configure")
     return await act(
         viewer,
-        "queue.delete",
+        queue_delete,
         vhost=vhost,
         name=name,
         if_empty=form.flag("if_empty"),
@@ -228,18 +235,18 @@ async def pause(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segmen
     await _require(viewer, vhost, name, "configure")
     done = f"Queue {name} was paused."
     publishing = form.flag("publishing")
-    return await _act(viewer, "queue.pause", vhost, name, done, publishing=publishing)
+    return await _act(viewer, queue_pause, vhost, name, done, publishing=publishing)
 
 
 @router.post("/queues/{vhost}/{name}/resume")
 async def resume(viewer: ViewerHere, _: FormHere, vhost: Segment, name: Segment) -> Response:
     """Resume the queue."""
     await _require(viewer, vhost, name, "configure")
-    return await _act(viewer, "queue.resume", vhost, name, f"Queue {name} was resumed.")
+    return await _act(viewer, queue_resume, vhost, name, f"Queue {name} was resumed.")
 
 
 async def _act(
-    viewer: Viewer, operation: str, vhost: str, name: str, done: str, **more: Any
+    viewer: Viewer, operation: AnyCommand, vhost: str, name: str, done: str, **more: Any
 ) -> Response:
     then = path("queues", vhost, name)
     return await act(viewer, operation, vhost=vhost, name=name, done=done, then=then, **more)

@@ -18,10 +18,11 @@ from leveret.core.queues.queue import Queue
 from leveret.errors import StorageError
 from leveret.features.browse.browsing import find
 from leveret.features.browse.editing import sent_anew
-from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.problems import ApiError, not_found, queue_not_found, refused_operation
 from leveret.mgmt_ui.api.publish_get import publish_content
+from leveret.mgmt_ui.operations.messages import message_delete, message_edit, message_show
 from leveret.mgmt_ui.operations.selection import changes_of
 from leveret.mgmt_ui.pages.bodies import body_of
 from leveret.mgmt_ui.pages.formats import as_json, json_lines, path
@@ -89,7 +90,7 @@ async def _shown(viewer: Viewer, vhost: str, name: str, offset: str) -> dict[str
     if not (offset.isascii() and offset.isdigit() and len(offset) < 19):
         raise not_found("message_not_found")
     found: dict[str, Any] = await viewer.caller.perform(
-        "message.show",
+        message_show,
         vhost=vhost,
         queue=name,
         offset=int(offset),
@@ -211,7 +212,7 @@ async def _send(
     if form.flag("remove") and not is_elsewhere:
         await viewer.caller.require(vhost, "queue", name, "write")
         where = {"vhost": vhost, "queue": name, "offset": found["offset"]}
-        await viewer.caller.perform("message.edit", **where, changes=changes)
+        await viewer.caller.perform(message_edit, **where, changes=changes)
         said = f"Message {found['offset']} was replaced by a copy at the tail of queue {name}."
         return said, True
     exchange, key = form.text("exchange") or DEFAULT_EXCHANGE, form.text("routing_key")
@@ -253,7 +254,7 @@ async def _remove(viewer: Viewer, queue: tuple[str, str], offset: int) -> str:
     select = {"offsets": [offset]}
     try:
         answer = await viewer.caller.perform(
-            "message.delete", vhost=vhost, queue=name, select=select, after=None, limit=None
+            message_delete, vhost=vhost, queue=name, select=select, after=None, limit=None
         )
     except ApiError as error:
         return f"The original is still there: {error.reason}."

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.features.retry.retrying import retries_waiting
-from leveret.mgmt_ui.api.answers import Segment
-from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor
+from leveret.mgmt_ui.operations.commands import AnyCommand
+from leveret.mgmt_ui.operations.retries import retry_cancel, retry_list, retry_retry_now, retry_show
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue, readable_queues
 from leveret.mgmt_ui.pages.formats import path, with_query
-from leveret.mgmt_ui.pages.forms import Form, FormHere, seeing
+from leveret.mgmt_ui.pages.forms import Form, FormHere, refusals_told, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.pages.waiting import waiting_message, waiting_selection
@@ -60,7 +61,7 @@ async def list_retries(
     after = read_cursor(query.get("after", ""))
     asked = {key: query.get(key, "") for key in CRITERIA}
     found = await viewer.caller.perform(
-        "retry.list",
+        retry_list,
         vhost=vhost,
         queue=name,
         limit=ROWS,
@@ -99,7 +100,7 @@ async def show(
 ) -> Response:
     """Show one retry."""
     await readable_queue(viewer, vhost, name)
-    found = await viewer.caller.perform("retry.show", vhost=vhost, queue=name, id=id)
+    found = await viewer.caller.perform(retry_show, vhost=vhost, queue=name, id_=id)
     return waiting_message(
         request,
         viewer,
@@ -114,28 +115,23 @@ async def show(
 @router.post("/{vhost}/{name}/now")
 async def retry_now(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Retry the chosen messages, or all, at once."""
-    return await _deal(viewer, form, "retry.retry_now", "were retried", (vhost, name))
+    return await _deal(viewer, form, retry_retry_now, "were retried", (vhost, name))
 
 
 @router.post("/{vhost}/{name}/cancel")
 async def cancel(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Cancel the retries of the chosen messages."""
-    return await _deal(viewer, form, "retry.cancel", "were deleted", (vhost, name))
+    return await _deal(viewer, form, retry_cancel, "were deleted", (vhost, name))
 
 
 async def _deal(
-    viewer: Viewer, form: Form, operation: str, done: str, queue: tuple[str, str]
+    viewer: Viewer, form: Form, operation: AnyCommand, done: str, queue: tuple[str, str]
 ) -> Response:
     vhost, name = queue
     await readable_queue(viewer, vhost, name)
     every = form.word("which") == "all"
-    try:
+    with refusals_told(viewer):
         chosen: dict[str, Any] = {"ids": [] if every else chosen_ids(form), "all": every}
         count = await viewer.caller.perform(operation, vhost=vhost, queue=name, **chosen)
-    except ApiError as error:
-        if error.status in {401, 403}:
-            raise
-        viewer.session.tell(error.reason, failed=True)
-    else:
         viewer.session.tell(f"{count} messages of queue {name} {done}.")
     return seeing(path("retries", vhost, name))

@@ -13,19 +13,27 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.queue import Queue
 from leveret.features.celery.eta_hold import EtaHold
-from leveret.mgmt_ui.api.answers import Segment
-from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.api.listing import Segment
+from leveret.mgmt_ui.api.problems import bad_request
 from leveret.mgmt_ui.api.schedules import (
     cursor_text,
     read_cursor,
     require_to_publish,
     with_open_headers,
 )
+from leveret.mgmt_ui.operations.commands import AnyCommand
+from leveret.mgmt_ui.operations.schedules import (
+    schedule_cancel,
+    schedule_deliver_now,
+    schedule_list,
+    schedule_reschedule,
+    schedule_show,
+)
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue
 from leveret.mgmt_ui.pages.drawing import histogram
 from leveret.mgmt_ui.pages.formats import epoch_ms, with_query
-from leveret.mgmt_ui.pages.forms import Form, FormHere, open_names, seeing
+from leveret.mgmt_ui.pages.forms import Form, FormHere, open_names, refusals_told, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.pages.waiting import waiting_message, waiting_selection
@@ -109,7 +117,7 @@ async def _list(
     viewer: Viewer, vhost: str, asked: dict[str, str], limit: int, after: list[int] | None
 ) -> dict[str, Any]:
     found: dict[str, Any] = await viewer.caller.perform(
-        "schedule.list",
+        schedule_list,
         vhost=vhost,
         **waiting_selection(asked),
         queue=asked["queue"] or None,
@@ -131,7 +139,7 @@ async def show(
     viewer.caller.vhost(vhost)
     if queue is not None:
         await readable_queue(viewer, vhost, queue)
-    found = await viewer.caller.perform("schedule.show", vhost=vhost, queue=queue, id=id)
+    found = await viewer.caller.perform(schedule_show, vhost=vhost, queue=queue, id_=id)
     if queue is None:
         exchange = found["exchange"] or "amq.default"
         await viewer.caller.require(vhost, "exchange", exchange, "write")
@@ -152,13 +160,13 @@ async def cancel(viewer: ViewerHere, form: FormHere) -> Response:
     vhost, queue = form.text("vhost"), form.text("queue") or None
     if queue is not None:
         await readable_queue(viewer, vhost, queue)
-    return await _each(viewer, form, "schedule.cancel", "cancelled", queue=queue)
+    return await _each(viewer, form, schedule_cancel, "cancelled", queue=queue)
 
 
 @router.post("/deliver")
 async def deliver_now(viewer: ViewerHere, form: FormHere) -> Response:
     """Deliver the chosen messages at once."""
-    return await _each(viewer, form, "schedule.deliver_now", "delivered")
+    return await _each(viewer, form, schedule_deliver_now, "delivered")
 
 
 @router.post("/reschedule")
@@ -171,14 +179,16 @@ async def reschedule(viewer: ViewerHere, form: FormHere) -> Response:
         "delay_ms": None if minutes is None else minutes * 60_000,
         "due_ms": epoch_ms(time) if time else None,
     }
-    return await _each(viewer, form, "schedule.reschedule", "rescheduled", **when)
+    return await _each(viewer, form, schedule_reschedule, "rescheduled", **when)
 
 
-async def _each(viewer: Viewer, form: Form, operation: str, done: str, **more: object) -> Response:
+async def _each(
+    viewer: Viewer, form: Form, operation: AnyCommand, done: str, **more: object
+) -> Response:
     vhost, count = form.text("vhost"), 0
     viewer.caller.vhost(vhost)
     holder = more.get("queue")
-    try:
+    with refusals_told(viewer):
         for id_ in chosen_ids(form):
             if holder is None:
                 await _require_to_publish(viewer, vhost, id_)
@@ -191,14 +201,10 @@ async def _each(viewer: Viewer, form: Form, operation: str, done: str, **more: o
                 due_from_ms=None,
                 due_before_ms=None,
                 message_id=None,
-                id=id_,
+                id_=id_,
                 all=False,
                 **more,
             )
-    except ApiError as error:
-        if error.status in {401, 403}:
-            raise
-        viewer.session.tell(error.reason, failed=True)
     if count:
         viewer.session.tell(f"{count} messages of {vhost} were {done}.")
     return seeing(with_query("/schedules", vhost=vhost, queue=holder))
@@ -206,5 +212,5 @@ async def _each(viewer: Viewer, form: Form, operation: str, done: str, **more: o
 
 async def _require_to_publish(viewer: Viewer, vhost: str, id_: str) -> None:
     """Raise ApiError unless the user may publish to the exchange of a message."""
-    held = await viewer.caller.perform("schedule.show", vhost=vhost, queue=None, id=id_)
+    held = await viewer.caller.perform(schedule_show, vhost=vhost, queue=None, id_=id_)
     await viewer.caller.require(vhost, "exchange", held["exchange"] or "amq.default", "write")

@@ -7,14 +7,29 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.access.limits import USER_LIMITS
-from leveret.mgmt_ui.api.answers import Segment
-from leveret.mgmt_ui.api.listing import ObjectKind
+from leveret.mgmt_ui.api.listing import ObjectKind, Segment
 from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.operations.access import (
+    permission_clear,
+    permission_list,
+    permission_set,
+    user_add,
+    user_delete,
+    user_list,
+    user_set_password,
+    user_set_tags,
+)
+from leveret.mgmt_ui.operations.commands import AnyCommand
+from leveret.mgmt_ui.operations.rules import (
+    topic_permission_clear,
+    topic_permission_list,
+    topic_permission_set,
+)
 from leveret.mgmt_ui.pages.formats import path
 from leveret.mgmt_ui.pages.forms import Form, FormHere, act, open_names, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, list_rows
-from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.pages.viewing import AdministratorHere, ViewerHere
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
@@ -35,9 +50,8 @@ router = APIRouter(prefix="/users")
 
 
 @router.get("")
-async def list_users(request: Request, viewer: ViewerHere) -> Response:
+async def list_users(request: Request, viewer: AdministratorHere) -> Response:
     """Show all users."""
-    viewer.caller.require_administrator()
     return await _list(request, viewer, Form({}), "")
 
 
@@ -45,8 +59,8 @@ async def _list(
     request: Request, viewer: Viewer, form: Form, failure: str, status: int = 200
 ) -> Response:
     """Return the list page; after an invalid form with its fields, without the password."""
-    users = await viewer.caller.perform("user.list")
-    permissions = await viewer.caller.perform("permission.list", user=None, vhost=None)
+    users = await viewer.caller.perform(user_list)
+    permissions = await viewer.caller.perform(permission_list, user=None, vhost=None)
     entered: dict[str, list[str]] = {}
     for permission in permissions:
         entered.setdefault(permission["user"], []).append(permission["vhost"])
@@ -73,9 +87,8 @@ async def _list(
 
 
 @router.get("/{name}")
-async def show_user(request: Request, viewer: ViewerHere, name: Segment) -> Response:
+async def show_user(request: Request, viewer: AdministratorHere, name: Segment) -> Response:
     """Show one user: tags, permissions, limits."""
-    viewer.caller.require_administrator()
     user = await _existing(viewer, name)
     return page(
         request,
@@ -85,14 +98,14 @@ async def show_user(request: Request, viewer: ViewerHere, name: Segment) -> Resp
         tags=TAGS,
         vhosts=open_names(viewer),
         limits=USER_LIMITS,
-        permissions=await viewer.caller.perform("permission.list", user=name, vhost=None),
-        topics=await viewer.caller.perform("topic_permission.list", user=name, vhost=None),
+        permissions=await viewer.caller.perform(permission_list, user=name, vhost=None),
+        topics=await viewer.caller.perform(topic_permission_list, user=name, vhost=None),
     )
 
 
 async def _existing(viewer: Viewer, name: str) -> Row:
     """Return a user. Raises ApiError 404."""
-    users: list[Row] = await viewer.caller.perform("user.list")
+    users: list[Row] = await viewer.caller.perform(user_list)
     for user in users:
         if user["name"] == name:
             return user
@@ -103,13 +116,12 @@ async def _existing(viewer: Viewer, name: str) -> Row:
 
 
 @router.post("")
-async def add_user(request: Request, viewer: ViewerHere, form: FormHere) -> Response:
+async def add_user(request: Request, viewer: AdministratorHere, form: FormHere) -> Response:
     """Add a user, whose permissions are set on the user's page."""
-    viewer.caller.require_administrator()
     name = form.text("name")
     try:
         await viewer.caller.perform(
-            "user.add",
+            user_add,
             name=name,
             password=form.text("password"),
             password_hash=None,
@@ -131,7 +143,7 @@ async def set_password(viewer: ViewerHere, form: FormHere, name: Segment) -> Res
     """Set a user's password; the user's sessions end."""
     return await _act(
         viewer,
-        "user.set_password",
+        user_set_password,
         name,
         f"The password of user {name} was changed.",
         name=name,
@@ -145,15 +157,14 @@ async def set_password(viewer: ViewerHere, form: FormHere, name: Segment) -> Res
 async def set_tags(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
     """Set a user's tags."""
     done = f"The tags of user {name} were changed."
-    return await _act(viewer, "user.set_tags", name, done, name=name, tags=_tags(form))
+    return await _act(viewer, user_set_tags, name, done, name=name, tags=_tags(form))
 
 
 @router.post("/{name}/delete")
-async def delete_user(viewer: ViewerHere, _: FormHere, name: Segment) -> Response:
+async def delete_user(viewer: AdministratorHere, _: FormHere, name: Segment) -> Response:
     """Delete a user with permissions; the user's connections are closed."""
-    viewer.caller.require_administrator()
     done, back = f"User {name} was deleted.", path("users", name)
-    return await act(viewer, "user.delete", name=name, done=done, then="/users", otherwise=back)
+    return await act(viewer, user_delete, name=name, done=done, then="/users", otherwise=back)
 
 
 @router.post("/{name}/permissions")
@@ -162,7 +173,7 @@ async def set_permission(viewer: ViewerHere, form: FormHere, name: Segment) -> R
     vhost = form.text("vhost", "/")
     patterns = {kind: form.text(kind) for kind in ("configure", "write", "read")}
     done = f"The permissions of user {name} in {vhost} were set."
-    return await _act(viewer, "permission.set", name, done, user=name, vhost=vhost, **patterns)
+    return await _act(viewer, permission_set, name, done, user=name, vhost=vhost, **patterns)
 
 
 @router.post("/{name}/permissions/clear")
@@ -170,7 +181,7 @@ async def clear_permission(viewer: ViewerHere, form: FormHere, name: Segment) ->
     """Remove a user's permissions in a virtual host."""
     vhost = form.text("vhost")
     done = f"The permissions of user {name} in {vhost} were cleared."
-    return await _act(viewer, "permission.clear", name, done, user=name, vhost=vhost)
+    return await _act(viewer, permission_clear, name, done, user=name, vhost=vhost)
 
 
 @router.post("/{name}/topic-permissions")
@@ -180,7 +191,7 @@ async def set_topic_permission(viewer: ViewerHere, form: FormHere, name: Segment
     patterns = {kind: form.text(kind) for kind in ("write", "read")}
     return await _act(
         viewer,
-        "topic_permission.set",
+        topic_permission_set,
         name,
         f"User {name} has topic permissions for {exchange} in {vhost}.",
         user=name,
@@ -196,7 +207,7 @@ async def clear_topic_permission(viewer: ViewerHere, form: FormHere, name: Segme
     vhost, exchange = form.text("vhost"), form.text("exchange")
     return await _act(
         viewer,
-        "topic_permission.clear",
+        topic_permission_clear,
         name,
         f"User {name} has no topic permissions for {exchange} in {vhost}.",
         user=name,
@@ -206,7 +217,7 @@ async def clear_topic_permission(viewer: ViewerHere, form: FormHere, name: Segme
 
 
 async def _act(
-    viewer: Viewer, operation: str, shown: str, done: str, **parameters: Any
+    viewer: Viewer, operation: AnyCommand, shown: str, done: str, **parameters: Any
 ) -> Response:
     """Perform an operation for administrators, and redirect to a user's page."""
     viewer.caller.require_administrator()

@@ -8,14 +8,23 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.settings.arguments import TYPES
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import Segment, message_counts
-from leveret.mgmt_ui.api.listing import ObjectKind
+from leveret.mgmt_ui.api.listing import ObjectKind, Segment, message_counts
 from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.operations.access import (
+    permission_set,
+    vhost_add,
+    vhost_delete,
+    vhost_protect,
+    vhost_set,
+    vhost_trace_off,
+    vhost_trace_on,
+)
+from leveret.mgmt_ui.operations.commands import AnyCommand
 from leveret.mgmt_ui.pages.formats import path
 from leveret.mgmt_ui.pages.forms import Form, FormHere, act, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, list_rows
-from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.pages.viewing import AdministratorHere, ViewerHere
 
 if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
@@ -95,16 +104,15 @@ async def show_vhost(request: Request, viewer: ViewerHere, name: Segment) -> Res
 
 
 @router.post("/vhosts")
-async def add_vhost(request: Request, viewer: ViewerHere, form: FormHere) -> Response:
+async def add_vhost(request: Request, viewer: AdministratorHere, form: FormHere) -> Response:
     """Add a virtual host, with all permissions for its creator."""
-    viewer.caller.require_administrator()
     name = form.text("name")
     try:
-        await viewer.caller.perform("vhost.add", name=name, **_described(form))
+        await viewer.caller.perform(vhost_add, name=name, **_described(form))
         everything = dict.fromkeys(("configure", "write", "read"), ".*")
         user = viewer.caller.name
         if viewer.broker.access.user(user) is not None:
-            await viewer.caller.perform("permission.set", vhost=name, user=user, **everything)
+            await viewer.caller.perform(permission_set, vhost=name, user=user, **everything)
     except ApiError as error:
         return await _list(request, viewer, form, error.reason, error.status)
     viewer.session.tell(f"Virtual host {name} was added.")
@@ -124,7 +132,7 @@ def _described(form: Form) -> dict[str, Any]:
 async def describe_vhost(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
     """Change the description, tags and queue type."""
     done = f"The settings of virtual host {name} were saved."
-    return await _act(viewer, "vhost.set", name, done, **_described(form))
+    return await _act(viewer, vhost_set, name, done, **_described(form))
 
 
 @router.post("/vhosts/{name}/trace")
@@ -132,7 +140,7 @@ async def trace_vhost(viewer: ViewerHere, form: FormHere, name: Segment) -> Resp
     """Turn the firehose on or off."""
     is_on = form.flag("on")
     done = f"Tracing in {name} is {'on' if is_on else 'off'}."
-    return await _act(viewer, "vhost.trace_on" if is_on else "vhost.trace_off", name, done)
+    return await _act(viewer, vhost_trace_on if is_on else vhost_trace_off, name, done)
 
 
 @router.post("/vhosts/{name}/protect")
@@ -140,19 +148,20 @@ async def protect_vhost(viewer: ViewerHere, form: FormHere, name: Segment) -> Re
     """Turn deletion protection on or off."""
     is_on = form.flag("on")
     done = f"Virtual host {name} is {'now' if is_on else 'no longer'} protected from deletion."
-    return await _act(viewer, "vhost.protect", name, done, protected=is_on)
+    return await _act(viewer, vhost_protect, name, done, protected=is_on)
 
 
 @router.post("/vhosts/{name}/delete")
-async def delete_vhost(viewer: ViewerHere, _: FormHere, name: Segment) -> Response:
+async def delete_vhost(viewer: AdministratorHere, _: FormHere, name: Segment) -> Response:
     """Delete a virtual host with its contents."""
-    viewer.caller.require_administrator()
     done = f"Virtual host {name} was deleted."
     back = path("vhosts", name)
-    return await act(viewer, "vhost.delete", name=name, done=done, then="/vhosts", otherwise=back)
+    return await act(viewer, vhost_delete, name=name, done=done, then="/vhosts", otherwise=back)
 
 
-async def _act(viewer: Viewer, operation: str, name: str, done: str, **more: Any) -> Response:
+async def _act(
+    viewer: Viewer, operation: AnyCommand, name: str, done: str, **more: Any
+) -> Response:
     viewer.caller.require_administrator()
     then = path("vhosts", name)
     return await act(viewer, operation, name=name, done=done, then=then, **more)

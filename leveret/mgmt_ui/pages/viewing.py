@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.managed import ManagedNode
     from leveret.ports.authentication import Kind, Permission
 
-__all__ = ["Viewer", "ViewerHere"]
+__all__ = ["AdministratorHere", "Viewer", "ViewerHere"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +64,12 @@ async def _viewer(request: Request) -> Viewer:
 
 
 ViewerHere = Annotated[Viewer, Depends(_viewer)]
+
+
+async def _administrator(viewer: ViewerHere) -> Viewer:
+    """Return the signed-in user, who must be an administrator. Raises ApiError 401."""
+    viewer.caller.require_administrator()
+    return viewer
+
+
+AdministratorHere = Annotated[Viewer, Depends(_administrator)]

@@ -1,13 +1,13 @@
 """Atomic writes over queues of a stage: admission, order, and what others see meanwhile."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from pamqp import commands
 
 from leveret.errors import StorageError
 from leveret.features.dedup.extension import QueueWindows
-from leveret.features.dedup.window import DedupServices
 from leveret.ports import Durability
 from tests.support.client import Client
 from tests.support.queue_bench import content_header
@@ -231,16 +231,17 @@ def test_a_stream_takes_records_and_keeps_what_is_settled(stage, client):
 
 def give_windows(stage):
     """Let queues that are declared from now on have windows."""
-
-    async def write(changes):
-        stage.state.write(changes, durable=True)
-
-    services = DedupServices(
-        stage.state, write, stage.spawn, stage.broker.timers, stage.report, keys_max=1000
+    services = SimpleNamespace(
+        state=stage.state,
+        spawn=stage.spawn,
+        timers=stage.broker.timers,
+        report=stage.report,
+        feature_counters=stage.broker.feature_counters,
     )
     present = stage.broker._opener.services
     kinds = [kind for kind in present.extensions if not isinstance(kind, QueueWindows)]
-    stage.broker._opener.services = replace(present, extensions=(*kinds, QueueWindows(services)))
+    kinds.append(QueueWindows(services, 1000))
+    stage.broker._opener.services = replace(present, extensions=tuple(kinds))
 
 
 def with_id(client, queue, *ids):

@@ -1,9 +1,12 @@
 """The window of a queue: around appends, restarts, lost state and policies."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leveret.core.feature_counters import FeatureCounters
 from leveret.core.queues.queue import Queue
 from leveret.core.queues.stream import Stream
 from leveret.core.settings.queue_settings import QueueSettings
@@ -11,7 +14,6 @@ from leveret.errors import StorageError
 from leveret.features.dedup import window as dedup_module
 from leveret.features.dedup.extension import QueueWindows, window_of
 from leveret.features.dedup.keys import text_key
-from leveret.features.dedup.window import DedupServices
 from leveret.ports import Durability, Retention
 from leveret.ports.definitions import QueueDefinition
 from leveret.ports.records import RecordFlag
@@ -22,13 +24,23 @@ WINDOW = 10_000
 DEDUP = QueueSettings(dedup_window_ms=WINDOW)
 
 
+class FailingStateStore(MemoryStateStore):
+    """A state store whose writes fail while it has an `error`."""
+
+    error = None
+
+    async def write_behind(self, changes):
+        if self.error is not None:
+            raise self.error
+        await super().write_behind(changes)
+
+
 class Window(Bench):
     """A bench whose queue has a window; `crash` begins another run."""
 
     def __init__(self, durability=Durability.OS, settings=DEDUP, keys_max=1000):
         super().__init__(durability, QueueSettings())
-        self.state = MemoryStateStore()
-        self.state_error = None
+        self.state = FailingStateStore()
         self.keys_max = keys_max
         self.settings = settings
         self.definition = QueueDefinition("/", "q", incarnation="i1")
@@ -45,24 +57,18 @@ class Window(Bench):
             ),
             self.unused.append,
             self.services.discarded,
-            extensions=(*self.extensions, QueueWindows(self.dedup_services())),
+            extensions=(*self.extensions, QueueWindows(self.core_services(), self.keys_max)),
         )
         self.queue = Queue(self.definition, self.settings, None, self.log, self.services)
 
-    def dedup_services(self):
-        return DedupServices(
-            self.state,
-            self.write,
-            self.tasks.append,
-            self.services.timers,
-            lambda *report: self.reported.append(report),
-            self.keys_max,
+    def core_services(self):
+        return SimpleNamespace(
+            state=self.state,
+            spawn=self.tasks.append,
+            timers=self.services.timers,
+            report=lambda *report: self.reported.append(report),
+            feature_counters=FeatureCounters(),
         )
-
-    async def write(self, changes):
-        if self.state_error is not None:
-            raise self.state_error
-        self.state.write(changes, durable=True)
 
     def send(self, *ids, flags=0):
         for name in ids:
@@ -235,7 +241,7 @@ def test_lost_state_is_learned_anew_from_the_log():
     bench.advance(WINDOW)
     bench.send("b")
     bench.advance(2000)
-    bench.state = MemoryStateStore()
+    bench.state = FailingStateStore()
     bench.log.first = 1  # what comes before was removed
     bench.crash()
     bench.run()
@@ -315,12 +321,12 @@ def test_memory_is_bounded_and_nothing_is_forgotten_early():
 
 def test_a_state_store_that_fails_is_tried_again():
     bench = Window()
-    bench.state_error = StorageError("full")
+    bench.state.error = StorageError("full")
     bench.send("a")
     bench.advance(1000)
     assert bench.lost() == ["full"]
     assert bench.log.keep_from == 0
-    bench.state_error = None
+    bench.state.error = None
     bench.advance(1000)
     assert bench.state.scan(b"dedup/")
 
