@@ -89,6 +89,8 @@ def run(configuration: Configuration, notices: Sequence[str] = ()) -> int:
     except LeveretError as error:
         logger.error("cannot start: %s", error)  # noqa: TRY400  # the text says all there is to say
         return 1
+    finally:
+        gc.freeze()  # the end of the process need not look for garbage among all objects
 
 
 def _allow_open_files() -> int:
