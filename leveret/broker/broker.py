@@ -200,7 +200,7 @@ class Broker:
     # -- definitions
 
     def restore(self, definitions: Definitions) -> None:
-        """Restore the virtual hosts from stored definitions; opens the log of every queue."""
+        """Restore the virtual hosts from stored definitions; open queues that hold something."""
         for vhost in definitions.vhosts:
             self.add_vhost(vhost)
         for name, vhost_ in self.vhosts.items():

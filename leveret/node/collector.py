@@ -30,6 +30,9 @@ THRESHOLDS = (500, 5, 1)
 # Number of closed connections, of which up to 20 kB each may still be in memory, that are worth
 # a collection while the node is idle, and the number that are in any case.
 CLOSED_MIN, CLOSED_MAX = 100, 5_000
+# Up to so many frozen objects a collection of all is quick enough for an idle node: more, as many
+# queues are, wait for CLOSED_MAX.
+FROZEN_QUICK_MAX = 400_000
 DELETED_MIN = 100  # queues of which memory is worth giving back
 
 
@@ -68,7 +71,8 @@ class Collector:
         active, (closed, deleted) = self._activity(), self._churn()
         is_idle, self._was_active = active == self._was_active, active
         dead = closed - self._looked_at
-        if dead >= CLOSED_MAX or (is_idle and dead >= CLOSED_MIN):
+        is_quick = gc.get_freeze_count() <= FROZEN_QUICK_MAX
+        if dead >= CLOSED_MAX or (is_idle and is_quick and dead >= CLOSED_MIN):
             self._looked_at = closed
             gc.unfreeze()
         elif deleted - self._given_back < DELETED_MIN and not self._comes_again:

@@ -4,6 +4,7 @@ import gc
 
 import pytest
 
+from leveret.node import collector as module
 from leveret.node.collector import CLOSED_MAX, CLOSED_MIN, DELETED_MIN, Collector
 
 
@@ -87,6 +88,16 @@ def test_few_are_not_worth_it(collector, node, forgotten):
     node.closed = CLOSED_MIN - 1
     collector.look()
     assert not forgotten
+
+
+def test_a_node_with_very_many_objects_waits(collector, node, forgotten, monkeypatch):
+    monkeypatch.setattr(module, "FROZEN_QUICK_MAX", 0)
+    node.closed = CLOSED_MAX - 1
+    collector.look()
+    assert not forgotten
+    node.closed = CLOSED_MAX
+    collector.look()
+    assert forgotten
 
 
 def test_each_is_looked_for_once(collector, node, gone):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["UnopenedQueue", "may_stay_unopened"]
 
-UNOPENED_BYTES = 2_000  # with its definition and its binding to the default exchange
+UNOPENED_BYTES = 2_300  # with its definition and its binding to the default exchange
 
 # What opening does not change.
 KEPT = ("policy", "gone", "rates", "opened_ms", "counters", "builder", "_waiting", "touched")

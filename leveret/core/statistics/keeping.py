@@ -90,18 +90,23 @@ class SamplesKeeper:
                 del self._written[key]
 
     def _kept(self) -> Iterator[tuple[bytes, Samples]]:
-        for subject, counters, _ in self._subjects():
+        for subject, counters, _ in self._subjects(sampled=True):
             series: Series | None = counters.series
             for samples in () if series is None else series.kept:
                 yield subject + b"\0%d" % samples.retention.step_ms, samples
 
-    def _subjects(self) -> Iterator[tuple[bytes, Counters, tuple[SampleRetention, ...]]]:
-        """Yield (key prefix, counters, retentions) of all subjects with persistent series."""
+    def _subjects(
+        self, *, sampled: bool = False
+    ) -> Iterator[tuple[bytes, Counters, tuple[SampleRetention, ...]]]:
+        """Yield (key prefix, counters, retentions) of all subjects with persistent series.
+
+        With `sampled`, of those queues only that have one.
+        """
         yield _key("node"), self._statistics.node_counters, GLOBAL
         for vhost in self._vhosts.values():
             yield _key("vhost", vhost.name), vhost.counters, GLOBAL
             for queue in vhost.queues.values():
-                if queue.owner is None:
+                if queue.owner is None and not (sampled and queue.counters.series is None):
                     yield _key("queue", vhost.name, queue.definition.name), queue.counters, BASIC
 
 
