@@ -30,7 +30,7 @@ from pamqp import commands, frame
 from bench.leveret import Leveret
 from bench.measure import perf
 from bench.processes import BenchError
-from leveret.features.delay.store.due_list import DUE_MS_MAX, DueList
+from leveret.features.delay.due_list import DUE_MS_MAX, DueList
 from leveret.mgmt_ui.control_client import request
 from leveret.perf.plan import Address, LoadPlan
 from leveret.perf.session import LoadSession

@@ -29,7 +29,7 @@ from leveret.core.dependencies import Environment
 from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
-from leveret.features.delay.store.store import DelayedMessageStores
+from leveret.features.delay.store import DelayedMessageStores
 from leveret.ports import Durability
 from leveret.storage.files import RealFileSystem
 from leveret.storage.state import LmdbStateStore

@@ -16,8 +16,8 @@ import argparse
 import random
 import time
 
-from leveret.features.delay.store.due_list import DueList
-from leveret.features.delay.store.wheel import TimingWheel
+from leveret.features.delay.due_list import DueList
+from leveret.features.delay.wheel import TimingWheel
 
 NOW_MS = 1_700_000_000_000
 SPREAD_MS = 3_600_000

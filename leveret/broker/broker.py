@@ -49,8 +49,8 @@ from leveret.features.dead_letter.worker import DeadLetterWorkers
 from leveret.features.dedup.extension import QueueWindows
 from leveret.features.dedup.idempotent_publish import IdempotentPublish
 from leveret.features.dedup.operations import DedupOperations
-from leveret.features.delay.delayed_sending import DelayedSending
-from leveret.features.delay.store.store import DelayedMessageStores
+from leveret.features.delay.delayed_delivery import DelayedDelivery
+from leveret.features.delay.store import DelayedMessageStores
 from leveret.features.filters.filtered import ConsumerFilters
 from leveret.features.filters.rules import record_filter
 from leveret.features.pull.pull import Pulls
@@ -162,8 +162,10 @@ class Broker:
         )
         self.redrives = Redrives(self.vhosts, self.atomic, self.timers, spawn, self.events.emit)
         self.idempotency = IdempotentPublish(core, settings.once_limits, settings.dedup_keys_max)
-        delayed = DelayedSending(core, self.delayed_stores, self.idempotency.interceptor.forget_key)
-        self.delayed, self.schedules = delayed.delivery, delayed.schedules
+        self.delayed = DelayedDelivery(
+            core, self.delayed_stores, self.idempotency.interceptor.forget_key
+        )
+        self.schedules = self.delayed.schedules
         self.dedup_operations = DedupOperations(self.idempotency, self._queues)
 
         self.dead_letter_counters = DeadLetterCounters()

@@ -15,9 +15,8 @@ from leveret.features.celery.eta_hold import eta_topic
 from leveret.features.dedup.exchange_log import SEEN_TOPIC, exchanges_window_id
 from leveret.features.dedup.window import window_prefix, window_problem
 from leveret.features.delay.delayed_messages import DELAYED_TOPIC
+from leveret.features.delay.due_index import PREFIX, index_problem, store_identity
 from leveret.features.delay.schedule_ids import ids_prefix, ids_problem
-from leveret.features.delay.store.index import PREFIX, index_problem
-from leveret.features.delay.store.store import store_identity
 from leveret.features.retry.retrying import retry_topic
 from leveret.ports.check_results import CheckResult, Severity
 from leveret.ports.ranges import RangeSet

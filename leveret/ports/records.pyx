@@ -25,7 +25,7 @@ All packages handle batches; only this module knows their bytes. All integers ar
      4  u32  flags (RecordFlag)
      8  u32  milliseconds since the batch's first timestamp
     12  u64  tag mask: a bit for each of its tags (leveret.ports.tags); in a delayed-message store,
-             where no filter reads it, the time when the record is due (leveret.features.delay.store.due_list)
+             where no filter reads it, the time when the record is due (leveret.features.delay.due_list)
     20       exchange, short string as on the wire (one length byte, then the bytes)
              routing key, short string
              u32  size of the content header

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from leveret.cli.app import app
 from leveret.features.dedup.window import MARK
-from leveret.features.delay.store.index import ABOUT, ABOUT_VALUE
+from leveret.features.delay.due_index import ABOUT, ABOUT_VALUE
 from leveret.storage.state import LmdbStateStore
 from tests.harness.broker import BrokerProcess
 from tests.system.test_queue_features import connected, declare, drained, publish

@@ -17,7 +17,7 @@ from pamqp import commands
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.dedup.extension import window_of
 from leveret.features.delay.scheduled import own_key
-from leveret.features.delay.store.store import PendingMessage
+from leveret.features.delay.store import PendingMessage
 from leveret.features.retry.key_order import KeyOrder
 from leveret.features.retry.retrying import RetryTopic
 from leveret.ports import Durability

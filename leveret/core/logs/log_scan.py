@@ -92,7 +92,7 @@ class LogScan:
         self._log = log
         self._report = report
         self._lose = lose
-        self._all_from = all_from
+        self.all_from = all_from
         self._slice_bytes = slice_bytes
         self._is_begun = False
         self.stop = log.committed if stop is None else stop
@@ -117,14 +117,16 @@ class LogScan:
             self._is_begun = True
             if batches:
                 self.offset = min(batches[-1].stop_offset, self.stop)
-                return [batch for batch in batches if batch.base_offset < self.stop]
+                if batches[-1].base_offset >= self.stop:
+                    return [batch for batch in batches if batch.base_offset < self.stop]
+                return batches
         self.offset = self.stop
         return []
 
     def _next(self) -> int | None:
         """Return the next offset to be read, or None."""
         unsettled: int | None = self._unsettled.first_from(self.offset)
-        kept = None if self._all_from is None else self._next_kept(max(self.offset, self._all_from))
+        kept = None if self.all_from is None else self._next_kept(max(self.offset, self.all_from))
         return min((each for each in (unsettled, kept) if each is not None), default=None)
 
     def _next_kept(self, offset: int) -> int | None:

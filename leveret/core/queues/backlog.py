@@ -91,18 +91,22 @@ class Backlog:
     async def _read(self, scan: LogScan) -> None:
         """Index what a scan reads; in a queue that learns, it becomes ready behind that."""
         queue, first = self._queue, scan.offset
+        settled = queue.log.settled
         while not queue.deleted and (batches := await scan.read()):
             for batch in batches:
-                queue.scanned(batch)
-                if batch.base_offset >= first:  # else the next scan reads it
-                    self._learn_unsettled(batch)
+                if scan.all_from is None:
+                    queue.learn(batch, settled=settled)
+                else:
+                    self._learn_any(batch, first)
             if queue.is_learning:  # what needs no order is ready already
                 queue.state.commit(max(queue.state.committed, scan.offset))
 
-    def _learn_unsettled(self, batch: Batch) -> None:
-        settled = self._queue.log.settled
-        if settled.gaps(batch.base_offset, batch.stop_offset):
-            self._queue.learn(batch, settled=settled)
+    def _learn_any(self, batch: Batch, first: int) -> None:
+        """Index a batch that may be settled, or begin before `first`: the next scan reads it."""
+        queue, settled = self._queue, self._queue.log.settled
+        queue.scanned(batch)
+        if batch.base_offset >= first and settled.gaps(batch.base_offset, batch.stop_offset):
+            queue.learn(batch, settled=settled)
 
     def _lose(self, lost: RangeSet) -> RangeSet:
         """Drop unreadable records; what was delivered before stays with its consumers."""

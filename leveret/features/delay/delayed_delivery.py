@@ -1,4 +1,4 @@
-"""Publish interceptor for messages to be delivered later, on any exchange.
+"""Delayed messages of a node: the publish interceptor for those on any exchange.
 
 A message that is due at once and has no id takes the usual path (see
 leveret.core.publish_interceptors). `of(vhost)` returns a virtual host's delayed messages; its topic
@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 from leveret.core.exchanges import DELAYED_MESSAGE
 from leveret.core.names import not_found
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
+from leveret.features.dedup.exchange_log import key_in
 from leveret.features.delay.delayed_messages import DELAYED_TOPIC, DelayedMessages
 from leveret.features.delay.plain_delay import plain_delay
 from leveret.features.delay.rules import kept_headers, read_schedule
+from leveret.features.delay.schedule_commands import SCHEDULE_EXCHANGE, ScheduleCommands
 from leveret.features.delay.scheduled import MARKED, Draft, ScheduleKey
+from leveret.features.delay.schedules import Schedules
 from leveret.ports.contents import headers_table, with_properties
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError, decode_raw_table, encode_table
@@ -29,29 +32,33 @@ if TYPE_CHECKING:
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
     from leveret.core.vhost import Vhost
-    from leveret.features.delay.store.store import DelayedMessageStores
+    from leveret.features.delay.store import DelayedMessageStores
 
 __all__ = ["DelayedDelivery"]
 
 
 class DelayedDelivery:
-    """Delayed messages of a node, by virtual host.
+    """Delayed messages of a node, by virtual host; adds itself and its commands to the core.
 
-    `unrouted(vhost, message)` gets a due message that no queue matches.
+    `forget_key(vhost, key)` removes a de-duplication key.
     """
 
     def __init__(
         self,
         core: CoreServices,
         stores: DelayedMessageStores,
-        unrouted: Callable[[str, Message], None],
+        forget_key: Callable[[str, bytes | None], None],
     ) -> None:
         self._core = core
         self._stores = stores
-        self._unrouted = unrouted
+        self._forget_key = forget_key
         self._kept: dict[str, DelayedMessages] = {}
+        self.schedules = Schedules(core, self.find)
+        commands = ScheduleCommands(core, self.schedules, self.find)
+        core.publish_interceptors.interceptors.append(self)
+        core.publish_interceptors.commands[SCHEDULE_EXCHANGE] = commands
 
-    # -- the step
+    # -- as a publish interceptor
 
     def intercepts(self, _vhost: Vhost, _exchange: bytes, requests: int) -> bool:
         """Whether the message has a header for delays."""
@@ -96,6 +103,10 @@ class DelayedDelivery:
         for vhost in vhosts:
             if self._stores.exists(vhost.name, DELAYED_TOPIC):
                 self.of(vhost)
+
+    def _unrouted(self, vhost: str, message: Message) -> None:
+        """Forget the de-duplication key of an unroutable due message, which may come again."""
+        self._forget_key(vhost, key_in(message.exchange, message))
 
     def forget(self, vhost: str) -> None:
         """Close the delayed messages of a virtual host that is being deleted.

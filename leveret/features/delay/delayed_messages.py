@@ -22,6 +22,7 @@ from leveret.core.routing.message import StoredMessage
 from leveret.errors import LeveretError
 from leveret.features.dead_letter.publish import NOWHERE
 from leveret.features.delay.due_delivery import DueDelivery, DueRouting
+from leveret.features.delay.due_list import flagged_headers
 from leveret.features.delay.schedule_ids import ScheduleIds
 from leveret.features.delay.scheduled import (
     MARKED,
@@ -33,7 +34,6 @@ from leveret.features.delay.scheduled import (
     own_key,
     raw_headers,
 )
-from leveret.features.delay.store.due_list import flagged_headers
 from leveret.ports.callbacks import AfterAll
 from leveret.ports.log_text import quoted
 from leveret.ports.ranges import RangeSet
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.features.dead_letter.publish import Missing, Ranges, Written
     from leveret.features.delay.scheduled import Draft
-    from leveret.features.delay.store.store import (
+    from leveret.features.delay.store import (
         DelayedMessageStore,
         DelayedMessageStores,
         PendingMessage,

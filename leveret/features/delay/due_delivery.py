@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost
     from leveret.features.dead_letter.publish import Missing, Ranges, Written
-    from leveret.features.delay.store.store import PendingMessage
+    from leveret.features.delay.store import PendingMessage
     from leveret.ports.records import BatchBuilder
 
 __all__ = ["DueDelivery", "DueRouting"]

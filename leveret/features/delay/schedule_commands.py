@@ -39,15 +39,15 @@ from leveret.features.delay.schedules import DelayedMessageFilter
 from leveret.ports.authentication import UnansweredError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
     from collections.abc import Set as AbstractSet
     from typing import TypeAlias
 
-    from leveret.core.command_replies import CommandReplies
+    from leveret.core.dependencies import CoreServices
     from leveret.core.logs.log_writer import Committing
     from leveret.core.publish_interceptors import PublishContext
     from leveret.core.vhost import Vhost
-    from leveret.features.delay.delayed_delivery import DelayedDelivery
+    from leveret.features.delay.delayed_messages import DelayedMessages
     from leveret.features.delay.schedules import Schedules
 
     # Takes the exchanges permitted to the user; returns the number of messages changed.
@@ -64,24 +64,20 @@ NEW_TIME = {DELAY, DELIVER_AT, DELAY_LEVEL}
 
 
 class ScheduleCommands:
-    """Publish interceptor for commands; `wall_ms()` returns the time."""
+    """Publish interceptor for commands; `find` is that of `DelayedDelivery`."""
 
     def __init__(
         self,
+        core: CoreServices,
         schedules: Schedules,
-        delayed: DelayedDelivery,
-        replies: CommandReplies,
-        *,
-        wall_ms: Callable[[], int],
-        spawn: Callable[[Coroutine[object, object, None]], object],
-        report: Callable[[object, Exception], None],
+        find: Callable[[str], DelayedMessages | None],
     ) -> None:
         self._schedules = schedules
-        self._delayed = delayed
-        self._replies = replies
-        self._wall_ms = wall_ms
-        self._spawn = spawn
-        self._report = report
+        self._find = find
+        self._replies = core.command_replies
+        self._wall_ms = core.timers.wall_ms
+        self._spawn = core.spawn
+        self._report = core.report
 
     def intercepts(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
         """Whether the message is published to `leveret.schedule`."""
@@ -171,7 +167,7 @@ class ScheduleCommands:
 
     async def _committed(self, vhost: Vhost) -> None:
         """Wait for earlier messages: a client may cancel what it has just published."""
-        messages = self._delayed.find(vhost.name)
+        messages = self._find(vhost.name)
         if messages is not None:
             await messages.committed()
 

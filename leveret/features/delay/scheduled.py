@@ -23,7 +23,7 @@ from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError, decode_raw_table, encode_table
 
 if TYPE_CHECKING:
-    from leveret.features.delay.store.store import PendingMessage
+    from leveret.features.delay.store import PendingMessage
     from leveret.ports.tables import RawValue
 
 __all__ = [

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.json_fields import plain
+from leveret.core.queues.queue import Queue
+from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.delay.rules import SCHEDULE_OWNER
 from leveret.features.delay.scheduled import (
     broker_id,
@@ -21,7 +23,7 @@ from leveret.features.delay.scheduled import (
     repetition_of,
     rescheduled,
 )
-from leveret.features.delay.store.search import (
+from leveret.features.delay.search import (
     SCANNED_MAX,
     Cursor,
     DelayedMessageFilter,
@@ -34,11 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Set as AbstractSet
 
-    from leveret.core.events import Emit
+    from leveret.core.dependencies import CoreServices
     from leveret.core.logs.log_writer import Waiter
-    from leveret.features.celery.eta_hold import EtaHold
-    from leveret.features.delay.delayed_delivery import DelayedDelivery
-    from leveret.features.delay.store.store import DelayedMessageStore, PendingMessage
+    from leveret.features.delay.delayed_messages import DelayedMessages
+    from leveret.features.delay.store import DelayedMessageStore, PendingMessage
 
 __all__ = ["Cursor", "DelayedMessageFilter", "SchedulePage", "Schedules", "row_of"]
 
@@ -78,18 +79,12 @@ class SchedulePage:
 class Schedules:
     """Delayed messages of a node, for management."""
 
-    def __init__(
-        self,
-        delayed: DelayedDelivery,
-        eta_hold: Callable[[str, str], EtaHold | None],
-        emit: Emit,
-        wall_ms: Callable[[], int],
-    ) -> None:
-        """Create it; `eta_hold(vhost, queue)` returns a queue's ETA store."""
-        self._delayed = delayed
-        self._eta_hold = eta_hold
-        self._emit = emit
-        self.wall_ms = wall_ms
+    def __init__(self, core: CoreServices, find: Callable[[str], DelayedMessages | None]) -> None:
+        """Create it; `find(vhost)` returns the delayed messages of a virtual host."""
+        self._find = find
+        self._vhosts = core.vhosts
+        self._emit = core.events.emit
+        self.wall_ms = core.timers.wall_ms
 
     # -- queries
 
@@ -179,7 +174,7 @@ class Schedules:
 
         StorageError.
         """
-        messages = self._delayed.find(vhost)
+        messages = self._find(vhost)
 
         def reschedule(message: PendingMessage) -> bool:
             if messages is None or not messages.is_pending(message.offset):
@@ -198,7 +193,7 @@ class Schedules:
 
     def await_commit(self, vhost: str, waiter: Waiter) -> None:
         """Notify a waiter once all changes are safe, or could not be written."""
-        messages = self._delayed.find(vhost)
+        messages = self._find(vhost)
         if messages is None:
             waiter.done(failed=False)
         else:
@@ -231,7 +226,11 @@ class Schedules:
 
     def _keeper(self, vhost: str, queue: str | None) -> Keeper | None:
         """Return the owner of a virtual host's messages, or of a queue's tasks."""
-        return self._delayed.find(vhost) if queue is None else self._eta_hold(vhost, queue)
+        return self._find(vhost) if queue is None else self._eta_hold(vhost, queue)
+
+    def _eta_hold(self, vhost: str, queue: str) -> EtaHold | None:
+        found = self._vhosts[vhost].queues.get(queue) if vhost in self._vhosts else None
+        return found.extension(EtaHold) if isinstance(found, Queue) else None
 
     @staticmethod
     def _search(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.queue import Queue
     from leveret.core.settings.queue_settings import QueueSettings
-    from leveret.features.delay.store.store import (
+    from leveret.features.delay.store import (
         DelayedMessageStore,
         DelayedMessageStores,
         PendingMessage,

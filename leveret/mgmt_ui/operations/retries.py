@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
 from leveret.core.routing.message import StoredMessage
-from leveret.features.delay.store.search import SCANNED_MAX, DelayedMessageSearch
+from leveret.features.delay.search import SCANNED_MAX, DelayedMessageSearch
 from leveret.features.retry import rules as retry
 from leveret.features.retry.retrying import RetryTopic
 from leveret.mgmt_ui.operations.commands import command, query
@@ -19,7 +19,7 @@ from leveret.mgmt_ui.operations.shown import headers_of, payload, properties
 
 if TYPE_CHECKING:
     from leveret.core.queues.queue import Queue
-    from leveret.features.delay.store.store import PendingMessage
+    from leveret.features.delay.store import PendingMessage
     from leveret.mgmt_ui.operations.context import AdminContext
 
 ROWS_MAX = 1000  # of one answer; more need further requests

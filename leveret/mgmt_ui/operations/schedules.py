@@ -14,14 +14,14 @@ from leveret.core.definitions.administration import AdministrationError
 from leveret.errors import StorageError
 from leveret.features.delay.rules import DELAY_MS_MAX
 from leveret.features.delay.schedules import row_of
-from leveret.features.delay.store.search import DelayedMessageFilter
+from leveret.features.delay.search import DelayedMessageFilter
 from leveret.mgmt_ui.operations.commands import command, query
 from leveret.mgmt_ui.operations.shown import integer, payload, properties
 from leveret.ports.callbacks import has_failed
 
 if TYPE_CHECKING:
     from leveret.features.delay.schedules import Schedules
-    from leveret.features.delay.store.search import Cursor
+    from leveret.features.delay.search import Cursor
     from leveret.mgmt_ui.operations.context import AdminContext
 
 __all__ = ["ScheduleCriteria", "cursor_of", "filter_of"]

@@ -15,7 +15,7 @@ from leveret.core.json_fields import plain
 from leveret.core.queues.queue import Queue
 from leveret.features.browse.browsing import SCANNED_MAX
 from leveret.features.celery.eta_hold import EtaHold
-from leveret.features.delay.store.search import DelayedMessageFilter, DelayedMessageSearch, stored
+from leveret.features.delay.search import DelayedMessageFilter, DelayedMessageSearch, stored
 from leveret.features.retry.retrying import RetryTopic
 from leveret.features.trace.message_trace import WAITING, TraceStep, trace_steps
 from leveret.mgmt_ui.operations.topology import broker_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from leveret.core.routing.message import StoredMessage
     from leveret.core.vhost import Vhost
-    from leveret.features.delay.store.store import DelayedMessageStore
+    from leveret.features.delay.store import DelayedMessageStore
     from leveret.mgmt_ui.operations.context import AdminContext
 
 __all__ = [

@@ -28,7 +28,7 @@ from libcpp.map cimport map
 from libcpp.pair cimport pair
 from libcpp.vector cimport vector
 
-from leveret.features.delay.store.due_list cimport Due, DueList
+from leveret.features.delay.due_list cimport Due, DueList
 
 import array as arrays
 

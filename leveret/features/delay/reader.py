@@ -17,7 +17,7 @@ from leveret.core.logs.error_throttle import ErrorThrottle
 from leveret.core.logs.log_scan import quarantine
 from leveret.core.logs.window import batch_of
 from leveret.errors import CorruptBatchError, StorageError
-from leveret.features.delay.store.due_list import record_of
+from leveret.features.delay.due_list import record_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence

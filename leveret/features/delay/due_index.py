@@ -20,19 +20,21 @@ superfluous entry does no harm, since its record is checked when it is read.
 from __future__ import annotations
 
 import struct
+from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar
 
+from leveret.core.logs.internal_topics import INCARNATION
 from leveret.errors import StorageError
-from leveret.features.delay.store.due_list import BITS_MIN, DueList
+from leveret.features.delay.due_list import BITS_MIN, DueList
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sized
 
-    from leveret.features.delay.store.due_list import DuePage
+    from leveret.features.delay.due_list import DuePage
     from leveret.ports import StateStore, TopicLog
 
-__all__ = ["DueIndex", "index_problem"]
+__all__ = ["DueIndex", "index_problem", "store_identity"]
 
 Item = TypeVar("Item")
 
@@ -54,6 +56,12 @@ INTERVAL_MS = 1000  # between writes, and so of the log to be read after a crash
 RECHECK_MS = 10_000  # interval of checks of a past bucket with leased records
 PROGRESS_OFFSETS = 50_000  # progress without other changes is written after so many offsets
 BACK_MS = 600_000  # if the clock is set back by more, buckets are loaded again
+
+
+def store_identity(vhost: str, topic: str, incarnation: str = INCARNATION) -> bytes:
+    """Return the name of a store in the state store, STORE_BYTES long."""
+    name = f"{vhost}\0{topic}\0{incarnation}"
+    return blake2b(name.encode(), digest_size=STORE_BYTES).digest()
 
 
 class DueBucket:

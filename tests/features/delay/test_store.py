@@ -3,9 +3,9 @@
 import pytest
 
 from leveret.errors import StorageError
-from leveret.features.delay.store.store import PendingMessage
+from leveret.features.delay.store import PendingMessage
 from leveret.ports import Durability
-from tests.features.delay.store.bench import START, Bench, Witness
+from tests.features.delay.bench import START, Bench, Witness
 
 
 @pytest.fixture

@@ -10,23 +10,22 @@ of truth; the state in memory and in the state store can be rebuilt from it.
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.logs.internal_topics import INCARNATION
 from leveret.core.logs.log_scan import COMPILED_SLICE_BYTES, LogScan
 from leveret.core.logs.log_writer import LogWriter
 from leveret.errors import StorageError
-from leveret.features.delay.store.due_list import DUE_MS_MAX, DueList, DuePage, put_record
-from leveret.features.delay.store.index import INTERVAL_MS, STORE_BYTES, DueIndex
-from leveret.features.delay.store.reader import (
+from leveret.features.delay.due_index import INTERVAL_MS, DueIndex, store_identity
+from leveret.features.delay.due_list import DUE_MS_MAX, DueList, DuePage, put_record
+from leveret.features.delay.reader import (
     AHEAD_MS,
     GATHER_MS,
     URGENT_MS,
     DelayedMessageReader,
     PendingMessage,
 )
-from leveret.features.delay.store.wheel import TimingWheel
+from leveret.features.delay.wheel import TimingWheel
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     OnDue = Callable[[Sequence[PendingMessage]], None]
 
-__all__ = ["DelayedMessageStore", "DelayedMessageStores", "PendingMessage", "store_identity"]
+__all__ = ["DelayedMessageStore", "DelayedMessageStores", "PendingMessage"]
 
 # Maximum records that a scan of the log after a start leaves waiting for the index.
 SCANNED_COUNT_MAX = 250_000
@@ -293,9 +292,7 @@ class DelayedMessageStore(LogWriter):
 
     def cancel(self, offset: int) -> bool:
         """Cancel and settle a waiting record. Returns False if there is none."""
-        if not 0 <= offset < self.log.end + self.builder.count:
-            return False
-        if offset in self._leased or offset in self.log.settled:
+        if not self.waits(offset):
             return False
         self._stores.wheel.cancel(self._key + offset)
         self.settle([(offset, offset + 1)])
@@ -391,12 +388,6 @@ class DelayedMessageStore(LogWriter):
         self._settle_timer.set(None)
         self._keep_timer.set(None)
         self._reader.clear()
-
-
-def store_identity(vhost: str, topic: str, incarnation: str = INCARNATION) -> bytes:
-    """Return the name of a store in the state store, STORE_BYTES long."""
-    name = f"{vhost}\0{topic}\0{incarnation}"
-    return blake2b(name.encode(), digest_size=STORE_BYTES).digest()
 
 
 class DelayedMessageStores:

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from leveret.features.delay.store.reader import PendingMessage
-from leveret.features.delay.store.search import (
+from leveret.features.delay.reader import PendingMessage
+from leveret.features.delay.search import (
     PAGE_RECORDS,
     DelayedMessageFilter,
     DelayedMessageSearch,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.features.delay.store.due_list import (
+from leveret.features.delay.due_list import (
     BITS_MAX,
     BITS_MIN,
     DueList,

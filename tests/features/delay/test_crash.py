@@ -5,10 +5,10 @@ import random
 import pytest
 
 from leveret.errors import StorageError
-from leveret.features.delay.store import index as due_index
+from leveret.features.delay import due_index
 from leveret.ports import Durability
 from leveret.storage.marks import RUN_KEY
-from tests.features.delay.store.life import START, Disk, Life
+from tests.features.delay.life import START, Disk, Life
 from tests.support.clock import FakeClock
 
 HOUR, DAY = 3_600_000, 86_400_000

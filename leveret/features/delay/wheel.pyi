@@ -1,6 +1,6 @@
 from array import array
 
-from leveret.features.delay.store.due_list import DueList
+from leveret.features.delay.due_list import DueList
 
 TIMERS_MAX: int
 

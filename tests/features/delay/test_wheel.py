@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from leveret.features.delay.store.due_list import DueList
-from leveret.features.delay.store.wheel import TimingWheel
+from leveret.features.delay.due_list import DueList
+from leveret.features.delay.wheel import TimingWheel
 
 START = 1_700_000_000_000
 # Distances that end in each of the wheel's levels, and right at their edges.

@@ -15,7 +15,7 @@ from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.errors import StorageError
-from leveret.features.delay.store.store import DelayedMessageStores
+from leveret.features.delay.store import DelayedMessageStores
 from leveret.ports import Durability
 from leveret.storage.state import MemoryStateStore
 from tests.storage.faulty_files import FaultyFileSystem

@@ -16,7 +16,7 @@ from leveret.core.routing.message import StoredMessage
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 
-    from leveret.features.delay.store.store import DelayedMessageStore, PendingMessage
+    from leveret.features.delay.store import DelayedMessageStore, PendingMessage
 
 __all__ = ["SCANNED_MAX", "Cursor", "DelayedMessageFilter", "DelayedMessageSearch", "stored"]
 

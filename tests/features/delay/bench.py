@@ -8,14 +8,14 @@ from leveret.core.dependencies import Environment
 from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
-from leveret.features.delay.store.store import DelayedMessageStores
+from leveret.features.delay.store import DelayedMessageStores
 from leveret.ports import Durability
 from leveret.storage.state import MemoryStateStore
 from tests.support.clock import FakeClock
 from tests.support.memory_log import MemoryTopicStore
 
 if TYPE_CHECKING:
-    from leveret.features.delay.store.store import DelayedMessageStore, PendingMessage
+    from leveret.features.delay.store import DelayedMessageStore, PendingMessage
 
 START = 1_700_000_000_000
 PASSES_MAX = 10_000
