@@ -350,7 +350,7 @@ class ChannelBase(ABC):
         So a client reads its own writes, except what went to waiting consumers. A queue that is
         deleted meanwhile looks empty to `then`.
         """
-        self.broker.turn.catch_up(queue)
+        self.broker.turn.flush_queue(queue)
         return then() if queue.is_caught_up else self._after_commit([queue], then)
 
     def when_effective(
@@ -362,7 +362,7 @@ class ChannelBase(ABC):
         so a client that only consumes does not wait for a disk.
         """
         for queue in queues:
-            self.broker.turn.catch_up(queue)
+            self.broker.turn.flush_queue(queue)
         if self.connection.reader.published.messages:
             uncommitted = [queue for queue in queues if not queue.is_caught_up]
             if uncommitted:
@@ -376,7 +376,7 @@ class ChannelBase(ABC):
         if not self.alive:
             return  # nobody is left to be answered, or to hold a message
         for queue in queues:
-            self.broker.turn.catch_up(queue)
+            self.broker.turn.flush_queue(queue)
         work = then()
         if work is not None:
             await work

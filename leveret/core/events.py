@@ -29,8 +29,8 @@ __all__ = [
     "address_term",
     "binding_headers",
     "exchange_headers",
+    "no_event",
     "queue_headers",
-    "silent",
 ]
 
 INTERNAL_USER = "rmq-internal"  # for actions of the broker itself, as named by RabbitMQ
@@ -61,7 +61,7 @@ class acting_as:  # noqa: N801  # named for its use: `with acting_as(user)`
         actor.reset(self._token)
 
 
-def silent(_key: str, _headers: EventHeaders) -> None:
+def no_event(_key: str, _headers: EventHeaders) -> None:
     """Publish nothing: the `Emit` used without a broker, for a stopped node's files or in tests."""
 
 

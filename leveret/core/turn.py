@@ -140,7 +140,7 @@ class Turn:
             if not self._scheduled:
                 self._ensure_scheduled()
 
-    def catch_up(self, queue: TouchedQueue) -> None:
+    def flush_queue(self, queue: TouchedQueue) -> None:
         """Flush and pump a touched queue now.
 
         For callers that are about to query it: a method sees the effects of earlier ones.

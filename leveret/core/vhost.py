@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from leveret.core.access.limits import Quota
 from leveret.core.chores import at_once
-from leveret.core.events import actor, silent
+from leveret.core.events import actor, no_event
 from leveret.core.exchanges import check_type
 from leveret.core.names import check_not_reserved, not_found, resource, server_named, stripped
 from leveret.core.routing.bindings import Binding
@@ -78,7 +78,7 @@ class Vhost:
         deposit: Callable[[Iterable[QueueLike], Message], None],
         policies: Policies | None = None,
         quota: Quota | None = None,
-        emit: Emit = silent,
+        emit: Emit = no_event,
         log_exchange: bool = False,
         tolerates: Callable[[QueueLike, ChannelError], bool] = tolerate_none,
         counters: Counters | None = None,

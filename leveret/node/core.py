@@ -80,7 +80,7 @@ async def open_core(process: Process, stores: Stores) -> AsyncIterator[Core]:
         definitions = await stores.metadata.load()
         administration.restore(definitions)
         broker.restore(definitions)
-        while broker.idempotency.is_learning:  # noqa: ASYNC110  # at the start
+        while broker.idempotency.is_restoring:  # noqa: ASYNC110  # at the start
             await asyncio.sleep(LEARNING_POLL_SECONDS)
         if is_first_start and process.configuration.definitions is None:
             await create_defaults(administration)  # else the imported ones say who may enter

@@ -122,9 +122,9 @@ class Reclaimer:
     def _remove(self, count: int) -> None:
         """Remove the first `count` waiting segments, except those needed again or being read."""
         due, self.condemned = self.condemned[:count], self.condemned[count:]
-        self._let_go(due)
+        self._release(due)
 
-    def _let_go(self, due: Sequence[Segment]) -> None:
+    def _release(self, due: Sequence[Segment]) -> None:
         for segment in due:
             if segment not in self._segments.items:
                 continue  # cut off, since a flush has failed
@@ -144,7 +144,7 @@ class Reclaimer:
     def _look_again(self) -> None:
         """Try again to remove segments that were being read."""
         due, self._being_read = self._being_read, []
-        self._let_go(due)
+        self._release(due)
 
     def close(self) -> None:
         """Stop removing segments, because the log is closed or deleted."""

@@ -142,7 +142,7 @@ def test_each_pump_has_a_number_of_its_own(loop):
     for queue in queues:
         queue.pump = lambda: numbers.append(loop.turn.pump_number)
         loop.turn.touch(queue)
-    loop.turn.catch_up(queues[1])
+    loop.turn.flush_queue(queues[1])
     loop.run()
     assert numbers == sorted(set(numbers))
 
@@ -153,7 +153,7 @@ def test_catching_up_is_done_at_once_and_only_for_what_was_touched(loop):
     loop.turn.touch(other)
     loop.turn.touch(asked)
     for queue in (asked, idle, asked):
-        loop.turn.catch_up(queue)
+        loop.turn.flush_queue(queue)
     assert events == ["flush asked", "pump asked"]
     loop.run()
     assert events[2:] == ["flush other", "pump other"]
@@ -169,7 +169,7 @@ def test_who_catches_up_has_time_of_its_own():
     queue = Queue("a", [])
     queue.pump = lambda: over.append(turn.is_over())
     turn.touch(queue)
-    turn.catch_up(queue)
+    turn.flush_queue(queue)
     assert over == [False]
 
 
@@ -177,7 +177,7 @@ def test_who_caught_up_and_has_more_goes_on_in_the_turn(loop):
     events = []
     queue = Queue("a", events, pumps=1)
     loop.turn.touch(queue)
-    loop.turn.catch_up(queue)
+    loop.turn.flush_queue(queue)
     loop.run()
     assert events == ["flush a", "pump a"] * 2
 
@@ -186,7 +186,7 @@ def test_a_fault_met_while_catching_up_is_the_queues(loop):
     queue = Queue("a", [])
     queue.pump = lambda: 1 / 0
     loop.turn.touch(queue)
-    loop.turn.catch_up(queue)
+    loop.turn.flush_queue(queue)
     assert [subject for subject, _ in loop.reported] == [queue]
 
 
@@ -440,7 +440,7 @@ def test_who_catches_up_with_a_parked_queue_does_not_wait(loop):
     events = []
     builders = packed(loop, events)
     loop.turn.touch_packed(builders)
-    loop.turn.catch_up(builders[5].owner)
+    loop.turn.flush_queue(builders[5].owner)
     assert events == ["flush 5", "pump 5"]
     assert not builders[5].parked
     while loop.scheduled:

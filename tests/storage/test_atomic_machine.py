@@ -96,24 +96,24 @@ class AtomicMachine:
 
     def turn(self):
         self.node.work_turns()
-        self.learn()
+        self.index()
 
     def finish_a_flush(self):
         if self.node.committer.waiting:
             self.node.committer.step()
-            self.learn()
+            self.index()
 
     def fail_a_flush(self):
         if self.node.committer.waiting:
             self.node.committer.step(OSError(errno.EIO, os.strerror(errno.EIO)))
-            self.learn()
+            self.index()
 
     def turn_while_the_disk_refuses(self):
         error, after = self.chance.choice([errno.ENOSPC, errno.EIO, 0]), self.chance.randint(1, 6)
         self.node.files.fail_at, self.node.files.error = self.node.files.calls + after, error
         self.node.work_turns()
         self.node.files.fail_at = None
-        self.learn()
+        self.index()
 
     def write_settlements(self):
         self.node.store._write_settlements()
@@ -126,12 +126,12 @@ class AtomicMachine:
         self.node.run()
         self.node.write_settlements()
         self.node.run()
-        self.learn()
+        self.index()
         assert not self.puts
         assert not self.writes
         self.check_exactly()
 
-    def learn(self):
+    def index(self):
         """Take in the outcomes that were told."""
         for topic, body, outcome in self.puts:
             if outcome.failed is not None:
@@ -157,7 +157,7 @@ class AtomicMachine:
 
     def close_and_open(self):
         self.node.run()
-        self.learn()
+        self.index()
         self.node.close()
         self.crashed(self.files, lost_settlements=False)
 

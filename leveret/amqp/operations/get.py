@@ -36,7 +36,7 @@ def get(channel: Channel, method: commands.Basic.Get) -> Awaitable[None] | None:
     if queue.rates is not None or channel.connection.limits.consume:
         return _get_within_rates(channel, queue, no_ack=method.no_ack)
     if queue.touched:
-        channel.broker.turn.catch_up(queue)
+        channel.broker.turn.flush_queue(queue)
     if queue.is_caught_up:
         return _get_ready(channel, queue, no_ack=method.no_ack)
     return _get_when_caught_up(channel, queue, no_ack=method.no_ack)

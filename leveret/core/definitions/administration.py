@@ -19,7 +19,7 @@ from leveret.core.definitions.validation import (
     checked_tags,
     validated_limits,
 )
-from leveret.core.events import silent
+from leveret.core.events import no_event
 from leveret.core.settings.arguments import TYPES
 from leveret.core.settings.policies import InvalidPolicyError, Policies
 from leveret.features.alerts import rules as alerts
@@ -68,7 +68,7 @@ class Administration:
         on_policies_changed: Callable[[str], None] = nothing,
         policies: Policies | None = None,
         parameters: Parameters | None = None,
-        emit: Emit = silent,
+        emit: Emit = no_event,
         trace: Callable[[str, bool], None] | None = None,
     ) -> None:
         """Create it with callbacks that are called after each change, before a flush.

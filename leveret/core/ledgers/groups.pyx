@@ -1,7 +1,7 @@
 # distutils: language = c++
 """Ledger of a queue with message groups: at most one message of each group is leased.
 
-Has the methods of `Ledger`, `learn` and `forget` as `PriorityLedger`, and `is_open`: whether
+Has the methods of `Ledger`, `index` and `truncate` as `PriorityLedger`, and `is_open`: whether
 anything can be delivered now, since ready messages may be blocked by their group.
 
     ring    groups with a ready message and none leased, in round-robin order
@@ -47,7 +47,7 @@ cdef const uint8_t* NAME = <const uint8_t*>b"x-message-group"
 cdef uint64_t SEED = <uint64_t>(hash("leveret.core.ledgers.groups") & 0xFFFFFFFFFFFFFFFF)
 
 
-cdef struct Learned:
+cdef struct Indexed:
     uint64_t offset
     uint64_t group              # its hash
 
@@ -61,7 +61,7 @@ cdef struct Group:
     bint in_ring
 
 
-cdef bint _by_offset(const Learned& one, const Learned& other) noexcept nogil:
+cdef bint _by_offset(const Indexed& one, const Indexed& other) noexcept nogil:
     return one.offset < other.offset
 
 
@@ -143,7 +143,7 @@ cdef class GroupLedger:
     cdef RangeSet returned              # unsettled offsets that were returned
     cdef uint64_t reached               # one past the highest offset ever leased
     cdef uint64_t first_redelivered_stop
-    cdef vector[Learned] learned        # offsets and groups not yet committed, in order
+    cdef vector[Indexed] indexed        # offsets and groups not yet committed, in order
     cdef vector[uint64_t] offsets       # offset of each place
     cdef vector[uint32_t] nexts         # next place of the same group, or next free place
     cdef uint32_t places_free           # first free place
@@ -193,7 +193,7 @@ cdef class GroupLedger:
         """Memory of ranges, places and groups, in bytes."""
         cdef RangeSet held
         cdef size_t found = self.offsets.capacity() * (sizeof(uint64_t) + sizeof(uint32_t))
-        found += self.groups.capacity() * sizeof(Group) + self.learned.capacity() * sizeof(Learned)
+        found += self.groups.capacity() * sizeof(Group) + self.indexed.capacity() * sizeof(Indexed)
         found += (self.by_hash.size() + self.out.size()) * MAPPED_BYTES
         for held in (self.free_ready, self.free_leased, self.ready, self.leased, self.returned):
             found += held.held_bytes
@@ -233,41 +233,41 @@ cdef class GroupLedger:
 
     # ----- becoming ready
 
-    def learn(self, Batch batch not None):
+    def index(self, Batch batch not None):
         """Index the groups of records that are not committed yet."""
         cdef RecordView record
         cdef size_t position = BATCH_HEADER_BYTES
         cdef uint64_t offset = batch.base_offset, group
         cdef uint32_t i
-        cdef bint early = not self.learned.empty() and self.learned.back().offset > offset
+        cdef bint early = not self.indexed.empty() and self.indexed.back().offset > offset
         if not <int>batch.features & HAS_GROUP:
             return
         for i in range(batch.count):
             position = batch.view(position, &record)
             if record.flags & HAS_GROUP and read_group(&record, &group):
-                self.learned.push_back(Learned(offset, group))
+                self.indexed.push_back(Indexed(offset, group))
             offset += 1
         if early:   # the backlog of an earlier run is read while new records come in
-            sort(self.learned.begin(), self.learned.end(), &_by_offset)
+            sort(self.indexed.begin(), self.indexed.end(), &_by_offset)
 
-    def forget(self, uint64_t offset):
+    def truncate(self, uint64_t offset):
         """Drop the uncommitted records from `offset` on, which are lost; offsets will be reused."""
-        while not self.learned.empty() and self.learned.back().offset >= offset:
-            self.learned.pop_back()
+        while not self.indexed.empty() and self.indexed.back().offset >= offset:
+            self.indexed.pop_back()
 
     def commit(self, uint64_t stop):
         cdef uint64_t at = self.committed
         cdef size_t i = 0
         assert stop >= self.committed, "the committed offset does not go back"
-        while i < self.learned.size() and self.learned[i].offset < stop:
-            if self.learned[i].offset >= at:
-                self._enter_free(at, self.learned[i].offset)
-                self._enter(self.learned[i].offset, self.learned[i].group)
-                at = self.learned[i].offset + 1
+        while i < self.indexed.size() and self.indexed[i].offset < stop:
+            if self.indexed[i].offset >= at:
+                self._enter_free(at, self.indexed[i].offset)
+                self._enter(self.indexed[i].offset, self.indexed[i].group)
+                at = self.indexed[i].offset + 1
             i += 1
         self._enter_free(at, stop)
         if i:
-            self.learned.erase(self.learned.begin(), self.learned.begin() + i)
+            self.indexed.erase(self.indexed.begin(), self.indexed.begin() + i)
         self.committed = stop
         if stop >= self.earlier_stop:
             self.earlier = None

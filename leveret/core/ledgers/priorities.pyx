@@ -1,9 +1,9 @@
 # distutils: language = c++
 """Ledger of a queue with priorities: higher ones are delivered first.
 
-Has the methods of `Ledger`, and `learn`: the priorities of a batch's records, which must be given
+Has the methods of `Ledger`, and `index`: the priorities of a batch's records, which must be given
 before they are committed; others have the default priority. Offsets left by an earlier run are not
-ready at once: they are learned and committed batch by batch.
+ready at once: they are indexed and committed batch by batch.
 
 Within a priority offsets are delivered in order. Returned offsets go back to their old place or,
 with `returns_first`, are delivered before all others, in the order in which they were returned.
@@ -21,13 +21,13 @@ from leveret.ports.ranges cimport Range, RangeSet, range_at
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_PRIORITY, RecordView
 
 
-cdef struct Learned:
+cdef struct Indexed:
     uint64_t first
     uint64_t stop
     int level
 
 
-cdef bint _by_offset(const Learned& one, const Learned& other) noexcept nogil:
+cdef bint _by_offset(const Indexed& one, const Indexed& other) noexcept nogil:
     return one.first < other.first
 
 
@@ -47,7 +47,7 @@ cdef class PriorityLedger:
     cdef list levels                    # highest priority first; created on demand
     cdef int priority_max
     cdef int otherwise
-    cdef vector[Learned] learned        # priorities of offsets not yet committed, in order
+    cdef vector[Indexed] indexed        # priorities of offsets not yet committed, in order
     cdef object returns                 # returned ranges in order; None without returns_first
     cdef RangeSet returned              # their offsets that are ready
     cdef RangeSet leased_again          # offsets delivered from them
@@ -131,15 +131,15 @@ cdef class PriorityLedger:
 
     # ----- becoming ready
 
-    def learn(self, Batch batch not None):
+    def index(self, Batch batch not None):
         """Index the priorities of records that are not committed yet."""
         cdef RecordView record
         cdef size_t position = BATCH_HEADER_BYTES
         cdef uint64_t offset = batch.base_offset
-        cdef Learned* last = NULL
+        cdef Indexed* last = NULL
         cdef uint32_t i
         cdef int level
-        cdef bint early = not self.learned.empty() and self.learned.back().first > offset
+        cdef bint early = not self.indexed.empty() and self.indexed.back().first > offset
         if not <int>batch.features & HAS_PRIORITY:
             return
         for i in range(batch.count):
@@ -150,26 +150,26 @@ cdef class PriorityLedger:
             if last != NULL and last.level == level:
                 last.stop += 1
             else:
-                self.learned.push_back(Learned(offset, offset + 1, level))
-                last = &self.learned.back()
+                self.indexed.push_back(Indexed(offset, offset + 1, level))
+                last = &self.indexed.back()
             offset += 1
         if early:   # the backlog of an earlier run is read while new records come in
-            sort(self.learned.begin(), self.learned.end(), &_by_offset)
+            sort(self.indexed.begin(), self.indexed.end(), &_by_offset)
 
-    def forget(self, uint64_t offset):
+    def truncate(self, uint64_t offset):
         """Drop the uncommitted records from `offset` on, which are lost; offsets will be reused."""
-        while not self.learned.empty() and self.learned.back().first >= offset:
-            self.learned.pop_back()
-        if not self.learned.empty():
-            self.learned.back().stop = min(self.learned.back().stop, offset)
+        while not self.indexed.empty() and self.indexed.back().first >= offset:
+            self.indexed.pop_back()
+        if not self.indexed.empty():
+            self.indexed.back().stop = min(self.indexed.back().stop, offset)
 
     def commit(self, uint64_t stop):
         cdef uint64_t at = self.committed, end
         cdef size_t i = 0
-        cdef Learned* run
+        cdef Indexed* run
         assert stop >= self.committed, "the committed offset does not go back"
-        while i < self.learned.size() and self.learned[i].first < stop:
-            run = &self.learned[i]
+        while i < self.indexed.size() and self.indexed[i].first < stop:
+            run = &self.indexed[i]
             if run.stop > at:
                 self._enter(self.otherwise, at, max(run.first, at))
                 end = min(run.stop, stop)
@@ -180,7 +180,7 @@ cdef class PriorityLedger:
             i += 1
         self._enter(self.otherwise, at, stop)
         if i:
-            self.learned.erase(self.learned.begin(), self.learned.begin() + i)
+            self.indexed.erase(self.indexed.begin(), self.indexed.begin() + i)
         self.committed = stop
         if stop >= self.earlier_stop:
             self.earlier = None

@@ -38,7 +38,7 @@ cdef class BodySizes:
         """Memory of the chunks, in bytes."""
         return len(self.chunks) * CHUNK_RECORDS * sizeof(uint32_t)
 
-    def learn(self, Batch batch not None):
+    def index(self, Batch batch not None):
         """Add the sizes of a batch's records."""
         cdef RecordView record
         cdef size_t position = BATCH_HEADER_BYTES
@@ -85,7 +85,7 @@ cdef class BodySizes:
             offset += 1
         return offset
 
-    def cut(self, uint64_t offset):
+    def truncate(self, uint64_t offset):
         """Drop the records from `offset` on, which are lost."""
         cdef uint64_t number
         for number in list(self.chunks):

@@ -310,7 +310,7 @@ class LogWriter(ABC):
         """Settle records."""
         self.log.settle(ranges)
 
-    def _let_publishers_go(self) -> None:
+    def _close_publishing(self) -> None:
         """Mark it deleted: confirm all waiters, and drop references to it."""
         self.deleted = True
         self.builder.clear()

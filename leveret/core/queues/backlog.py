@@ -41,20 +41,20 @@ class Backlog:
         """Schedule reading the unsettled records: at start, or if more must be known of them."""
         self._readings += 1
         if self._queue.held:  # publishers wait
-            self._queue.services.spawn(self._learn())
+            self._queue.services.spawn(self._restore())
         else:
-            self._queue.services.read_backlog(self._learn)
+            self._queue.services.read_backlog(self._restore)
 
-    def await_learned(self, waiter: Waiter) -> None:
+    def await_restored(self, waiter: Waiter) -> None:
         """Pass `waiter` to the queue's `await_commit` once the backlog is read."""
         self._waiters.append(waiter)
 
-    def let_go(self) -> None:
+    def close(self) -> None:
         """Confirm all waiters: the queue was deleted."""
         waiters, self._waiters = self._waiters, []
         tell_each(waiters, self._queue.services.report, failed=False)
 
-    async def _learn(self) -> None:
+    async def _restore(self) -> None:
         queue = self._queue
         stop = queue.log.committed
         try:
@@ -69,7 +69,7 @@ class Backlog:
         queue.state.commit(max(queue.state.committed, stop))
         queue.state.lose(self._lost)
         self._lost.clear()
-        queue.backlog_learned()
+        queue.backlog_restored()
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             queue.await_commit(waiter)
@@ -82,31 +82,31 @@ class Backlog:
         """
         queue = self._queue
         log, report = queue.log, queue.reader.errors.report
-        if all_from is not None and not queue.is_learning:
+        if all_from is not None and not queue.is_restoring:
             yield LogScan(log, report, self._lose, first=all_from, stop=stop, all_from=all_from)
             queue.log_scanned()
             stop, all_from = all_from, None
         yield LogScan(log, report, self._lose, stop=stop, all_from=all_from)
 
     async def _read(self, scan: LogScan) -> None:
-        """Index what a scan reads; in a queue that learns, it becomes ready behind that."""
+        """Index what a scan reads; in a queue that is restoring, it becomes ready behind that."""
         queue, first = self._queue, scan.offset
         settled = queue.log.settled
         while not queue.deleted and (batches := await scan.read()):
             for batch in batches:
                 if scan.all_from is None:
-                    queue.learn(batch, settled=settled)
+                    queue.index(batch, settled=settled)
                 else:
-                    self._learn_any(batch, first)
-            if queue.is_learning:  # what needs no order is ready already
+                    self._index_any(batch, first)
+            if queue.is_restoring:  # what needs no order is ready already
                 queue.state.commit(max(queue.state.committed, scan.offset))
 
-    def _learn_any(self, batch: Batch, first: int) -> None:
+    def _index_any(self, batch: Batch, first: int) -> None:
         """Index a batch that may be settled, or begin before `first`: the next scan reads it."""
         queue, settled = self._queue, self._queue.log.settled
         queue.scanned(batch)
         if batch.base_offset >= first and settled.gaps(batch.base_offset, batch.stop_offset):
-            queue.learn(batch, settled=settled)
+            queue.index(batch, settled=settled)
 
     def _lose(self, lost: RangeSet) -> RangeSet:
         """Drop unreadable records; what was delivered before stays with its consumers."""

@@ -67,7 +67,7 @@ cdef class Deadlines:
         """Earliest deadline, or None."""
         return None if self.heap.empty() else self.heap.front().deadline
 
-    def learn(self, Batch batch not None):
+    def index(self, Batch batch not None):
         """Add the records of a batch that have an expiration."""
         cdef RecordView record
         cdef Entry run
@@ -115,7 +115,7 @@ cdef class Deadlines:
                 kept += 1
         self._keep(kept)
 
-    def cut(self, uint64_t offset):
+    def truncate(self, uint64_t offset):
         """Remove all offsets from `offset` on."""
         cdef size_t i, kept = 0
         for i in range(self.heap.size()):

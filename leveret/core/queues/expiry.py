@@ -39,18 +39,18 @@ class Expiry:
         """Memory of the deadlines, in bytes."""
         return self._deadlines.held_bytes + self._overdue.held_bytes
 
-    def learn(self, batch: Batch) -> None:
+    def index(self, batch: Batch) -> None:
         """Add the records of a batch that have an expiration."""
-        self._deadlines.learn(batch)
+        self._deadlines.index(batch)
         live_count = self._state.unsettled_count + batch.count
         if len(self._deadlines) > max(DEADLINES_MIN, 2 * live_count):
             live = self._state.unsettled()
             live.add(batch.base_offset, batch.stop_offset)
             self._deadlines.prune(live)
 
-    def forget(self, offset: int) -> None:
+    def truncate(self, offset: int) -> None:
         """Drop records from `offset` on: they are lost, and their offsets will be reused."""
-        self._deadlines.cut(offset)
+        self._deadlines.truncate(offset)
         overdue_stop = self._overdue.stop
         if overdue_stop is not None:
             self._overdue.remove(offset, overdue_stop)

@@ -83,7 +83,7 @@ class ExpiryAndLimits(QueueExtension):
     def appended(self, batch: Batch, settled: RangeSet | None) -> None:  # noqa: ARG002
         """Index the deadlines of a batch's records."""
         if batch.features & RecordFlag.HAS_EXPIRATION:
-            self.expiry.learn(batch)
+            self.expiry.index(batch)
 
     def recovered(self) -> None:
         """Count the bytes of what was ready before its sizes were known."""
@@ -104,7 +104,7 @@ class ExpiryAndLimits(QueueExtension):
 
     def truncated(self, offset: int) -> None:
         """Drop records from `offset` on: they are lost, and their offsets will be reused."""
-        self.expiry.forget(offset)
+        self.expiry.truncate(offset)
 
     # -- around a delivery
 

@@ -265,8 +265,8 @@ class OpenQueue(LogWriter):
         for extension in self._extensions:
             extension.truncated(self.log.end)
 
-    def _let_publishers_go(self) -> None:
-        super()._let_publishers_go()
+    def _close_publishing(self) -> None:
+        super()._close_publishing()
         for extension in self._extensions:
             extension.delete()
 

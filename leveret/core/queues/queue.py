@@ -56,7 +56,7 @@ class Queue(OpenQueue):
         "_retry_timer",
         "_undone_stop",
         "died_count",
-        "is_learning",
+        "is_restoring",
         "reader",
         "state",
     )
@@ -71,7 +71,7 @@ class Queue(OpenQueue):
     ) -> None:
         super().__init__(definition, settings, owner, log, services)
         self.died_count = 0  # messages discarded since it was opened, for any reason
-        self.is_learning = False  # the backlog is being read: nothing is offered until then
+        self.is_restoring = False  # the backlog is being read: nothing is offered until then
         # Parts that few queues need are created on demand, since there may be many queues.
         self._backlog: Backlog | None = None
         self._discarded: DiscardedMessages | None = None
@@ -90,9 +90,9 @@ class Queue(OpenQueue):
         """Make the messages left by an earlier run ready, once their records are indexed."""
         log, extensions = self.log, self._extensions
         has_backlog = bool(log.settled.gaps(0, log.committed))
-        learns = bool(self.state.indexed_features) or any(e.needs_backlog for e in extensions)
+        needs_index = bool(self.state.indexed_features) or any(e.needs_backlog for e in extensions)
         recovers = any(extension.recovers for extension in extensions)
-        self.is_learning = learns and (has_backlog or recovers)
+        self.is_restoring = needs_index and (has_backlog or recovers)
         if has_backlog or recovers:
             self._read_backlog()
         else:
@@ -106,17 +106,17 @@ class Queue(OpenQueue):
         self._backlog.read()
         return self._backlog
 
-    def backlog_learned(self) -> None:
+    def backlog_restored(self) -> None:
         """Make the backlog ready for delivery, now that it is indexed."""
         for extension in self._extensions:
             extension.recovered()
-        self.is_learning = False
+        self.is_restoring = False
         self._follow_pause()
         self._show_committed()
 
     def _follow_pause(self) -> None:
         """Update whether messages may be delivered."""
-        self._rests = self.is_learning or self.settings.is_paused
+        self._rests = self.is_restoring or self.settings.is_paused
         self._lease_next = _nothing if self.settings.is_paused else self.state.get
 
     def _make_state(self) -> QueueState:
@@ -195,7 +195,7 @@ class Queue(OpenQueue):
         """Number of ready messages, those gathered in this turn included."""
         log, committed = self.log, self.state.committed
         hidden = log.end - committed
-        if self.is_learning:
+        if self.is_restoring:
             hidden -= log.settled.overlap(committed, log.end)
         return self.state.ready_count + self.builder.count + hidden
 
@@ -260,9 +260,9 @@ class Queue(OpenQueue):
             return
         super().take_in(records)
         if records.count and (records.features & self._noted or self._indexes_all):
-            self.learn(records.preview(self.log.end))
+            self.index(records.preview(self.log.end))
 
-    def learn(self, batch: Batch, settled: RangeSet | None = None) -> None:
+    def index(self, batch: Batch, settled: RangeSet | None = None) -> None:
         """Index the properties of a batch's records, except `settled` ones."""
         self.state.index(batch, settled)
         if batch.features & self._demanding:
@@ -276,7 +276,7 @@ class Queue(OpenQueue):
         super()._forget_uncommitted()
 
     def _show_committed(self) -> None:
-        if self.is_learning:
+        if self.is_restoring:
             return
         if self._undone_stop:
             self._pass_over_undone()
@@ -300,9 +300,9 @@ class Queue(OpenQueue):
 
     def await_commit(self, waiter: Waiter) -> None:
         """Call `waiter.done` when all publishes so far are committed and the backlog is read."""
-        if self.is_learning and not self.deleted:
-            assert self._backlog is not None, "it learns"
-            self._backlog.await_learned(waiter)
+        if self.is_restoring and not self.deleted:
+            assert self._backlog is not None, "it is restoring"
+            self._backlog.await_restored(waiter)
             return
         for extension in self._extensions:
             if not extension.is_caught_up:
@@ -318,7 +318,7 @@ class Queue(OpenQueue):
         Overridden for speed: basic.get calls it each time.
         """
         log = self.log
-        return not (self.is_learning or self.builder.count) and log.committed == log.end
+        return not (self.is_restoring or self.builder.count) and log.committed == log.end
 
     # -- consuming
 
@@ -412,7 +412,7 @@ class Queue(OpenQueue):
 
     def _pump_resting(self) -> bool:
         """Enforce lifetimes and limits while nothing is delivered."""
-        return not self.is_learning and self._pumped(delivered=False)
+        return not self.is_restoring and self._pumped(delivered=False)
 
     def _pumped(self, *, delivered: bool) -> bool:
         """Let extensions act after deliveries. Returns whether another turn could do more."""
@@ -621,19 +621,19 @@ class Queue(OpenQueue):
 
     def mark_deleted(self) -> None:
         """Stop the queue: confirm waiting publishers, and notify its consumers."""
-        self._let_publishers_go()
-        self._let_parts_go()
+        self._close_publishing()
+        self._close_parts()
         consumers: list[QueueConsumer] = self.state.consumers  # type: ignore[assignment]
         say_farewell(self._turn, consumers)
 
-    def _let_parts_go(self) -> None:
+    def _close_parts(self) -> None:
         """Drop all references to parts that refer to the queue, so that it is freed at once.
 
         Cycles would stay until the garbage collector has looked at all objects, and queues may be
         created and deleted by the thousand.
         """
         if self._backlog is not None:
-            self._backlog.let_go()
+            self._backlog.close()
         if self._queue_expiry is not None:
             self._queue_expiry.close()
         if self._retry_timer is not None:

@@ -286,9 +286,9 @@ class QueueState:
     def index(self, batch: Batch, settled: RangeSet | None = None) -> None:
         """Index a batch's records, before they are committed, or except `settled` ones."""
         if self._indexed is not None and batch.features & self.indexed_features:
-            self._indexed.learn(batch)
+            self._indexed.index(batch)
         if self._sizes is not None:
-            self._sizes.learn(batch)
+            self._sizes.index(batch)
             if settled is not None:
                 first, stop = batch.base_offset, batch.stop_offset
                 for low, high in settled.gaps(first, stop).gaps(first, stop):
@@ -297,9 +297,9 @@ class QueueState:
     def truncate(self, offset: int) -> None:
         """Forget uncommitted records from `offset` on: they are lost, their offsets reused."""
         if self._indexed is not None:
-            self._indexed.forget(offset)
+            self._indexed.truncate(offset)
         if self._sizes is not None:
-            self._sizes.cut(offset)
+            self._sizes.truncate(offset)
 
     # -- returns, as filters follow them
 

@@ -316,7 +316,7 @@ class Stream(OpenQueue):
 
     def mark_deleted(self) -> None:
         """Stop the stream: confirm waiting publishers, and notify its consumers."""
-        self._let_publishers_go()
+        self._close_publishing()
         self._close_extensions()
         self._shared.clear()
         consumers = list(self._readers)

@@ -123,7 +123,7 @@ class ExchangeDedupLog(LogWriter):
 
     def take_in(self, records: BatchBuilder) -> None:
         """Add the keys of records to be appended; the writer has excluded duplicates."""
-        self.window.learn(records.preview(self.log.end))
+        self.window.index(records.preview(self.log.end))
 
     def undo(self, transaction: int, first: int, stop: int) -> None:
         """Undo an atomic write: remove its keys."""
@@ -132,7 +132,7 @@ class ExchangeDedupLog(LogWriter):
         super().undo(transaction, first, stop)
 
     def _forget_uncommitted(self) -> None:
-        self.window.cut()
+        self.window.truncate()
 
     def _show_committed(self) -> None:
         """Do nothing: there are no consumers."""
@@ -144,5 +144,5 @@ class ExchangeDedupLog(LogWriter):
 
     def close(self) -> None:
         """Stop: the virtual host was deleted."""
-        self._let_publishers_go()
+        self._close_publishing()
         self.window.end()

@@ -157,7 +157,7 @@ class QueueWindow(QueueExtension):
     def truncated(self, offset: int) -> None:  # noqa: ARG002  # it is the log's end
         """Remove the keys of records that were lost before their commit."""
         if self.is_on:
-            self.window.cut()
+            self.window.truncate()
 
     def delete(self) -> None:
         """Remove all keys: the queue was deleted."""

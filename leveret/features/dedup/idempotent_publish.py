@@ -47,7 +47,7 @@ class IdempotentPublish:
         self.prepared.restore(found)
 
     @property
-    def is_learning(self) -> bool:
+    def is_restoring(self) -> bool:
         """Whether state of an earlier run is still being restored: no client may connect."""
         return any(
             writer.producers.held or writer.seen.held

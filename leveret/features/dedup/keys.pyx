@@ -372,7 +372,7 @@ cdef class SeenKeys:
         found = older(_as_bytes(key))
         return found is not None and time < <uint64_t>found + window_ms
 
-    def learn(self, Batch batch not None, uint64_t first, uint64_t window_ms, uint32_t unchecked=0, older=None):
+    def index(self, Batch batch not None, uint64_t first, uint64_t window_ms, uint32_t unchecked=0, older=None):
         """Add the keys of stored records from offset `first` on, by the same rules as `admit`."""
         cdef RecordView record
         cdef size_t position
@@ -432,7 +432,7 @@ cdef class SeenKeys:
             if not _is_forgotten(self._entry(number)):
                 self._forget(self._entry(number))
 
-    def cut(self, uint64_t offset):
+    def truncate(self, uint64_t offset):
         """Remove the keys of records from `offset` on, which were lost."""
         cdef Entry* entry
         while self.head < self.tail:

@@ -113,11 +113,11 @@ class Producers(LogWriter):
         """Note the offset of the record to be appended."""
         self._offset = self.log.end
 
-    def learn(self, record: bytes) -> None:
+    def apply(self, record: bytes) -> None:
         """Apply the record written last, which was committed."""
-        self._learn(record, self._offset)
+        self._apply(record, self._offset)
 
-    def _learn(self, record: bytes, offset: int) -> None:
+    def _apply(self, record: bytes, offset: int) -> None:
         for producer, position, time_ms in list(_unpacked(record)):  # all of it, or nothing
             self._forget(producer)
             self._forget(Producer(producer.id))  # which it has taken over
@@ -164,7 +164,7 @@ class Producers(LogWriter):
 
     def close(self) -> None:
         """Stop: the virtual host was deleted."""
-        self._let_publishers_go()
+        self._close_publishing()
 
     # -- after a start
 
@@ -174,16 +174,16 @@ class Producers(LogWriter):
         try:
             while batches := await scan.read():
                 for batch in batches:
-                    self._learn_batch(batch)
+                    self._index_batch(batch)
         except StorageError as error:
             self._report(self, error)
         self._release()
 
-    def _learn_batch(self, batch: Batch) -> None:
+    def _index_batch(self, batch: Batch) -> None:
         for offset, _, _, _, _, _, body in batch.records():
             if offset not in self.log.settled:
                 try:
-                    self._learn(body, offset)
+                    self._apply(body, offset)
                 except ValueError as error:
                     self._report(self, StorageError(f"record {offset} of {self!r}: {error}"))
 

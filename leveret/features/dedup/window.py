@@ -150,9 +150,9 @@ class DedupWindow:
             builder.drop(duplicates)
         self._wake_by(self._services.timers.wall_ms() + SAVE_DELAY_MS)
 
-    def learn(self, batch: Batch) -> None:
+    def index(self, batch: Batch) -> None:
         """Add the keys of records to be appended, which are no duplicates."""
-        self._seen.learn(batch, 0, self.window_ms, UNCHECKED, self._older)
+        self._seen.index(batch, 0, self.window_ms, UNCHECKED, self._older)
         self._wake_by(self._services.timers.wall_ms() + SAVE_DELAY_MS)
 
     def forget_key(self, key: bytes) -> bool:
@@ -191,9 +191,9 @@ class DedupWindow:
         """Lookup of keys that are not in memory; None if all are."""
         return self._time_of_cold if self._chunks and self._chunks[0].cold else None
 
-    def cut(self) -> None:
+    def truncate(self) -> None:
         """Remove the keys of records from the log's end on, which were lost."""
-        self._seen.cut(self._log.end)
+        self._seen.truncate(self._log.end)
 
     def forget(self, first: int, stop: int) -> None:
         """Remove the keys of the records [first, stop), which were undone before their commit."""
@@ -243,7 +243,7 @@ class DedupWindow:
     def restore(self, batch: Batch) -> None:
         """Add the keys of a batch of the log; called in order of offsets."""
         if batch.base_offset not in self._log.undone and not self._off:
-            self._seen.learn(batch, self.complete, self.window_ms, UNCHECKED, self._older)
+            self._seen.index(batch, self.complete, self.window_ms, UNCHECKED, self._older)
 
     def restored(self) -> None:
         """Let the owner append again; all records from `complete` on were restored."""

@@ -299,7 +299,7 @@ class DedupWriter(TouchedQueue):
             return
         if not failed:
             if effects.record:
-                self.producers.learn(effects.record)
+                self.producers.apply(effects.record)
             for producer in effects.batch.forgotten:
                 self.producers.forget(producer)
         effects.batch.finish(failed=failed)

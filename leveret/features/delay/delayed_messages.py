@@ -93,7 +93,7 @@ class DelayedMessages:
         self._publishers: dict[int, ref[Publisher]] = {}  # publishers of mandatory messages
         self._held: dict[int, Written] = {}  # builders that hold a message which others refused
         self._early: list[PendingMessage] = []  # due before ids are restored
-        self._learning = not is_new
+        self._restoring = not is_new
         self._covered = 0
         self._missing_exchanges: set[bytes] = set()  # already reported
         self._retry = services.timers.timer(self._go_on_again)
@@ -215,7 +215,7 @@ class DelayedMessages:
 
     def _due(self, messages: Sequence[PendingMessage]) -> None:
         """Deliver due messages, given in due order."""
-        if self._learning:
+        if self._restoring:
             self._early += messages
         else:
             self._deliver(messages)
@@ -374,7 +374,7 @@ class DelayedMessages:
         """Deliver what became due meanwhile."""
         if complete:
             self.ids.cover(self._scan_stop)
-        self._learning = False
+        self._restoring = False
         early, self._early = self._early, []
         self._deliver(early)
 

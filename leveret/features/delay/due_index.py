@@ -159,7 +159,7 @@ class DueIndex:
 
     # -- waiting records
 
-    def learn(self, dues: DueList) -> None:
+    def add(self, dues: DueList) -> None:
         """Add committed records."""
         self._unwritten.extend(dues)
         self._admit_near(dues, 0)

@@ -57,7 +57,7 @@ cdef class DueList:
         """Append all records of another list."""
         self.items.insert(self.items.end(), other.items.begin(), other.items.end())
 
-    def learn(self, Batch batch not None, RangeSet settled not None):
+    def index(self, Batch batch not None, RangeSet settled not None):
         """Append the unsettled records of a batch. Raises CorruptBatchError."""
         cdef RecordView record
         cdef uint64_t offset = batch.base_offset, first, stop
@@ -79,7 +79,7 @@ cdef class DueList:
         self.items.erase(self.items.begin(), self.items.begin() + count)
         return taken
 
-    def cut(self, uint64_t offset):
+    def truncate(self, uint64_t offset):
         """Remove records at or above `offset`."""
         cdef size_t kept = 0
         cdef Due item

@@ -149,12 +149,12 @@ class DelayedMessageStore(LogWriter):
         dues = self._gathered.take_below(self.log.committed)
         if self._leased:
             dues.forget(self._leased)  # cancelled meanwhile
-        self._learn(dues)
+        self._add(dues)
 
-    def _learn(self, dues: DueList) -> None:
+    def _add(self, dues: DueList) -> None:
         """Add committed records to the index."""
         if len(dues):
-            self._index.learn(dues)
+            self._index.add(dues)
             if not self._keeping:
                 soon_ms = self._timers.wall_ms() + INTERVAL_MS
                 # It may be set to a time hours away.
@@ -162,7 +162,7 @@ class DelayedMessageStore(LogWriter):
                     self._keep_timer.set(soon_ms)
 
     def _forget_uncommitted(self) -> None:
-        self._gathered.cut(self.log.end)
+        self._gathered.truncate(self.log.end)
         self._leased.remove(self.log.end, 1 << 63)
         self._done.remove(self.log.end, 1 << 63)
 
@@ -208,10 +208,10 @@ class DelayedMessageStore(LogWriter):
         while len(dues) < SCANNED_COUNT_MAX and (batches := await self._scan.read()):
             for batch in batches:
                 if batch.stop_offset > self._indexed:
-                    dues.learn(batch, self.log.settled)
+                    dues.index(batch, self.log.settled)
                 if self._scan_listener is not None:
                     self._scan_listener.scanned(batch)
-        self._learn(dues)
+        self._add(dues)
         if self._scan.is_over:
             self._end_listening(complete=True)
 
@@ -374,7 +374,7 @@ class DelayedMessageStore(LogWriter):
 
     def delete(self) -> None:
         """Delete the store with all its records."""
-        self._let_publishers_go()
+        self._close_publishing()
         self._stop()
         self._spawn(self._remove())
 

@@ -2,8 +2,6 @@ from array import array
 
 from leveret.features.delay.due_list import DueList
 
-TIMERS_MAX: int
-
 class TimingWheel:
     def __init__(self, now_ms: int = 0) -> None: ...
     def __len__(self) -> int: ...

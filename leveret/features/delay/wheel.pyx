@@ -41,8 +41,8 @@ cdef uint32_t NONE = 0xFFFFFFFF
 cdef uint32_t LATE = 0xFFFFFFFE
 cdef uint64_t NEVER = <uint64_t>-1
 cdef uint64_t DUE_MAX = (<uint64_t>1 << 48) - 1
-TIMERS_MAX = 0xFFFFFFF0
-LATE_BYTES = 64                 # of memory for an entry in `late`
+cdef uint64_t TIMERS_MAX = 0xFFFFFFF0
+cdef size_t LATE_BYTES = 64     # of memory for an entry in `late`
 
 cdef array.array _KEYS = arrays.array("Q")
 

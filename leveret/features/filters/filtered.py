@@ -108,16 +108,16 @@ class FilteredDelivery(QueueExtension):
         skips = arguments.get(FILTER_UNMATCHED) == SKIP
         search = self._searches.pop(key, None) or FilterScan(wanted, skips=skips)
         self._searches[key] = self._taking[consumer] = search
-        self._let_go()
+        self._drop_idle()
 
     def consumer_removed(self, consumer: QueueConsumer) -> None:
         """End the search of a consumer; some are kept for the next ones."""
         self._taking.pop(consumer, None)
-        self._let_go()
+        self._drop_idle()
         if not self._taking:
             self._windows.clear()
 
-    def _let_go(self) -> None:
+    def _drop_idle(self) -> None:
         """Drop unused searches beyond IDLE_SEARCHES_MAX, the least recently used first."""
         needed = set(map(id, self._taking.values()))
         idle = [key for key, search in self._searches.items() if id(search) not in needed]

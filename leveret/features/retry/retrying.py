@@ -331,9 +331,9 @@ class RetryTopic(QueueExtension):
         """Block the keys of messages that an earlier run has left here."""
         order = self._queue.extension(KeyOrder)
         if order is not None:
-            await self._learn_keys(order)
+            await self._restore_keys(order)
 
-    async def _learn_keys(self, order: KeyOrder) -> None:
+    async def _restore_keys(self, order: KeyOrder) -> None:
         log = self.store.log
         scan = LogScan(log, partial(self._queue.services.report, self._queue), self.store.lose)
         try:

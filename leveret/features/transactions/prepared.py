@@ -188,7 +188,7 @@ class PreparedMessages(LogWriter):
         try:
             while batches := await scan.read():
                 for batch in batches:
-                    self._learn(batch, notes)
+                    self._restore_batch(batch, notes)
         except StorageError as error:
             self._report(self, error)
         now_ms = self._services.timers.wall_ms()
@@ -203,7 +203,7 @@ class PreparedMessages(LogWriter):
         self._release()
         self._turn.touch(self)
 
-    def _learn(self, batch: Batch, notes: dict[str, tuple[int, int]]) -> None:
+    def _restore_batch(self, batch: Batch, notes: dict[str, tuple[int, int]]) -> None:
         for offset, flags, time_ms, exchange, key, header, body in batch.records():
             if offset in self.log.settled:
                 continue
@@ -373,7 +373,7 @@ class PreparedMessages(LogWriter):
     def close(self) -> None:
         """Stop: the virtual host was deleted."""
         self._timer.set(None)
-        self._let_publishers_go()
+        self._close_publishing()
         self._pending.clear()
 
 

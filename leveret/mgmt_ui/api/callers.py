@@ -313,7 +313,7 @@ def _peer_host(request: Request) -> str:
 
 
 async def _admitted(node: ManagedNode, rights: Rights, peer: str, way: Way) -> Caller:
-    await _learn_vhosts(rights, node.broker.vhosts)
+    await _restore_vhosts(rights, node.broker.vhosts)
     caller = Caller(node, rights.user, rights.tags, rights, peer, way)
     loopback_users = node.configuration.loopback_users
     if not node.broker.access.may_connect_from(rights.user, peer, loopback_users):
@@ -321,7 +321,7 @@ async def _admitted(node: ManagedNode, rights: Rights, peer: str, way: Way) -> C
     return caller
 
 
-async def _learn_vhosts(rights: Rights, names: Iterable[str]) -> None:
+async def _restore_vhosts(rights: Rights, names: Iterable[str]) -> None:
     """Query which virtual hosts the user may enter, if an external source decides; for lists."""
     for name in list(names):
         await answered(partial(rights.may_enter, name))

@@ -21,6 +21,7 @@ from leveret.mgmt_ui.api.schedules import (
     require_to_publish,
     with_open_headers,
 )
+from leveret.mgmt_ui.api.views import tasks_pending
 from leveret.mgmt_ui.operations.commands import AnyCommand
 from leveret.mgmt_ui.operations.schedules import (
     schedule_cancel,
@@ -102,11 +103,11 @@ async def list_schedules(request: Request, viewer: ViewerHere) -> Response:
 async def _holders(viewer: Viewer, vhost: str) -> dict[str, int]:
     """Return the queues that hold Celery tasks and that the user may read, with counts."""
     found = {
-        queue.name: hold.pending_count
+        queue.name: tasks_pending(queue)
         async for part in in_yielding_chunks(list(viewer.caller.vhost(vhost).queues.values()))
         for queue in part
         if isinstance(queue, Queue)
-        and (hold := queue.extension(EtaHold)) is not None
+        and (queue.settings.celery_eta or queue.extension(EtaHold) is not None)
         and (queue.owner is None or viewer.caller.is_administrator)
         and viewer.may("read", "queue", vhost, queue.name)
     }

@@ -34,7 +34,7 @@ def ledger_of(*groups):
 
 def add(ledger, groups):
     if groups:
-        ledger.learn(batch_of(groups, ledger.committed))
+        ledger.index(batch_of(groups, ledger.committed))
         ledger.commit(ledger.committed + len(groups))
 
 
@@ -150,10 +150,10 @@ def test_an_earlier_run_is_learned_batch_by_batch():
     ledger = GroupLedger(0, 6, settled, 3)
     assert ledger.ready_count == 0
     new = batch_of(["a", "b"], 6)
-    ledger.learn(new)
-    ledger.learn(batch_of(["a", "a", "b"], 0))
+    ledger.index(new)
+    ledger.index(batch_of(["a", "a", "b"], 0))
     ledger.commit(3)
-    ledger.learn(batch_of([None, "a", "b"], 3))
+    ledger.index(batch_of([None, "a", "b"], 3))
     ledger.commit(6)
     ledger.commit(8)
     assert list(ledger.unsettled()) == [(1, 3), (4, 8)]
@@ -163,8 +163,8 @@ def test_an_earlier_run_is_learned_batch_by_batch():
 
 def test_lost_records_are_forgotten():
     ledger = ledger_of("a")
-    ledger.learn(batch_of(["b", "b"], 1))
-    ledger.forget(1)
+    ledger.index(batch_of(["b", "b"], 1))
+    ledger.truncate(1)
     add(ledger, [None, None])
     assert sorted(served(ledger, settling=False)) == [0, 1, 2]
 

@@ -23,7 +23,7 @@ def batch_of(base_offset, priorities):
 
 
 def learned(ledger, priorities):
-    ledger.learn(batch_of(ledger.committed, priorities))
+    ledger.index(batch_of(ledger.committed, priorities))
     ledger.commit(ledger.committed + len(priorities))
 
 
@@ -74,10 +74,10 @@ def test_what_comes_back_is_first_where_that_is_the_order():
 def test_what_an_earlier_run_left_is_ready_when_it_was_learned():
     ledger = PriorityLedger(0, 6, RangeSet([(1, 2), (4, 5)]), 3)
     assert ledger.ready_count == 0
-    ledger.learn(batch_of(6, [7, 7]))  # what comes meanwhile does not wait to be learned
-    ledger.learn(batch_of(0, [0, 5, 1]))
+    ledger.index(batch_of(6, [7, 7]))  # what comes meanwhile does not wait to be learned
+    ledger.index(batch_of(0, [0, 5, 1]))
     ledger.commit(3)
-    ledger.learn(batch_of(3, [1, 5, None]))
+    ledger.index(batch_of(3, [1, 5, None]))
     ledger.commit(8)
     assert delivered(ledger) == [
         *offsets(6, 7),
@@ -109,7 +109,7 @@ class LedgerAgainstLists(RuleBasedStateMachine):
     @rule(priorities=st.lists(PRIORITIES, min_size=1, max_size=12), known=st.booleans())
     def append(self, priorities, known):
         if known:
-            self.ledger.learn(batch_of(len(self.priorities), priorities))
+            self.ledger.index(batch_of(len(self.priorities), priorities))
         self.priorities += [
             self.otherwise if p is None or not known else min(p, self.highest) for p in priorities
         ]
@@ -124,7 +124,7 @@ class LedgerAgainstLists(RuleBasedStateMachine):
     @rule()
     def lose_uncommitted(self):
         del self.priorities[self.committed :]
-        self.ledger.forget(self.committed)
+        self.ledger.truncate(self.committed)
 
     @precondition(lambda self: self.order())
     @rule(limit=st.integers(1, 6))

@@ -38,7 +38,7 @@ def test_each_is_due_once_and_at_its_time(records, length, pauses):
     batches, known = batches_of(records, length)
     heap, now = Deadlines(), 1000
     for batch in batches:
-        heap.learn(batch)
+        heap.index(batch)
     left = {i: at + lives for i, (at, lives) in enumerate(known) if lives is not None}
     for pause in pauses:
         now += pause
@@ -65,8 +65,8 @@ def test_what_is_forgotten_is_never_due(records, length, live, end):
     batches, known = batches_of(records, length)
     heap = Deadlines()
     for batch in batches:
-        heap.learn(batch)
-    heap.cut(end)
+        heap.index(batch)
+    heap.truncate(end)
     heap.prune(RangeSet((offset, offset + 1) for offset in live))
     due = set(offsets(heap.take_due(10**6)))
     own = {i for i, (_, lives) in enumerate(known) if lives is not None}

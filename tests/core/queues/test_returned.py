@@ -39,7 +39,7 @@ def test_what_is_weighed_counts_until_it_goes():
     for size in (1, 20, 300):
         flags, header = content_header(size)
         builder.add(flags, 0, b"", b"q", header, b"x" * size)
-    sizes.learn(builder.seal(0))
+    sizes.index(builder.seal(0))
     delayed.add(0, 1, 5)
     assert delayed.bytes == 0
     delayed.weigh(sizes)

@@ -680,7 +680,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         assert self.state.settle(ranges) == len(offsets)
         self.leased -= offsets
         self.settled |= offsets
-        self.let_go(offsets)
+        self.end_leases(offsets)
 
     @precondition(lambda self: self.leased)
     @rule(data=st.data(), failed=st.booleans())
@@ -718,7 +718,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
             self.ready |= accepted
             self.order.return_(accepted)
         self.settled |= refused
-        self.let_go(offsets)
+        self.end_leases(offsets)
 
     @rule(milliseconds=st.integers(0, 12))
     def time_passes(self, milliseconds):
@@ -741,9 +741,9 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         self.order.leave(gone)
         self.ready -= gone
         self.settled |= gone
-        self.let_go(gone)
+        self.end_leases(gone)
 
-    def let_go(self, offsets):
+    def end_leases(self, offsets):
         for offset in offsets - self.ready - set(self.delayed):
             self.counts.pop(offset, None)
             self.acquired.pop(offset, None)
@@ -760,7 +760,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         assert list(RangeSet(self.state.purge())) == ranges_of(purged)
         self.order.leave(purged)
         self.settled |= purged
-        self.let_go(purged)
+        self.end_leases(purged)
 
     @rule()
     def crash(self):

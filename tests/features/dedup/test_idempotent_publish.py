@@ -223,7 +223,7 @@ def test_many_producers_survive_in_few_records():
         producers.builder.add(1, 7, b"", b"", b"", record)
         producers.take_in(producers.builder)
         producers.flush()
-        producers.learn(record)
+        producers.apply(record)
     assert list(log.settled) == [(0, 2)]
     again = Producers(log, stage.turn, stage.report)
     again.held = True

@@ -112,7 +112,7 @@ def test_it_behaves_as_a_list(events):
             now = max(now + value, 0)
         elif kind == "cut":
             end = max(end - value, 0)
-            seen.cut(end)
+            seen.truncate(end)
             naive.cut(end)
         elif kind == "forget":
             found = seen.forget(text_key(f"m{value}".encode()))

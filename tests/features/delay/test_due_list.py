@@ -53,7 +53,7 @@ def test_parts_of_a_list(pairs, settled, offset, from_ms, before_ms):
     assert list(dues) == kept
     between = [pair for pair in kept if from_ms <= pair[0] < before_ms]
     assert list(dues.between(from_ms, before_ms)) == between
-    dues.cut(offset)
+    dues.truncate(offset)
     assert list(dues) == [pair for pair in kept if pair[1] < offset]
 
 
@@ -93,7 +93,7 @@ def test_due_times_are_learned_from_batches(times, settled):
     batch = builder.seal(10)
     gone = RangeSet(settled)
     dues = DueList()
-    dues.learn(batch, gone)
+    dues.index(batch, gone)
     waiting = [(due_ms, 10 + at) for at, due_ms in enumerate(times) if 10 + at not in gone]
     assert list(dues) == waiting
     for due_ms, offset in waiting:
