@@ -48,6 +48,7 @@ class Collector:
         self._churn = churn
         self._was_active = 0
         self._looked_at = 0  # connections closed at the last collection
+        self._is_quick = True  # whether few objects were frozen at the start
         self._given_back = 0  # queues deleted when memory was released last
         self._comes_again = False  # deleted queues release their last files a little later
 
@@ -57,6 +58,7 @@ class Collector:
         gc.callbacks.append(_set_aside)
         gc.enable()
         _collect()
+        self._is_quick = gc.get_freeze_count() <= FROZEN_QUICK_MAX  # counting takes long itself
 
     def stop(self) -> None:
         """Restore the collector's defaults."""
@@ -71,8 +73,7 @@ class Collector:
         active, (closed, deleted) = self._activity(), self._churn()
         is_idle, self._was_active = active == self._was_active, active
         dead = closed - self._looked_at
-        is_quick = gc.get_freeze_count() <= FROZEN_QUICK_MAX
-        if dead >= CLOSED_MAX or (is_idle and is_quick and dead >= CLOSED_MIN):
+        if dead >= CLOSED_MAX or (is_idle and self._is_quick and dead >= CLOSED_MIN):
             self._looked_at = closed
             gc.unfreeze()
         elif deleted - self._given_back < DELETED_MIN and not self._comes_again:
