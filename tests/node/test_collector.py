@@ -33,7 +33,8 @@ def node():
 
 
 @pytest.fixture
-def collector(node):
+def collector(node, monkeypatch):
+    monkeypatch.setattr(module, "FROZEN_QUICK_MAX", 1 << 60)  # however many objects tests have
     thresholds = gc.get_threshold()
     collector = Collector(lambda: node.activity, node.churn)
     collector.start()

@@ -46,7 +46,11 @@ class OverflowPolicy:
         self._keeps_rejected = settings.overflow is Overflow.REJECT_PUBLISH_DLX
         self._length = UNLIMITED if settings.max_length is None else settings.max_length
         self._bytes = UNLIMITED if settings.max_length_bytes is None else settings.max_length_bytes
-        self._log.builder.publish_tags = PublishTags() if self._rejects else None
+        builder = self._log.builder
+        if not self._rejects:
+            builder.publish_tags = None
+        elif builder.publish_tags is None:
+            builder.publish_tags = PublishTags()
         self._state.count_bytes(wanted=self._bytes != UNLIMITED)
 
     # -- refusing publishes

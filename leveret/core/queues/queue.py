@@ -168,6 +168,8 @@ class Queue(OpenQueue):
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Apply other settings from now on, except message groups."""
+        # Those gathered so far have no publish tags if the settings refused nothing.
+        self._turn.flush_queue(self)
         # Message groups can only change when the queue is opened: its ledger depends on them.
         settings = replace(settings, group_ordering=self.state.has_groups)
         super().reconfigure(settings)

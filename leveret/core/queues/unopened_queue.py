@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leveret.core.logs.log_writer import tell_each
+from leveret.core.logs.publish_tags import PublishTags
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.policies import NO_POLICY
 from leveret.ports.counters import Counters
@@ -67,6 +68,11 @@ class UnopenedQueue(Queue):
         self.counters = self.builder.counters = Counters()
         self._waiting = []
         self._turn, self._report = services.turn, services.report
+        self._follow_overflow()
+
+    def _follow_overflow(self) -> None:
+        """Have publish tags of gathered records noted if the queue may refuse some of them."""
+        self.builder.publish_tags = PublishTags() if self.settings.rejects else None
 
     def open(self) -> None:
         """Open the log, and become a Queue. Raises StorageError; nothing has changed then."""
@@ -85,7 +91,12 @@ class UnopenedQueue(Queue):
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Apply other settings, which may be of a kind that needs an open queue."""
+        if self.builder.count:  # gathered under other settings
+            self.open()
+            self.reconfigure(settings)
+            return
         self.settings = settings
+        self._follow_overflow()
         if not may_stay_unopened(self.definition, settings, self.services):
             self.open()
 

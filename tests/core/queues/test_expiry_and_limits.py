@@ -357,6 +357,15 @@ def test_what_finds_no_room_is_refused(overflow):
     assert waiter.fates == [False, False]
 
 
+def test_a_limit_that_comes_later_refuses_nothing_that_came_before():
+    bench, waiter = bench_of(), Waiter()
+    bench.publish()
+    bench.queue.await_commit(waiter)
+    bench.queue.reconfigure(QueueSettings(max_length=0, overflow=Overflow.REJECT_PUBLISH))
+    bench.run()
+    assert (bench.queue.message_count, waiter.fates) == (1, [False])
+
+
 def test_what_is_not_committed_takes_room_too():
     bench = bench_of(Durability.FSYNC, max_length=3, overflow=Overflow.REJECT_PUBLISH)
     bench.store(2)

@@ -15,10 +15,11 @@ from tests.support.client import Client
 from tests.support.memory_log import MemoryTopicStore
 from tests.support.stage import Stage
 
-NAMES = ("q", "r", "limited", "ordered")
+NAMES = ("q", "r", "limited", "ordered", "full")
 ARGUMENTS = {
     "limited": {"x-max-length": 2, "x-message-ttl": 5000, "x-dead-letter-exchange": "amq.fanout"},
     "ordered": {"x-max-priority": 3},
+    "full": {"x-max-length": 0, "x-overflow": "reject-publish"},
 }
 
 
@@ -97,6 +98,7 @@ class Pair:
 
     def __init__(self):
         self.sites = Site(LazyTopics()), Site(EagerTopics())
+        self.do(confirm)
         for name in NAMES:
             self.do(lambda site, name=name: site.declare(name))
             bind = commands.Queue.Bind(queue=name, exchange="amq.topic", routing_key="all")
@@ -107,6 +109,10 @@ class Pair:
         assert lazy == eager
         assert self.sites[0].counts() == self.sites[1].counts()
         assert [len(site.stage.reported) for site in self.sites] == [0, 0]
+
+
+def confirm(site):
+    return site.ask(commands.Confirm.Select())
 
 
 def _publish(name, exchange="", **options):
@@ -142,6 +148,7 @@ def _delete(name):
 
 NAME = st.sampled_from(NAMES)
 STEP = st.one_of(
+    st.just(confirm),
     st.builds(_publish, NAME),
     st.builds(_publish, NAME, priority=st.integers(1, 3)),
     st.builds(_publish, NAME, expiration=st.just("3000")),
@@ -174,6 +181,16 @@ def site():
 
 def opened(site):
     return {name for name, queue in site.vhost.queues.items() if type(queue) is Queue}
+
+
+def test_a_queue_that_begins_to_refuse_nacks_what_it_refuses(site):
+    site.policy = PolicyDefinition("/", "p", "^q$", {"max-length": 0, "overflow": "reject-publish"})
+    site.stage.broker.policies.put(site.policy)
+    site.stage.broker.apply_policies("/")
+    site.client.call(commands.Confirm.Select())
+    site.client.publish("q", b"1")
+    assert [value.name for _, value in site.client.received()] == ["Basic.Nack"]
+    assert site.queue("q").message_count == 0
 
 
 def test_a_used_queue_is_opened_and_no_other(site):
