@@ -29,6 +29,7 @@ def test_everything_comes_from_the_logs(tmp_path, durability):
         publish(channel, "later", b"instead", headers={"x-delay": 4000, "x-schedule-id": "s"})
         prepare(channel, "m", b"prepared", queue="prepared")
         time.sleep(2)  # settlements, keys and due times are written behind
+        connection.close()
         broker.kill()
         shutil.rmtree(data / "state.lmdb")
         broker.start()
