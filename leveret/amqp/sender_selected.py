@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.core.routing.message import BLIND_COPIES, OPEN_COPIES
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports.contents import headers_table, open_header
 from leveret.ports.fields import field_type
@@ -16,8 +17,6 @@ from leveret.ports.tables import MalformedFieldError, decode_raw_table, decode_v
 if TYPE_CHECKING:
     from leveret.amqp.frames import Publish
     from leveret.ports.tables import RawValue
-
-OPEN, BLIND = "CC", "BCC"
 
 
 def select_keys(publish: Publish) -> None:
@@ -32,8 +31,10 @@ def select_keys(publish: Publish) -> None:
         headers = decode_raw_table(headers_table(publish.header))
     except MalformedFieldError as error:
         raise ConnectionClosingError(501, "cannot decode the headers") from error
-    publish.further_keys = tuple(key for name in (OPEN, BLIND) for key in _keys(headers, name))
-    if BLIND in headers:
+    publish.further_keys = tuple(
+        key for name in (OPEN_COPIES, BLIND_COPIES) for key in _keys(headers, name)
+    )
+    if BLIND_COPIES in headers:
         publish.blind_header = publish.header
         publish.header = open_header(publish.header)
 

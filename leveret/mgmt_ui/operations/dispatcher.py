@@ -17,7 +17,7 @@ from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.document import OPERATOR_POLICY, DefinitionsError
 from leveret.core.events import acting_as
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
-from leveret.mgmt_ui.operations import (
+from leveret.mgmt_ui.operations import (  # noqa: F401  # they register their commands
     access,
     alerts,
     backup,
@@ -35,9 +35,7 @@ from leveret.mgmt_ui.operations import (
     topology,
     transfer,
 )
-from leveret.mgmt_ui.operations import (
-    node as node_commands,
-)
+from leveret.mgmt_ui.operations import node as _node  # noqa: F401
 from leveret.mgmt_ui.operations.commands import named
 from leveret.ports.audit import Way
 
@@ -50,26 +48,6 @@ if TYPE_CHECKING:
 
 __all__ = ["perform", "perform_command"]
 
-# Modules whose functions are commands: they register themselves.
-MODULES: Final = (
-    access,
-    alerts,
-    backup,
-    dead_letters,
-    dedup,
-    encryption,
-    inventory,
-    message_trace,
-    messages,
-    node_commands,
-    publishing,
-    records,
-    retries,
-    rules,
-    schedules,
-    topology,
-    transfer,
-)
 # What AMQP's reply codes are called here; all others mean that a request made no sense.
 REPLY_CODES: Final = {403: "forbidden", 404: "not_found", 405: "locked"}
 
