@@ -379,7 +379,7 @@ def comparable(leveret: list[str]) -> list[str]:
 
 
 def without_last_death(leveret: list[str]) -> list[str]:
-    """The same without the headers x-last-death-*, which tests of their own look at (B-153)."""
+    """Return the lines without headers x-last-death-*, which have tests of their own (B-153)."""
     return [LAST_DEATH_HEADER.sub("", line) for line in leveret]
 
 

@@ -158,7 +158,7 @@ def add_multiple(steps, kind, tag):
 
 
 class Oracle:
-    """The same conclusions drawn slowly from pamqp's reading of each frame."""
+    """The reader's conclusions, drawn slowly from pamqp's reading of each frame."""
 
     def __init__(self):
         self.outcome = Outcome(

@@ -64,7 +64,7 @@ def payload_of(encoded: bytes) -> bytes:
 
 
 def opened(method):
-    """The same with the table that is not opened before a login."""
+    """Return a method with the table that is not opened before a login."""
     if isinstance(method, commands.Connection.StartOk):
         encoded = method.client_properties
         method.client_properties = decode_table(len(encoded).to_bytes(4, "big") + encoded)

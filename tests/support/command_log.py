@@ -126,9 +126,8 @@ def of_replay(answer: object) -> object:
 def _recorded(name: str) -> Any:
     def command(self: Any, *arguments: Any, **options: Any) -> Any:
         log: CommandLog = self.commands
-        given = tuple(log.of(_consumed(each)) for each in arguments)
-        # Iterators are read once.
-        arguments = tuple(_consumed(each) for each in arguments)
+        arguments = tuple(_consumed(each) for each in arguments)  # an iterator is read once
+        given = tuple(log.of(each) for each in arguments)
         log._depth += 1
         try:
             answer = self.call(name, *arguments, **options)

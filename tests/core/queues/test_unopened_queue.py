@@ -35,7 +35,7 @@ class EagerTopics(MemoryTopicStore):
 
 
 class LazyTopics(EagerTopics):
-    """The same, left unopened while there is nothing in it."""
+    """Each log outlives its broker, and is left unopened while there is nothing in it."""
 
     def leave_unopened(self, vhost, topic, *_):
         left = self.logs.get((vhost, topic))
