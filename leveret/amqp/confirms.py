@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from leveret.ports.callbacks import AfterAll
+from leveret.ports.after_all import AfterAll
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:

@@ -9,6 +9,8 @@ but for a header field that may be added; the method frame around them is made h
                     short exchange | short routing key | u32 message count
 """
 
+cimport cython
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, _PyBytes_Resize
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
@@ -62,6 +64,7 @@ cdef inline uint8_t* frame_head(uint8_t* p, uint8_t frame_type, uint16_t channel
     return p + 7
 
 
+@cython.final
 cdef class Outbox:
     """Output of one connection, in bytes; handed to the transport once a turn.
 

@@ -1,3 +1,4 @@
+cimport cython
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -8,6 +9,7 @@ from leveret.ports.records cimport BatchBuilder
 from leveret.ports.traffic cimport Traffic
 
 
+@cython.final
 cdef class Buffer:
     cdef uint8_t* data
     cdef size_t size
@@ -21,6 +23,7 @@ cdef class PublishStatistics(Counters):
     cdef RouteCache cache       # None while the user's permission is not known
 
 
+@cython.final
 cdef class ChannelSlot:
     cdef readonly uint16_t number
     cdef readonly object channel
@@ -70,6 +73,7 @@ cdef class ChannelSlot:
     cdef void forget_content(self) noexcept
 
 
+@cython.final
 cdef class FrameReader:
     cdef readonly dict slots        # by number: a client may choose any, however few it opens
     cdef ChannelSlot latest         # the open channel whose frame was read last
@@ -84,7 +88,6 @@ cdef class FrameReader:
     cdef size_t position
     cdef size_t size
     cdef Buffer carry
-    cdef size_t used
     cdef uint16_t number            # of the channel whose frame it is
     cdef readonly bint lost
     cdef readonly uint64_t unfinished_bytes_max

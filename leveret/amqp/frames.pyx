@@ -488,7 +488,7 @@ cdef class FrameReader:
             self.end_run()
 
     cdef object _next(self):
-        cdef size_t available, total
+        cdef size_t available, total, start
         cdef object event
         while True:
             if self.carry.size:
@@ -502,11 +502,11 @@ cdef class FrameReader:
                 total = self.frame_length(self.data + self.position)
                 if available < total:
                     return self.keep_rest()
-                self.used = total
-                try:
-                    event = self.frame(self.data + self.position, available)
-                finally:
-                    self.position += self.used
+                start = self.position
+                self.position += total
+                event = self.frame(self.data + start, available)
+                if self.stopped:
+                    self.position = start
             if event is not None or self.stopped:
                 return event
             if self.work >= WORK_MAX and self.position < self.size:
@@ -569,13 +569,12 @@ cdef class FrameReader:
         return 0
 
     cdef object frame(self, const uint8_t* p, size_t available):
-        """Handle the whole frame at `p`; set `used` to the bytes of it and of its content."""
+        """Handle the whole frame at `p`; go on behind its content, if that was handled with it."""
         cdef int frame_type = p[0]
         cdef uint16_t number = be16(p + 1)
         cdef uint32_t size = be32(p + 3)
         cdef size_t total = <size_t>size + FRAME_OVERHEAD
         cdef ChannelSlot slot
-        self.used = total
         self.number = number
         self.frames += 1
         if p[total - 1] != FRAME_END:
@@ -616,7 +615,6 @@ cdef class FrameReader:
                 if method_id == BASIC_PUBLISH:
                     if self.allowance <= 0:
                         self.stopped = True
-                        self.used = 0
                         self.frames -= 1
                         return None
                     return self.publish(slot, p, total, available)
@@ -703,10 +701,10 @@ cdef class FrameReader:
                 or body[body_size + 7] != FRAME_END
             ):
                 return self._await_content(slot, address, address_size)
-            self.used = total + header_size + FRAME_OVERHEAD + body_size + FRAME_OVERHEAD
+            self.position += header_size + FRAME_OVERHEAD + body_size + FRAME_OVERHEAD
             self.frames += 2
         else:
-            self.used = total + header_size + FRAME_OVERHEAD
+            self.position += header_size + FRAME_OVERHEAD
             self.frames += 1
         return self.message(
             slot, slot.mandatory, address, address_size, q + 7, header_size, body + 7, body_size

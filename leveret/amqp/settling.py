@@ -17,7 +17,7 @@ from leveret.ports.counters import GET, GET_NO_ACK
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from leveret.amqp.timeouts import Holding
     from leveret.core.queues.open_queue import OpenQueue
@@ -105,7 +105,7 @@ class ChannelDeliveries(ChannelBase):
             else:
                 _tell(holder.queue, kind, [(first, stop)], cause)
             if self.consumers:
-                self._wake({holder: stop - first})
+                self._wake((holder,), stop - first)
             return
         freed = release_held(held, acknowledged=settles)
         ranges: dict[OpenQueue, list[tuple[int, int]]] = {}
@@ -117,20 +117,23 @@ class ChannelDeliveries(ChannelBase):
             else:
                 _tell(queue, kind, of_queue, cause)
         if self.consumers:
-            self._wake(freed)
+            self._wake(freed, sum(freed.values()))
 
     def release_credit(self, held: list[Holding]) -> None:
         """Release the credit of acknowledged deliveries that their queues have settled already."""
         freed = release_held(held, acknowledged=True)
         if self.consumers:
-            self._wake(freed)
+            self._wake(freed, sum(freed.values()))
 
-    def _wake(self, freed: dict[LeaseHolder, int]) -> None:
-        """Wake holders with new credit, or all consumers if the shared prefetch had run out."""
-        if self.prefetch and self.in_flight + sum(freed.values()) >= self.prefetch:
+    def _wake(self, holders: Iterable[LeaseHolder], freed: int) -> None:
+        """Wake holders with new credit, or all consumers if the shared prefetch had run out.
+
+        `freed`: deliveries that they hold no longer.
+        """
+        if self.prefetch and self.in_flight + freed >= self.prefetch:
             self.wake_consumers()  # there was nothing left of what they share
         else:
-            for holder in freed:
+            for holder in holders:
                 holder.wake()
 
     def wake_consumers(self) -> None:

@@ -8,6 +8,8 @@ The tags of leases that have ended unsettled (`end`) are remembered: settling th
 has no effect.
 """
 
+cimport cython
+
 from libc.stdint cimport uint64_t
 
 from leveret.ports.ranges cimport RangeSet, Runs, range_at
@@ -25,6 +27,7 @@ cdef struct Entry:
     Py_ssize_t holder   # index into `holders`
 
 
+@cython.final
 cdef class Unacked(Runs):
     """Outstanding deliveries of one channel, in order of their tags. `count` is their number."""
 

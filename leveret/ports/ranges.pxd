@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport uint64_t
 
 
@@ -49,6 +50,7 @@ cdef class Runs:
     cdef void _give_back(self) noexcept
 
 
+@cython.final
 cdef class RangeSet(Runs):
     cdef readonly uint64_t count
 

@@ -1,3 +1,4 @@
+cimport cython
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -52,6 +53,7 @@ cdef struct RecordView:
     size_t body_size
 
 
+@cython.final
 cdef class Batch:
     cdef uint8_t* data
     cdef readonly size_t size
@@ -67,6 +69,7 @@ cdef class Batch:
     cdef uint64_t time_of(self, const RecordView* record) noexcept
 
 
+@cython.final
 cdef class BatchBuilder:
     cdef uint8_t* data
     cdef size_t capacity

@@ -10,6 +10,8 @@ Compiled because each batch is added, read and dropped: with hundreds of queues 
 most of what their logs cost.
 """
 
+cimport cython
+
 from collections import OrderedDict
 
 from libc.stdint cimport uint64_t
@@ -29,6 +31,7 @@ cdef inline uint64_t stop_of(Batch batch) noexcept:
     return batch.base_offset + batch.count
 
 
+@cython.final
 cdef class LogTail:
     """The cached batches of one log in the order of their offsets; changed by the cache alone."""
 
@@ -99,6 +102,7 @@ cdef class LogTail:
         return 0
 
 
+@cython.final
 cdef class TailCache:
     """Tails of all logs within `bytes_max` bytes of batches.
 

@@ -2,7 +2,8 @@ import asyncio
 
 import pytest
 
-from leveret.ports.callbacks import AfterAll, call_each, has_failed
+from leveret.ports.after_all import AfterAll
+from leveret.ports.callbacks import call_each, has_failed
 
 
 def test_one_that_raises_is_reported_and_hurts_no_other():

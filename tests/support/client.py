@@ -14,7 +14,7 @@ from pamqp import base, body, commands, frame, header
 
 from leveret.amqp.connection import Connection
 from leveret.core.clients import Endpoints
-from leveret.ports.callbacks import AfterAll
+from leveret.ports.after_all import AfterAll
 from tests.support.gate import Gate
 from tests.support.stage import Stage
 

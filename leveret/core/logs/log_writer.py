@@ -12,7 +12,8 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from leveret.ports.callbacks import AfterAll, call_each
+from leveret.ports.after_all import AfterAll
+from leveret.ports.callbacks import call_each
 from leveret.ports.counters import PUBLISH
 
 if TYPE_CHECKING:
@@ -222,8 +223,7 @@ class LogWriter(ABC):
             self._show_committed()
         except Exception as error:  # noqa: BLE001  # the records are stored: confirm them anyway
             self._report(self, error)
-        if waiters:
-            tell_each(waiters, self._report, failed=False)
+        tell_each(waiters, self._report, failed=False)
 
     def _committed(self) -> None:
         """Handle an advance of the committed offset outside of `append`."""

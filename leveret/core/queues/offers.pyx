@@ -1,8 +1,11 @@
 """Offer of a queue to one of its consumers, made for each run of deliveries."""
 
+cimport cython
+
 from libc.stdint cimport uint64_t
 
 
+@cython.final
 cdef class Deliver:
     """Offer of the offsets [first, stop) to `consumer`; all or none of them are redelivered.
 

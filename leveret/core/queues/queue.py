@@ -19,7 +19,7 @@ from leveret.core.queues.reading import QueueReader
 from leveret.core.queues.sending import count, cut
 from leveret.core.queues.state import QueueState
 from leveret.core.settings.discard_reasons import Reason
-from leveret.ports.callbacks import AfterAll
+from leveret.ports.after_all import AfterAll
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -391,7 +391,7 @@ class Queue(OpenQueue):
         while True:
             consumer: QueueConsumer | None = state.next()  # type: ignore[assignment]  # were added so
             if consumer is None:
-                if not self._hands_over():
+                if not (state.is_handing_over and self._hands_over()):
                     return None
             elif (offer := state.credit(consumer, consumer.capacity())) is not None:
                 return offer
@@ -403,13 +403,10 @@ class Queue(OpenQueue):
 
     def _hands_over(self) -> bool:
         """Let the next single active consumer take over, if it may. Returns whether it did."""
-        state = self.state
-        if not state.is_handing_over:
-            return False
-        active: QueueConsumer = state.active  # type: ignore[assignment]  # there is one
+        active: QueueConsumer = self.state.active  # type: ignore[assignment]  # there is one
         if active.in_flight:
             return False
-        state.hand_over()
+        self.state.hand_over()
         return True
 
     def _pump_resting(self) -> bool:
@@ -424,7 +421,8 @@ class Queue(OpenQueue):
         return more
 
     def _pump_by(self, extension: QueueExtension) -> bool:
-        self._hands_over()
+        if self.state.is_handing_over:
+            self._hands_over()
         delivered, more = extension.pump()
         held_up = self.state.ready_count > 0 and extension.is_held_up
         self._note_pump(delivered=delivered > 0, held_up=held_up)

@@ -38,12 +38,6 @@ cpdef uint64_t chunk_offsets(uint64_t ready_count, uint64_t consumer_count):
 cdef class ServiceLine:
     """Heap of consumers by the turn in which each was served last."""
 
-    cdef readonly object priority
-    cdef uint64_t turns                 # turn numbers given out so far
-    cdef dict places                    # turn number of each consumer
-    cdef list entries                   # (turn number, consumer), a heap; turn numbers are unique
-    cdef set aside                      # consumers without an entry, until they are woken
-
     def __init__(self, priority):
         self.priority = priority
         self.turns = 0
@@ -100,7 +94,7 @@ cdef class ServiceLine:
             heappop(self.entries)
         return 0
 
-    def share(self, capacity, uint64_t ready_count):
+    cpdef object share(self, capacity, uint64_t ready_count):
         """Return how many of `ready_count` offsets one turn of a consumer gets.
 
         At most `capacity`, and exactly that if all other consumers are set aside.
@@ -111,7 +105,7 @@ cdef class ServiceLine:
         limit = chunk_offsets(ready_count, sharers)
         return capacity if limit >= capacity else limit
 
-    def served(self, consumer):
+    cpdef object served(self, consumer):
         """Move a consumer that was served to the end."""
         if self.entries and self.entries[0][1] is consumer:
             heapreplace(self.entries, self.last_place(consumer))
@@ -119,13 +113,13 @@ cdef class ServiceLine:
             self.aside.discard(consumer)
             self.stand_last(consumer)
 
-    def wake(self, consumer):
+    cpdef object wake(self, consumer):
         """Check a consumer again, in its old place: it may have capacity."""
         if consumer in self.aside:
             self.aside.discard(consumer)
             heappush(self.entries, (self.places[consumer], consumer))
 
-    def wake_all(self):
+    cpdef object wake_all(self):
         """Check all consumers again."""
         if self.aside:
             self.aside.clear()

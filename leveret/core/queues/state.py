@@ -30,8 +30,7 @@ from leveret.core.ledgers.priorities import PriorityLedger
 from leveret.core.ledgers.sizes import BodySizes
 from leveret.core.ledgers.weighing import WeighedLedger
 from leveret.core.queues.delayed_requeue import DelayedRequeue
-from leveret.core.queues.offers import Deliver
-from leveret.core.queues.service_line import ServiceLine
+from leveret.core.queues.serving import Serving
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
 from leveret.ports.returns import Returns
@@ -39,7 +38,6 @@ from leveret.ports.returns import Returns
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from leveret.core.queues.consumer import Consumer
     from leveret.core.settings.queue_settings import QueueSettings, RetryDelay
     from leveret.ports import TopicLog
     from leveret.ports.records import Batch
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
 RECORDS_FOR_BYTES = 256
 
 
-class QueueState:
+class QueueState(Serving):
     """Ready and leased offsets of one queue, and its consumers.
 
     With `single_active` only one consumer is served until it is removed; then the next in line.
@@ -59,17 +57,9 @@ class QueueState:
     """
 
     __slots__ = (
-        "_active",
-        "_active_waits",
-        "_by_priority",
         "_counts_every_return",
         "_delayed",
-        "_exclusive",
-        "_groups",
         "_indexed",
-        "_ledger",
-        "_lines",
-        "_single_active",
         "_sizes",
         "acquired",
         "commit",
@@ -78,7 +68,6 @@ class QueueState:
         "delivery_limit",
         "has_groups",
         "indexed_features",
-        "is_held_up",
         "retry_delay",
         "returns",
     )
@@ -95,13 +84,12 @@ class QueueState:
         retry_delay: RetryDelay | None = None,
         returns: Returns | None = None,
     ) -> None:
-        self._ledger: Ledger | WeighedLedger = ledger
+        self._ledger = ledger
         self.returns = Returns() if returns is None else returns
         if counts_every_return:
             self.returns.failures.clear()  # counts of an earlier run with the other setting
         self.acquired = self.returns.acquired
         self.counts = self.acquired if counts_every_return else self.returns.failures
-        self._lines: list[ServiceLine] = []  # highest priority first; empty ones are removed
         self._single_active = single_active
         self._by_priority = by_priority
         self.counts_returns = counts_returns
@@ -121,11 +109,6 @@ class QueueState:
         if self._indexed is not None:
             with_group, with_priority = RecordFlag.HAS_GROUP, RecordFlag.HAS_PRIORITY
             self.indexed_features = with_priority if self._groups is None else with_group
-        self._active: Consumer | None = None  # the active consumer, with single_active
-        self._active_waits = False  # it has no turn until it is woken
-        # Whether, since the last delivery, a consumer was found to wait for shared capacity.
-        self.is_held_up = False
-        self._exclusive = False  # whether the only consumer is exclusive
 
     @classmethod
     def of_log(
@@ -144,11 +127,6 @@ class QueueState:
         self.retry_delay = settings.retry_delay
         self._single_active = settings.single_active
         self._by_priority = settings.single_active_by_priority
-
-    @property
-    def ready_count(self) -> int:
-        """Number of offsets ready for delivery."""
-        return self._ledger.ready_count
 
     @property
     def leased_count(self) -> int:
@@ -322,146 +300,6 @@ class QueueState:
         """Offset below which messages may have been delivered before."""
         return self._ledger.redelivered_stop
 
-    @property
-    def consumer_count(self) -> int:
-        """Number of consumers, with or without capacity."""
-        return sum(map(len, self._lines))
-
-    @property
-    def is_exclusive(self) -> bool:
-        """Whether the queue has an exclusive consumer."""
-        return self._exclusive and bool(self._lines)
-
-    @property
-    def consumers(self) -> list[Consumer]:
-        """All consumers in the order in which they are served next."""
-        return [consumer for line in self._lines for consumer in line]
-
-    def next(self) -> Consumer | None:
-        """Return the consumer whose turn it is, or None: nothing is ready, or nobody is able.
-
-        Of the consumers that are not set aside, the highest priority is served, and within it the
-        least recently served.
-        """
-        if self._ledger.ready_count == 0 or not (self._groups is None or self._groups.is_open):
-            return None
-        if self._single_active:
-            return None if self.is_handing_over or self._active_waits else self._active
-        for line in self._lines:
-            consumer = line.next()
-            if consumer is not None:
-                return consumer
-        return None
-
-    def credit(self, consumer: Consumer, capacity: int) -> Deliver | None:
-        """Tell how many deliveries the `next` consumer may take; return its offer.
-
-        None: it may take nothing, and has no turn until it is woken. Negative: it waits for
-        capacity shared with other queues. The offer is valid until the next command.
-        """
-        if capacity <= 0:
-            self.is_held_up = self.is_held_up or capacity < 0
-            if self._single_active:
-                self._active_waits = True
-            else:
-                self._line(consumer.priority).set_aside(consumer)
-            return None
-        ledger = self._ledger
-        ready_count = ledger.ready_count
-        lines = self._lines
-        if not self._single_active:
-            line = lines[0] if len(lines) == 1 else self._line(consumer.priority)
-            capacity = line.share(capacity, ready_count)
-        return Deliver(consumer, capacity, ledger.peek(capacity), ready_count)
-
-    @property
-    def is_handing_over(self) -> bool:
-        """Whether the active consumer gets no more, since one of higher priority takes over.
-
-        It does with `hand_over`, once the active one holds no messages.
-        """
-        active = self._active
-        return (
-            active is not None and self._by_priority and self._lines[0].priority > active.priority
-        )
-
-    def hand_over(self) -> None:
-        """Make the next consumer of the highest priority the active one."""
-        self._active = self._lines[0].first()
-        self._active_waits = False
-
-    @property
-    def active(self) -> Consumer | None:
-        """The consumer that is served, with `single_active`."""
-        return self._active
-
-    @property
-    def served(self) -> list[Consumer]:
-        """Consumers that are served when they have capacity."""
-        if self._single_active:
-            return [] if self._active is None else [self._active]
-        return self.consumers
-
-    @property
-    def lines(self) -> list[list[Consumer]]:
-        """Consumers that may be served, in lines of one priority, highest first.
-
-        Each line is in order of service. For callers that offer to each consumer (`offer_to`),
-        since filters may skip the lowest offsets.
-        """
-        if self._single_active:
-            return [] if self._active is None or self.is_handing_over else [[self._active]]
-        return [list(line) for line in self._lines]
-
-    def share(self, consumer: Consumer, capacity: int, count: int) -> int:
-        """Return how many of `count` offsets one turn of `consumer` gets."""
-        if self._single_active:
-            return capacity
-        return self._line(consumer.priority).share(capacity, count)
-
-    def offer_to(self, consumer: Consumer, capacity: int) -> Deliver | None:
-        """Offer the next ready offsets to one consumer with capacity, out of turn."""
-        ready_count = self._ledger.ready_count
-        if not ready_count:
-            return None
-        limit = self.share(consumer, capacity, ready_count)
-        return Deliver(consumer, limit, self._ledger.peek(limit), ready_count)
-
-    def deliver(self, offer: Deliver, stop: int) -> None:
-        """Lease [offer.first, stop), which was sent; the rest of the offer stays ready.
-
-        The turn passes to the next consumer unless nothing was sent.
-        """
-        assert offer.first <= stop <= offer.stop, "more was sent than was offered"
-        if stop == offer.first:
-            return
-        self._ledger.lease(offer.first, stop)
-        self.is_held_up = False
-        lines = self._lines
-        if len(lines) > 1:
-            self._pass_turn(offer.consumer)
-        elif lines[0].is_shared:
-            lines[0].served(offer.consumer)
-
-    def deliver_runs(self, consumer: Consumer, runs: Iterable[tuple[int, int]]) -> None:
-        """Lease ready ranges that were sent, in any order; the turn passes to the next consumer."""
-        for first, stop in runs:
-            self._ledger.lease(first, stop)
-        self.is_held_up = False
-        self._pass_turn(consumer)
-
-    def _pass_turn(self, consumer: Consumer) -> None:
-        self._line(consumer.priority).served(consumer)
-
-    def wake(self, consumer: Consumer | None = None) -> None:
-        """Give a consumer, or all, a turn again: it may have capacity."""
-        self._active_waits = False
-        for line in self._lines:
-            if consumer is None:
-                line.wake_all()
-            elif line.priority == consumer.priority:
-                line.wake(consumer)
-
     def unblock(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Make offsets ready that were withdrawn, and count no return."""
         self._ledger.return_(ranges)
@@ -550,7 +388,7 @@ class QueueState:
 
     def get(self) -> tuple[int, bool] | None:
         """Lease the next ready offset for basic.get: (offset, redelivered), or None."""
-        if self._ledger.ready_count == 0 or not (self._groups is None or self._groups.is_open):
+        if not self.has_next:
             return None
         first, stop, redelivered = self._ledger.peek(1)
         self._ledger.lease(first, stop)
@@ -571,46 +409,6 @@ class QueueState:
         lost = self._ledger.lose(ranges)
         self.returns.forget(lost)
         return lost
-
-    def admits(self, *, exclusive: bool) -> bool:
-        """Whether `add_consumer` may be called: an exclusive consumer must be the only one.
-
-        With a single active consumer, exclusive ones are not admitted.
-        """
-        if self._single_active:
-            return not exclusive
-        return not self._lines or not (exclusive or self._exclusive)
-
-    def add_consumer(self, consumer: Consumer, *, exclusive: bool = False) -> None:
-        """Add `consumer` at the end of its line. Call `admits` first."""
-        assert self.admits(exclusive=exclusive), "an exclusive consumer is the only one"
-        line = self._line(consumer.priority)
-        assert consumer not in line, "a consumer is added once"
-        line.add(consumer)
-        self._exclusive = exclusive
-        if self._active is None:
-            self._active = consumer
-
-    def remove_consumer(self, consumer: Consumer) -> None:
-        """Remove `consumer`. Its leases stay until they are settled or returned."""
-        line = self._line(consumer.priority)
-        line.remove(consumer)
-        if not line:
-            self._lines.remove(line)
-        if self._active is consumer:
-            self._active = self._lines[0].first() if self._lines else None
-            self._active_waits = False
-
-    def _line(self, priority: int) -> ServiceLine:
-        """Return the line of a priority; it is created if missing."""
-        for i, line in enumerate(self._lines):
-            if line.priority == priority:
-                return line
-            if line.priority < priority:
-                self._lines.insert(i, ServiceLine(priority))
-                return self._lines[i]
-        self._lines.append(ServiceLine(priority))
-        return self._lines[-1]
 
 
 def _make_ledger(log: TopicLog, settings: QueueSettings) -> Ledger:

@@ -1,13 +1,16 @@
+cimport cython
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint64_t
 
 from leveret.ports.counters cimport Counters
 
 
+@cython.final
 cdef class Route:
     cdef readonly tuple builders
 
 
+@cython.final
 cdef class RouteCache:
     cdef readonly object exchange
     cdef public bint cacheable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from leveret.features.dedup.extension import window_of
 from leveret.features.dedup.keys import text_key
-from leveret.ports.callbacks import AfterAll
+from leveret.ports.after_all import AfterAll
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -20,7 +20,7 @@ from leveret.errors import ChannelError
 from leveret.features.dedup.exchange_log import SEEN_FLAGS, ExchangeDedupLog
 from leveret.features.dedup.producers import Producer
 from leveret.features.dedup.sequences import Position, Verdict, expected, judge
-from leveret.ports.callbacks import AfterAll
+from leveret.ports.after_all import AfterAll
 from leveret.ports.records import BatchBuilder, RecordFlag
 
 if TYPE_CHECKING:

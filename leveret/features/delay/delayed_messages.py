@@ -34,7 +34,7 @@ from leveret.features.delay.scheduled import (
     own_key,
     raw_headers,
 )
-from leveret.ports.callbacks import AfterAll
+from leveret.ports.after_all import AfterAll
 from leveret.ports.log_text import quoted
 from leveret.ports.ranges import RangeSet
 

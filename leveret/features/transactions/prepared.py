@@ -21,7 +21,7 @@ from leveret.errors import ChannelError, LeveretError, StorageError
 from leveret.features.dead_letter.rules import further_keys
 from leveret.features.dedup.exchange_log import key_in
 from leveret.features.transactions.rules import PREPARE_ID, PrepareRequest, read_prepare_request
-from leveret.ports.callbacks import AfterAll
+from leveret.ports.after_all import AfterAll
 from leveret.ports.contents import headers_table
 from leveret.ports.log_text import quoted
 from leveret.ports.records import RecordFlag

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.features.dedup.operations import DedupOperations
     from leveret.mgmt_ui.operations.context import AdminContext
-    from leveret.ports.callbacks import AfterAll
+    from leveret.ports.after_all import AfterAll
 
 POLL_SECONDS = 0.01
 SAFE_SECONDS_MAX = 30  # until what was asked for is on the disk

@@ -10,7 +10,7 @@ from pamqp import commands
 from leveret.broker.usage_keeping import USAGE_STREAM, UsageKeeper
 from leveret.core.telemetry.usage import UsageMeter
 from leveret.errors import StorageError
-from leveret.ports.callbacks import AfterAll
+from leveret.ports.after_all import AfterAll
 from leveret.ports.usage import HOUR_SECONDS, Account, Subject, Usage
 from tests.support.client import Client
 from tests.support.stage import Stage

@@ -11,7 +11,7 @@ from leveret.errors import ChannelError, StorageError
 from leveret.features.dedup.producers import NUMBERS, SIZE, Producer, Producers
 from leveret.features.dedup.sequences import Position
 from leveret.ports import Durability
-from leveret.ports.callbacks import AfterAll
+from leveret.ports.after_all import AfterAll
 from leveret.ports.records import RecordFlag
 from tests.support import memory_log
 from tests.support.memory_log import MemoryTopicLog
