@@ -445,8 +445,9 @@ class Broker:
         """Iterate over all objects with usage to be counted: connections and opened queues."""
         yield from self.connections
         for vhost in self.vhosts.values():
-            queues = map(self._opened, vhost.queues.values())
-            yield from (queue for queue in queues if not isinstance(queue, UnopenedQueue))
+            for queue in vhost.queues.values():
+                if not isinstance(queue, UnopenedQueue):
+                    yield self._opened(queue)
 
     def _queues(self, vhost: Vhost) -> Iterator[OpenQueue]:
         return map(self._opened, vhost.queues.values())

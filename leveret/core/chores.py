@@ -6,8 +6,10 @@ it starts; what is left to it is invisible to clients, or they wait for it.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from typing import TYPE_CHECKING, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from leveret.core.turn import TouchedQueue
 
@@ -16,12 +18,13 @@ if TYPE_CHECKING:
 
     from leveret.core.turn import Turn
 
-__all__ = ["Chores", "at_once", "drain"]
+__all__ = ["RUN_ITEMS", "Chores", "at_once", "drain", "sorted_in_runs"]
 
 T = TypeVar("T")
 
 # Time per turn, beside deliveries: small pieces of work finish in the turn in which they begin.
 SLICE_NS_MAX = 1_000_000
+RUN_ITEMS = 500  # sorted at once, in a fraction of a millisecond
 
 
 def at_once(chore: Iterable[None]) -> None:
@@ -38,6 +41,16 @@ def drain(items: Iterable[T]) -> Iterator[T]:
     """
     left = deque(items)
     return (left.popleft() for _ in range(len(left)))
+
+
+def sorted_in_runs(items: Iterable[T], key: Callable[[T], Any]) -> list[T]:
+    """Return the items sorted as by `sorted`, in a thread beside an event loop.
+
+    A single sort of a hundred thousand items would hold the interpreter for a tenth of a second.
+    """
+    left = iter(items)
+    runs = iter(lambda: sorted(islice(left, RUN_ITEMS), key=key), [])
+    return list(heapq.merge(*runs, key=key))
 
 
 class Chores(TouchedQueue):

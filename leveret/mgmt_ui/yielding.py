@@ -16,7 +16,7 @@ import time
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leveret.core.chores import drain
+from leveret.core.chores import RUN_ITEMS, drain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -39,7 +39,6 @@ FIRST_ITEMS = 10  # of the first slice, where items are looked at
 ROWS_AT_ONCE = 1  # the same, where they are made into rows
 ITEMS_MIN, ITEMS_MAX = 1, 2000
 CHUNK_CHARACTERS = 65_536  # sent at a time: few writes, little memory
-RUN_ITEMS = 500  # sorted at once, in a fraction of a millisecond
 
 
 async def in_yielding_chunks(

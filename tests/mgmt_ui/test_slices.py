@@ -1,8 +1,10 @@
 import asyncio
 import json
+from operator import itemgetter
 
 import pytest
 
+from leveret.core.chores import sorted_in_runs
 from leveret.mgmt_ui import yielding
 from leveret.mgmt_ui.yielding import (
     OwnRows,
@@ -102,8 +104,9 @@ async def test_only_rows_made_for_the_answer_are_dropped():
 @pytest.mark.parametrize("count", [0, 1, yielding.RUN_ITEMS, 5 * yielding.RUN_ITEMS + 1])
 async def test_slices_sort_as_one_list_does(count, reverse):
     items = [(number * 7919 % 101, object()) for number in range(count)]  # many are equal
-    ordered = await sorted_by(items, lambda item: item[0], reverse=reverse)
-    assert ordered == sorted(items, key=lambda item: item[0], reverse=reverse)
+    ordered = await sorted_by(items, itemgetter(0), reverse=reverse)
+    assert ordered == sorted(items, key=itemgetter(0), reverse=reverse)
+    assert sorted_in_runs(items, itemgetter(0)) == sorted(items, key=itemgetter(0))
 
 
 async def test_items_are_picked_and_made_into_rows_in_order():

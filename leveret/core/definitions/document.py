@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.core.access.passwords import RABBITMQ_DEFAULT_ALGORITHM, export_hash, import_hash
+from leveret.core.chores import sorted_in_runs
 from leveret.core.definitions.fields import DefinitionsError, Fields
 from leveret.core.json_fields import decode_json, plain
 from leveret.ports.definitions import (
@@ -317,7 +318,7 @@ def document(
         "queues": [_queue_row(queue) for queue in definitions.queues],
         "exchanges": [_row(exchange) for exchange in definitions.exchanges],
         # Sorted by all fields: bindings may differ in their arguments only, which have no order.
-        "bindings": sorted(map(_row, definitions.bindings), key=json.dumps),
+        "bindings": sorted_in_runs(map(_row, definitions.bindings), json.dumps),
     }
     if vhost is None:
         return {**about, "rabbitmq_definition_format": "cluster", **sections}
@@ -331,11 +332,7 @@ def document(
 
 
 def _without_vhost(vhost: str, rows: list[dict[str, Json]]) -> list[dict[str, Json]]:
-    return [
-        {key: value for key, value in row.items() if key != "vhost"}
-        for row in rows
-        if row["vhost"] == vhost
-    ]
+    return [row for row in rows if row.pop("vhost") == vhost]
 
 
 def _row(definition: Definition) -> dict[str, Json]:

@@ -7,9 +7,10 @@ in the routing graph, in the store, in the counts that limits are compared with,
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
-from leveret.core.chores import at_once, drain
+from leveret.core.chores import at_once, drain, sorted_in_runs
 from leveret.core.events import acting_as, actor, exchange_headers, queue_headers
 from leveret.core.exchanges import check_type
 from leveret.core.routing.bindings import Binding
@@ -286,7 +287,8 @@ class Topology:
 
         May run in a thread: it iterates over copies.
         """
-        queues = [queue for _, queue in sorted(self.queues.items()) if queue.owner is None]
+        by_name = sorted_in_runs(list(self.queues.items()), itemgetter(0))
+        queues = [queue for _, queue in by_name if queue.owner is None]
         exchanges = [exchange for _, exchange in sorted(self.exchanges.items()) if exchange.name]
         bindings = [
             binding.definition
@@ -298,7 +300,7 @@ class Topology:
         return Definitions(
             exchanges=[x.definition for x in exchanges if x.name not in self._predeclared],
             queues=[queue.definition for queue in queues],
-            bindings=sorted(bindings, key=lambda held: (held.source, held.destination)),
+            bindings=sorted_in_runs(bindings, attrgetter("source", "destination")),
         )
 
     def restore(
