@@ -39,7 +39,10 @@ OWN_QUEUE_KEYS: Final = ("aliases", "paused")
 
 
 def for_rabbitmq(document: dict[str, Json]) -> tuple[dict[str, Json], list[str]]:
-    """Return the document for RabbitMQ, and a sentence for each omission."""
+    """Return the document for RabbitMQ, and a sentence for each omission.
+
+    The rows of queues are changed in place: a hundred thousand may be many to copy and free.
+    """
     told: list[str] = []
     sections: dict[str, Any] = dict(document)
     for section, convert in CONVERSIONS.items():
@@ -95,11 +98,10 @@ def _queues(rows: list[dict[str, Any]], told: list[str]) -> Iterator[dict[str, A
         left_out += [key for key in row["arguments"] if key.removeprefix("x-") in OWN_SETTINGS]
         if left_out:
             told.append(f"queue {quoted(row['name'])} is exported without {', '.join(left_out)}")
-        kept = {key: value for key, value in row["arguments"].items() if key not in left_out}
-        yield {
-            **{key: value for key, value in row.items() if key not in OWN_QUEUE_KEYS},
-            "arguments": kept,
-        }
+            for key in left_out:
+                row.pop(key, None)
+                row["arguments"].pop(key, None)
+        yield row
 
 
 CONVERSIONS: Final = {

@@ -7,7 +7,7 @@ in the routing graph, in the store, in the counts that limits are compared with,
 from __future__ import annotations
 
 from dataclasses import replace
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from leveret.core.chores import at_once, drain, sorted_in_runs
@@ -287,8 +287,8 @@ class Topology:
 
         May run in a thread: it iterates over copies.
         """
-        by_name = sorted_in_runs(list(self.queues.items()), itemgetter(0))
-        queues = [queue for _, queue in by_name if queue.owner is None]
+        by_name = attrgetter("definition.name")
+        queues = sorted_in_runs(list(self.queues.values()), by_name)
         exchanges = [exchange for _, exchange in sorted(self.exchanges.items()) if exchange.name]
         bindings = [
             binding.definition
@@ -299,7 +299,7 @@ class Topology:
         ]
         return Definitions(
             exchanges=[x.definition for x in exchanges if x.name not in self._predeclared],
-            queues=[queue.definition for queue in queues],
+            queues=[queue.definition for queue in queues if queue.owner is None],
             bindings=sorted_in_runs(bindings, attrgetter("source", "destination")),
         )
 
