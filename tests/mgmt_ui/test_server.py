@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import signal
 import socket
 import urllib.error
 import urllib.request
@@ -113,6 +114,18 @@ async def is_closed(reader, writer):
 def test_node_tells_no_metrics_if_it_shall_not(tmp_path):
     with node_addresses(tmp_path, "--prometheus-port", "-1") as addresses:
         assert "prometheus" not in addresses
+
+
+async def test_uvicorn_leaves_signals_to_the_node():
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    request = b"GET /api HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    server = ManagementServer()
+    listener = await server.open("127.0.0.1", 0)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.serve(Site().node))
+        assert b" 404 " in await ask(listener.port, request)
+        assert {number: signal.getsignal(number) for number in handlers} == handlers
+        await server.close()
 
 
 async def test_port_that_is_taken_is_named():
