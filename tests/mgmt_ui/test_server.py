@@ -50,8 +50,8 @@ def test_node_answers_as_soon_as_it_is_ready_and_stops_cleanly(tmp_path):
 
 
 def test_node_that_stops_while_it_loads_stops_cleanly(tmp_path):
-    with node_addresses(tmp_path):
-        pass
+    with node_addresses(tmp_path) as addresses:
+        assert "http" in addresses  # it listens, and loads its libraries now
 
 
 def test_metrics_have_a_port_of_their_own(tmp_path):
@@ -141,9 +141,11 @@ async def test_port_that_is_taken_is_named():
 async def test_every_address_of_a_host_has_the_same_port():
     server = ManagementServer()
     listener = await server.open("localhost", 0)
-    for *_, address in await asyncio.get_running_loop().getaddrinfo(
+    addresses = await asyncio.get_running_loop().getaddrinfo(
         "localhost", listener.port, type=socket.SOCK_STREAM
-    ):
+    )
+    assert addresses
+    for *_, address in addresses:
         socket.create_connection(address[:2]).close()
     await server.close()
 
