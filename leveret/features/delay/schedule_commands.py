@@ -79,10 +79,6 @@ class ScheduleCommands:
         self._spawn = core.spawn
         self._report = core.report
 
-    def intercepts(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
-        """Whether the message is published to `leveret.schedule`."""
-        return exchange == SCHEDULE_EXCHANGE
-
     def intercept(self, context: PublishContext) -> Collection[Committing]:
         """Carry out a command. Raises ChannelError 403 and 406."""
         message = context.message
