@@ -158,9 +158,8 @@ class EtaHold(QueueExtension):
         queue = self._queue
         if queue.deleted:
             return
-        delivery = DueDelivery(lambda _: (queue.builder,), self._timers.wall_ms())
-        delivery.deposit(messages)
-        delivery.begin(queue.services.turn, self._delivered)
+        delivery = DueDelivery(messages, lambda _: (queue.builder,), self._timers.wall_ms())
+        delivery.deliver(queue.services.turn, self._delivered)
 
     def _delivered(self, ranges: Ranges, missing: list[Missing]) -> None:
         if self.store is None or self._queue.deleted:
@@ -172,11 +171,6 @@ class EtaHold(QueueExtension):
             self.store.retry_later([(first, stop) for first, stop, _ in missing], again_ms)
 
     # -- as a Keeper of leveret.features.delay.schedules
-
-    @property
-    def closed(self) -> bool:
-        """Whether the queue was deleted."""
-        return self._queue.deleted
 
     def find(self, id_: str, owner: str | None = None) -> int | None:  # noqa: ARG002
         """Return the offset of a delayed task by its broker-assigned id, or None."""

@@ -250,14 +250,10 @@ class DelayedMessages:
         if not leaving:
             return
         routing = DueRouting(self.vhost)
-        delivery = DueDelivery(routing.route, self._services.timers.wall_ms(), held)
-        delivery.deposit(leaving)
+        delivery = DueDelivery(leaving, routing.route, self._services.timers.wall_ms(), held)
         if delivery.unrouted:
             self._give_back(delivery.unrouted, routing.gone)
-        delivery.begin(
-            self._services.turn,
-            lambda ranges, missing: self._delivered(marked, ranges, missing),
-        )
+        delivery.deliver(self._services.turn, partial(self._delivered, marked))
 
     def _is_outlived(self, message: PendingMessage) -> bool:
         """Whether a newer message has replaced it, and a crash prevented its settlement."""

@@ -10,7 +10,7 @@ behalf of the acting user (see leveret.core.events).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from leveret.core.json_fields import plain
 from leveret.core.queues.queue import Queue
@@ -39,33 +39,11 @@ if TYPE_CHECKING:
     from leveret.core.dependencies import CoreServices
     from leveret.core.logs.log_writer import Waiter
     from leveret.features.delay.delayed_messages import DelayedMessages
-    from leveret.features.delay.store import DelayedMessageStore, PendingMessage
+    from leveret.features.delay.store import PendingMessage
 
 __all__ = ["Cursor", "DelayedMessageFilter", "SchedulePage", "Schedules", "row_of"]
 
-
-class Keeper(Protocol):
-    """Owner of messages in a delayed-message store."""
-
-    @property
-    def store(self) -> DelayedMessageStore | None:
-        """Store of the messages, None if it was not created yet."""
-        ...
-
-    def find(self, id_: str, owner: str | None = None) -> int | None:
-        """Return the offset of a pending message; that of the user `owner` takes precedence.
-
-        Raises AdministrationError if the id is ambiguous.
-        """
-        ...
-
-    def is_pending(self, offset: int) -> bool:
-        """Whether a message is pending."""
-        ...
-
-    def cancel(self, message: PendingMessage) -> bool:
-        """Cancel a message. Returns False if it is too late."""
-        ...
+Keeper: TypeAlias = "DelayedMessages | EtaHold"  # owner of messages in a delayed-message store
 
 
 @dataclass(frozen=True, slots=True)
