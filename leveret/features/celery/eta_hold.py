@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.names import NAME_BYTES_MAX
+from leveret.core.names import topic_beside
 from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
 from leveret.errors import StorageError
 from leveret.features.celery.eta_headers import eta_headers
@@ -47,8 +47,8 @@ RETRY_MS = 1000  # a full queue has room again when messages are consumed
 
 
 def eta_topic(queue: str) -> str:
-    """Return the name of a queue's ETA topic, with a very long queue name cut."""
-    return queue.encode()[: NAME_BYTES_MAX - len(SUFFIX)].decode(errors="ignore") + SUFFIX
+    """Return the name of a queue's ETA topic."""
+    return topic_beside(queue, SUFFIX)
 
 
 class EtaHolds(ExtensionKind):

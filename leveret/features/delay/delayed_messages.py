@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from leveret.core.definitions.validation import AdministrationError
-from leveret.core.routing.message import StoredMessage
+from leveret.core.routing.message import StoredMessage, raw_headers
 from leveret.errors import LeveretError
 from leveret.features.dead_letter.publish import NOWHERE
 from leveret.features.delay.due_delivery import DueDelivery, DueRouting
@@ -32,7 +32,6 @@ from leveret.features.delay.scheduled import (
     key_in,
     next_occurrence,
     own_key,
-    raw_headers,
 )
 from leveret.ports.after_all import AfterAll
 from leveret.ports.log_text import quoted

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.routing.message import BLIND_COPIES, OPEN_COPIES, StoredMessage
+from leveret.core.routing.message import StoredMessage
 from leveret.features.dead_letter.publish import NOWHERE, DeadLetterPublish
-from leveret.features.dead_letter.rules import further_keys
-from leveret.ports.contents import headers_table
+from leveret.features.dead_letter.rules import all_keys
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
-from leveret.ports.tables import MalformedFieldError, decode_raw_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,10 +54,9 @@ class DueRouting:
             return ()
         if exchange.cache.cacheable and not message.flags & RecordFlag.SELECTS_KEYS:
             return self._vhost.reach_by_key(exchange, message.routing_key)
-        keys = [message.routing_key, *_further_keys(message)]
-        texts = [key.decode(errors="replace") for key in dict.fromkeys(keys)]
-        seen = StoredMessage(name, message.routing_key, message.header, message.body, message.flags)
-        return [queue.builder for queue in self._vhost.reach(exchange, texts, seen)]
+        keys = all_keys(message.routing_key, message.header, message.flags)
+        seen = StoredMessage(*message[3:], message.flags)
+        return [queue.builder for queue in self._vhost.reach(exchange, keys, seen)]
 
 
 class DueDelivery(DeadLetterPublish):
@@ -106,14 +103,3 @@ class DueDelivery(DeadLetterPublish):
         for builder in self._acknowledgements:
             turn.touch(builder.owner)
         self.begin(lambda: delivered(*self.outcome()))
-
-
-def _further_keys(message: PendingMessage) -> list[bytes]:
-    """Return the routing keys of the headers CC and BCC."""
-    if not message.flags & RecordFlag.SELECTS_KEYS:
-        return []
-    try:
-        headers = decode_raw_table(headers_table(message.header))
-    except MalformedFieldError:
-        return []  # unlikely, since they were valid at publish: only its own key is used
-    return [*further_keys(headers, OPEN_COPIES), *further_keys(headers, BLIND_COPIES)]

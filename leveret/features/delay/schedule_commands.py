@@ -25,7 +25,7 @@ from leveret.core.definitions.validation import AdministrationError
 from leveret.core.erlang_terms import field_type
 from leveret.core.events import acting_as
 from leveret.core.logs.log_writer import PendingCommit
-from leveret.core.routing.message import StoredMessage
+from leveret.core.routing.message import StoredMessage, raw_headers
 from leveret.errors import ChannelError
 from leveret.features.delay.rules import (
     DELAY,
@@ -34,7 +34,6 @@ from leveret.features.delay.rules import (
     SCHEDULE_ID,
     read_schedule,
 )
-from leveret.features.delay.scheduled import raw_headers
 from leveret.features.delay.schedules import DelayedMessageFilter
 from leveret.ports.authentication import UnansweredError
 

@@ -125,9 +125,7 @@ class DelayedMessageSearch:
 
 def stored(message: PendingMessage) -> StoredMessage:
     """Return a delayed record as a message."""
-    return StoredMessage(
-        message.exchange, message.routing_key, message.header, message.body, message.flags
-    )
+    return StoredMessage(*message[3:], message.flags)
 
 
 @coroutine
