@@ -66,9 +66,7 @@ class EtaHolds(ExtensionKind):
         """See ExtensionKind. A queue that has tasks keeps its store. Raises StorageError."""
         if present is not None:
             return present
-        definition = queue.definition
-        topic = eta_topic(definition.topic)
-        exists = self.stores.exists(definition.vhost, topic, definition.incarnation)
+        exists = self.acts_alone(queue.definition, queue.settings)
         if not exists and not queue.settings.celery_eta:
             return None
         hold = EtaHold(queue, self.stores)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from leveret.core.definitions.validation import AdministrationError
-from leveret.core.routing.message import StoredMessage, raw_headers
+from leveret.core.routing.message import raw_headers
 from leveret.errors import LeveretError
 from leveret.features.dead_letter.publish import NOWHERE
 from leveret.features.delay.due_delivery import DueDelivery, DueRouting
@@ -269,7 +269,7 @@ class DelayedMessages:
         for message in unrouted:
             held = self._publishers.get(message.offset)
             publisher = held() if held is not None else None
-            stored = StoredMessage(*message[3:], message.flags)
+            stored = message.stored
             self._unrouted(self.vhost.name, stored)
             if publisher is not None and publisher.alive:
                 publisher.send_back(stored)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.routing.message import StoredMessage
 from leveret.features.dead_letter.publish import NOWHERE, DeadLetterPublish
 from leveret.features.dead_letter.rules import all_keys
 from leveret.ports.ranges import RangeSet
@@ -55,8 +54,7 @@ class DueRouting:
         if exchange.cache.cacheable and not message.flags & RecordFlag.SELECTS_KEYS:
             return self._vhost.reach_by_key(exchange, message.routing_key)
         keys = all_keys(message.routing_key, message.header, message.flags)
-        seen = StoredMessage(*message[3:], message.flags)
-        return [queue.builder for queue in self._vhost.reach(exchange, keys, seen)]
+        return [queue.builder for queue in self._vhost.reach(exchange, keys, message.stored)]
 
 
 class DueDelivery(DeadLetterPublish):

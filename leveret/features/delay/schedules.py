@@ -28,7 +28,6 @@ from leveret.features.delay.search import (
     Cursor,
     DelayedMessageFilter,
     DelayedMessageSearch,
-    stored,
 )
 from leveret.ports.records import RecordFlag
 
@@ -237,7 +236,7 @@ class Schedules:
 def row_of(message: PendingMessage) -> dict[str, object]:
     """Return a message's data for lists."""
     repetition = repetition_of(message)
-    key, held = full_key(message), stored(message)
+    key, held = full_key(message), message.stored
     headers = held.open_headers
     return {
         "id": key.id,

@@ -77,9 +77,7 @@ class RetryTopics(ExtensionKind):
         """See ExtensionKind. An opened queue has the topic that an earlier run has left."""
         if present is not None or not demand.opening:
             return present
-        definition = queue.definition
-        name = retry_topic(definition.topic)
-        if not self._stores.exists(definition.vhost, name, definition.incarnation):
+        if not self.acts_alone(queue.definition, queue.settings):
             return None
         return RetryTopic(queue, self._stores, self._chance)
 
