@@ -19,6 +19,7 @@ from leveret.features.delay.search import DelayedMessageFilter, DelayedMessageSe
 from leveret.features.retry.retrying import RetryTopic
 from leveret.features.trace.message_trace import WAITING, TraceStep, trace_steps
 from leveret.mgmt_ui.operations.topology import broker_of
+from leveret.mgmt_ui.yielding import picked
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -110,10 +111,9 @@ async def _beside_queues(
     store_of: Callable[[object], DelayedMessageStore | None],
 ) -> TraceCursor | None:
     queues = trace.vhost.queues
-    waiting = (
-        name
-        for name, queue in queues.items()
-        if begin.is_ahead(name) and store_of(queue) is not None
+    waiting = await picked(
+        list(queues),
+        lambda name: begin.is_ahead(name) and store_of(queues.get(name)) is not None,
     )
     names = heapq.nsmallest(NAMES_MAX, waiting)
     for name in names:
