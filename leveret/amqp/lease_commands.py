@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from leveret.amqp.channel import Channel
     from leveret.core.logs.log_writer import Committing
     from leveret.core.publish_interceptors import PublishContext
-    from leveret.core.vhost import Vhost
     from leveret.ports.definitions import Arguments
 
 __all__ = ["LEASE_EXCHANGE", "LeaseCommands"]
@@ -38,14 +37,10 @@ EXTENDED_AT_ONCE_MAX = 50_000
 
 
 class LeaseCommands:
-    """PublishInterceptors step that takes what is published to `leveret.lease`."""
-
-    def intercepts(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
-        """Whether the message is a lease command (see Step)."""
-        return exchange == LEASE_EXCHANGE
+    """Publish interceptor that takes what is published to `leveret.lease`."""
 
     def intercept(self, context: PublishContext) -> Collection[Committing]:
-        """Carry out a lease command (see Step)."""
+        """Carry out a lease command (see PublishInterceptor)."""
         channel = cast("Channel", context.channel)  # commands come from channels only
         message = context.message
         match message.routing_key:

@@ -55,13 +55,6 @@ class DedupInterceptor:
 
     # -- the step
 
-    def intercepts(self, vhost: Vhost, exchange: bytes, requests: int) -> bool:
-        """Whether the message is numbered, or its exchange has a window."""
-        if requests & RecordFlag.WANTS_ORDER:
-            return True
-        found = vhost.exchanges.get(exchange.decode(errors="replace"))
-        return found is not None and found.dedup_window_ms is not None
-
     def intercept(self, context: PublishContext) -> Collection[Committing] | None:
         """Take a numbered or de-duplicated message. Raises ChannelError 406 and 506."""
         stated = self._sequence_headers(context)
@@ -109,16 +102,14 @@ class DedupInterceptor:
 
     def _open(self, vhost: Vhost) -> DedupWriter:
         """Open the topics of a virtual host and return their writer. Raises StorageError."""
-        producers = Producers(
-            self._topics.open(vhost.name, PRODUCERS_TOPIC), self._core.turn, self._core.report
-        )
+        producers = Producers(self._topics.open(vhost.name, PRODUCERS_TOPIC), self._core)
         log = self._topics.open(vhost.name, SEEN_TOPIC)
         seen = ExchangeDedupLog(vhost, log, self._core, self._keys_max)
         writer = DedupWriter(producers, seen, self._core, self)
         for topic in (producers, seen):
             topic.when_released(writer.resume)
         if producers.held:
-            self._core.spawn(producers.restore())
+            producers.restore()
         if self._idle_timer.due_ms is None:
             self._idle_timer.set(self._core.timers.wall_ms() + IDLE_CHECK_MS)
         return writer

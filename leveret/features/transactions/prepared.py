@@ -14,18 +14,17 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
+from leveret.core.logs.log_restore import LogRestore
 from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
-from leveret.core.routing.message import BLIND_COPIES, OPEN_COPIES, MadeMessage, StoredMessage
+from leveret.core.routing.message import MadeMessage, StoredMessage, raw_headers
 from leveret.errors import ChannelError, LeveretError, StorageError
-from leveret.features.dead_letter.rules import further_keys
+from leveret.features.dead_letter.rules import all_keys
 from leveret.features.dedup.exchange_log import key_in
 from leveret.features.transactions.rules import PREPARE_ID, PrepareRequest, read_prepare_request
 from leveret.ports.after_all import AfterAll
-from leveret.ports.contents import headers_table
 from leveret.ports.log_text import quoted
 from leveret.ports.records import RecordFlag
-from leveret.ports.tables import MalformedFieldError, decode_raw_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.ports import TopicLog
     from leveret.ports.records import Batch
-    from leveret.ports.tables import RawValue
 
 
 __all__ = ["PREPARED_TOPIC", "Pending", "PreparedMessages"]
@@ -99,7 +97,7 @@ class PreparedMessages(LogWriter):
         self._timer = services.timers.timer(self._check)
         self.held = log.first < log.end
         if self.held:
-            services.spawn(self._restore())
+            self._restore()
 
     def __str__(self) -> str:
         return f"prepared messages of vhost {quoted(self.vhost.name)}"
@@ -182,15 +180,17 @@ class PreparedMessages(LogWriter):
 
     # -- after a start
 
-    async def _restore(self) -> None:
+    def _restore(self) -> None:
         notes: dict[str, tuple[int, int]] = {}
-        scan = LogScan(self.log, partial(self._report, self))
-        try:
-            while batches := await scan.read():
-                for batch in batches:
-                    self._restore_batch(batch, notes)
-        except StorageError as error:
-            self._report(self, error)
+        LogRestore(
+            self,
+            self._services,
+            LogScan(self.log, partial(self._report, self)),
+            partial(self._restore_batch, notes),
+            partial(self._restored, notes),
+        ).start()
+
+    def _restored(self, notes: dict[str, tuple[int, int]]) -> None:
         now_ms = self._services.timers.wall_ms()
         for id_, (checks, offset) in notes.items():
             pending = self._pending.get(id_)
@@ -203,7 +203,7 @@ class PreparedMessages(LogWriter):
         self._release()
         self._turn.touch(self)
 
-    def _restore_batch(self, batch: Batch, notes: dict[str, tuple[int, int]]) -> None:
+    def _restore_batch(self, notes: dict[str, tuple[int, int]], batch: Batch) -> None:
         for offset, flags, time_ms, exchange, key, header, body in batch.records():
             if offset in self.log.settled:
                 continue
@@ -284,12 +284,8 @@ class PreparedMessages(LogWriter):
         exchange = self.vhost.exchanges.get(message.exchange.decode())
         if exchange is None:
             return []
-        keys = [message.routing_key]
-        if message.flags & RecordFlag.SELECTS_KEYS:
-            headers = _raw_headers(message)
-            keys += further_keys(headers, OPEN_COPIES) + further_keys(headers, BLIND_COPIES)
-        texts = [key.decode(errors="replace") for key in dict.fromkeys(keys)]
-        return cast("list[OpenQueue]", self.vhost.reach(exchange, texts, message))
+        keys = all_keys(message.routing_key, message.header, message.flags)
+        return cast("list[OpenQueue]", self.vhost.reach(exchange, keys, message))
 
     # -- questions
 
@@ -356,9 +352,9 @@ class PreparedMessages(LogWriter):
         except StorageError as error:
             self._report(self, error)
             return
-        flags, _, exchange, key, header, body = batches[0].record(pending.offset)
+        header = batches[0].record(pending.offset)[4]
         headers = {
-            **_raw_headers(StoredMessage(exchange, key, header, body, flags)),
+            **raw_headers(header),
             PREPARE_ID: pending.request.id,
             "x-check-attempt": pending.checks,
             "x-prepare-exchange": pending.exchange,
@@ -375,10 +371,3 @@ class PreparedMessages(LogWriter):
         self._timer.set(None)
         self._close_publishing()
         self._pending.clear()
-
-
-def _raw_headers(message: StoredMessage) -> dict[str, RawValue]:
-    try:
-        return decode_raw_table(headers_table(message.header))
-    except MalformedFieldError:
-        return {}

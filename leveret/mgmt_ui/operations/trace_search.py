@@ -15,7 +15,7 @@ from leveret.core.json_fields import plain
 from leveret.core.queues.queue import Queue
 from leveret.features.browse.browsing import SCANNED_MAX
 from leveret.features.celery.eta_hold import EtaHold
-from leveret.features.delay.search import DelayedMessageFilter, DelayedMessageSearch, stored
+from leveret.features.delay.search import DelayedMessageFilter, DelayedMessageSearch
 from leveret.features.retry.retrying import RetryTopic
 from leveret.features.trace.message_trace import WAITING, TraceStep, trace_steps
 from leveret.mgmt_ui.operations.topology import broker_of
@@ -148,7 +148,7 @@ async def _in_store(
     async for found in search.found():
         for one in found:
             id_ = str(one.offset) if state == "retry" else f"@{one.offset}"
-            row = _told(trace, stored(one), TraceStep(WAITING, None, queue=queue), state)
+            row = _told(trace, one.stored, TraceStep(WAITING, None, queue=queue), state)
             trace.rows.append({**row, "offset": one.offset, "id": id_, "due_ms": one.due_ms})
             if not trace.room:
                 return TraceCursor(begin.stage, begin.name, one.due_ms, one.offset)
