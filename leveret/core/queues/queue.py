@@ -117,7 +117,7 @@ class Queue(OpenQueue):
     def _follow_pause(self) -> None:
         """Update whether messages may be delivered."""
         self._rests = self.is_restoring or self.settings.is_paused
-        self._lease_next = _nothing if self.settings.is_paused else self.state.get
+        self._lease_next = _get_none if self.settings.is_paused else self.state.get
 
     def _make_state(self) -> QueueState:
         """Return a new state for the settings, without consumers."""
@@ -646,7 +646,7 @@ class Queue(OpenQueue):
         self._delivering, self._ready_filters = None, ()
 
 
-def _nothing() -> None:
+def _get_none() -> None:
     """Return None: a paused queue has nothing to get."""
 
 
