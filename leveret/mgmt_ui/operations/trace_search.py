@@ -15,10 +15,11 @@ from leveret.core.json_fields import plain
 from leveret.core.queues.queue import Queue
 from leveret.features.browse.browsing import SCANNED_MAX
 from leveret.features.celery.eta_hold import EtaHold
-from leveret.features.delay.search import DelayedMessageFilter, DelayedMessageSearch, stored
+from leveret.features.delay.search import DelayedMessageFilter, DelayedMessageSearch
 from leveret.features.retry.retrying import RetryTopic
 from leveret.features.trace.message_trace import WAITING, TraceStep, trace_steps
 from leveret.mgmt_ui.operations.topology import broker_of
+from leveret.mgmt_ui.yielding import picked
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -110,10 +111,9 @@ async def _beside_queues(
     store_of: Callable[[object], DelayedMessageStore | None],
 ) -> TraceCursor | None:
     queues = trace.vhost.queues
-    waiting = (
-        name
-        for name, queue in queues.items()
-        if begin.is_ahead(name) and store_of(queue) is not None
+    waiting = await picked(
+        list(queues),
+        lambda name: begin.is_ahead(name) and store_of(queues.get(name)) is not None,
     )
     names = heapq.nsmallest(NAMES_MAX, waiting)
     for name in names:
@@ -148,7 +148,7 @@ async def _in_store(
     async for found in search.found():
         for one in found:
             id_ = str(one.offset) if state == "retry" else f"@{one.offset}"
-            row = _told(trace, stored(one), TraceStep(WAITING, None, queue=queue), state)
+            row = _told(trace, one.stored, TraceStep(WAITING, None, queue=queue), state)
             trace.rows.append({**row, "offset": one.offset, "id": id_, "due_ms": one.due_ms})
             if not trace.room:
                 return TraceCursor(begin.stage, begin.name, one.due_ms, one.offset)
