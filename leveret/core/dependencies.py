@@ -1,4 +1,4 @@
-"""Dependencies of the features, injected by the broker: what its core offers to them."""
+"""Dependencies of the features, injected by the broker."""
 
 from __future__ import annotations
 

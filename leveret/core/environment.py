@@ -1,4 +1,7 @@
-"""Environment of the core, injected by the node: its clock, tasks, error reports and randomness."""
+"""Dependencies of the core, injected by the node.
+
+The core has no clock, event loop or random source of its own.
+"""
 
 from __future__ import annotations
 
