@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from leveret.config import Configuration
+    from leveret.ports.definitions import Definitions
 
 __all__ = ["doctor"]
 
@@ -169,31 +170,20 @@ def _check_logs(
         check_losses,
         check_passwords,
     )
-    from leveret.ports.definitions import Definitions
     from leveret.storage.files import ReadOnlyFiles
     from leveret.storage.health_checks import (
         LogCheck,
-        check_database,
         check_definitions_age,
         check_records,
         check_records_age,
         check_state,
     )
-    from leveret.storage.lineage import older_data
     from leveret.storage.losses import read_losses
     from leveret.storage.state import MemoryStateStore
 
     database = data_dir / "leveret.db"
-    definitions = Definitions()
-    traces = older_data(data_dir)
-    if database.exists() and (database.stat().st_size or not database.is_file()):
-        found, definitions = check_database(database, deep=deep)
-        yield from found
-    elif traces:
-        what = f"is {'empty' if database.exists() else 'missing'}, but there is {', '.join(traces)}"
-        why = "no node starts here: its queues and users are unknown"
-        remedy = "restore it from a backup; without one, `leveret serve --accept-loss definitions`"
-        yield _error("definitions.missing", database, what, why, remedy)
+    found, definitions = _check_definitions(data_dir, database, deep=deep)
+    yield from found
     state = None
     for name in RECORDS:
         yield from check_records(data_dir / name, deep=deep)
@@ -227,6 +217,25 @@ def _check_logs(
         )
         bar.total(check.total_bytes)
         yield from check.run()
+
+
+def _check_definitions(
+    data_dir: Path, database: Path, *, deep: bool
+) -> tuple[Iterable[CheckResult], Definitions]:
+    """Return the findings about the definitions, and these; none where they cannot be read."""
+    from leveret.ports.definitions import Definitions
+    from leveret.storage.health_checks import check_database
+    from leveret.storage.lineage import older_data
+
+    traces = older_data(data_dir)
+    if database.exists() and (database.stat().st_size or not database.is_file()):
+        return check_database(database, deep=deep)
+    if not traces:
+        return [], Definitions()
+    what = f"is {'empty' if database.exists() else 'missing'}, but there is {', '.join(traces)}"
+    why = "no node starts here: its queues and users are unknown"
+    remedy = "restore it from a backup; without one, `leveret serve --accept-loss definitions`"
+    return [_error("definitions.missing", database, what, why, remedy)], Definitions()
 
 
 def _check_keys(
