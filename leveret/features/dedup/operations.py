@@ -1,4 +1,4 @@
-"""Administrator's operations on windows, numbering publishers and prepared messages.
+"""Administrator's operations on windows and numbering publishers.
 
 Used by the management operations, on a running node. A window is a queue's or an exchange's; a key
 in it is given by the x-dedup-id or message-id of messages.
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.features.dedup.idempotent_publish import IdempotentPublish
     from leveret.features.dedup.window import DedupWindow
-    from leveret.features.transactions.prepared import PreparedMessages
 
 __all__ = ["DedupOperations"]
 
@@ -110,26 +109,6 @@ class DedupOperations:
         if writer is None or not writer.forget_producer(producer, user, told):
             return None
         return told
-
-    # -- prepared messages
-
-    def prepared(self, vhost: Vhost) -> list[dict[str, object]]:
-        """Return the undecided prepared messages, oldest first."""
-        messages = self.prepared_messages(vhost)
-        return [] if messages is None else messages.rows()
-
-    def decide(self, vhost: Vhost, id_: str, *, commit: bool) -> AfterAll | None:
-        """Commit or roll back a prepared message; None if it is unknown."""
-        messages, told = self.prepared_messages(vhost), AfterAll(1)
-        pending = None if messages is None else messages.find(id_)
-        if messages is None or pending is None:
-            return None
-        messages.decide(pending, commit=commit, decided=told)
-        return told
-
-    def prepared_messages(self, vhost: Vhost) -> PreparedMessages | None:
-        """Return the prepared messages of a virtual host; None if there never were any."""
-        return self._idempotency.prepared.kept.get(vhost.name)
 
 
 def _row(

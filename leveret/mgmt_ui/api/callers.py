@@ -47,9 +47,10 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from leveret.core.admin.commands import AdminCommand
     from leveret.core.clients import Client
     from leveret.core.vhost import Vhost
-    from leveret.mgmt_ui.operations.commands import AdminCommand
+    from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.mgmt_ui.sessions import WebSession
     from leveret.ports.authentication import Kind, Permission, Rights
 
@@ -213,7 +214,7 @@ class Caller:
             raise self._refused(error.explanation) from None
 
     async def perform(
-        self, command: AdminCommand[P, R], /, *_: P.args, **parameters: P.kwargs
+        self, command: AdminCommand[AdminContext, P, R], /, *_: P.args, **parameters: P.kwargs
     ) -> R:
         """Perform a command as the user and return its result. Raises ApiError.
 

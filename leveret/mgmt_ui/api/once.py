@@ -17,23 +17,25 @@ from __future__ import annotations
 
 from fastapi import Request, Response
 
+from leveret.features.dedup.commands import (
+    dedup_forget,
+    dedup_list,
+    dedup_show,
+    producers_forget,
+    producers_list,
+)
+from leveret.features.transactions.commands import (
+    prepared_commit,
+    prepared_list,
+    prepared_rollback,
+    prepared_show,
+)
 from leveret.mgmt_ui.api.callers import AdministratorHere, CallerHere
 from leveret.mgmt_ui.api.describing import query as described_query
 from leveret.mgmt_ui.api.listing import READ, ObjectKind, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.api.views import Row
-from leveret.mgmt_ui.operations.dedup import (
-    dedup_forget,
-    dedup_list,
-    dedup_show,
-    prepared_commit,
-    prepared_list,
-    prepared_rollback,
-    prepared_show,
-    producers_forget,
-    producers_list,
-)
 
 __all__ = ["router"]
 

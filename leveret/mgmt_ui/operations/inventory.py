@@ -13,12 +13,13 @@ import heapq
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack
 
+from leveret.core.admin.commands import query
+from leveret.core.admin.node import queue_of, vhost_of
 from leveret.core.definitions.administration import AdministrationError
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.views import Ranges, Shown
 from leveret.mgmt_ui.cells import cell, rank
-from leveret.mgmt_ui.operations.commands import query
-from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
+from leveret.mgmt_ui.operations.topology import broker_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.core.admin.commands import command, query
 from leveret.core.definitions.administration import AdministrationError
-from leveret.mgmt_ui.operations.commands import command, query
 from leveret.ports.audit import AuditQuery
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from leveret.core.admin.commands import command, query
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.document import policy_row
 from leveret.core.definitions.effects import without_effect
-from leveret.mgmt_ui.operations.commands import command, query
 from leveret.mgmt_ui.operations.context import policies_followed
 from leveret.ports.definitions import (
     GlobalParameterDefinition,

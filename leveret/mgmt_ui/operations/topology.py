@@ -9,16 +9,16 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from leveret.broker import alter_queue
+from leveret.core.admin.commands import command
+from leveret.core.admin.node import not_running, queue_of, vhost_of
+from leveret.core.admin.shown import check_short
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.definitions.validation import NAME_BYTES_MAX
 from leveret.core.json_fields import InvalidFieldError, table_of
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.arguments import QUEUE_TYPE
 from leveret.errors import ConnectionClosingError
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.retry.retrying import RetryTopic
-from leveret.mgmt_ui.operations.commands import command
-from leveret.mgmt_ui.operations.context import not_running
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 from leveret.ports.callbacks import has_failed
 from leveret.ports.definitions import Paused
@@ -26,19 +26,11 @@ from leveret.ports.definitions import Paused
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.ports.authentication import Kind
     from leveret.ports.definitions import Arguments
 
-__all__ = [
-    "broker_of",
-    "check_short",
-    "queue_of",
-    "table_arguments",
-    "vhost_of",
-    "when_caught_up",
-]
+__all__ = ["broker_of", "table_arguments", "when_caught_up"]
 
 REASON_BYTES_MAX: Final = 200  # a reply text has 255 at most
 
@@ -48,23 +40,6 @@ def broker_of(node: AdminContext) -> Broker:
     if node.broker is None:
         raise not_running()
     return node.broker
-
-
-def vhost_of(node: AdminContext, name: str) -> Vhost:
-    """Return the virtual host of a request. Raises AdministrationError."""
-    vhost = broker_of(node).vhosts.get(name)
-    if vhost is None:
-        raise AdministrationError("not_found", f"no vhost '{name}'")
-    return vhost
-
-
-def queue_of(node: AdminContext, vhost_name: str, name: str) -> OpenQueue:
-    """Return the queue of a request, exclusive or not. Raises AdministrationError."""
-    vhost = vhost_of(node, vhost_name)
-    held = vhost.queues.get(name)
-    if held is None:
-        raise AdministrationError("not_found", vhost.no_queue(name))
-    return broker_of(node).find_queue(vhost, name, held.owner)
 
 
 async def when_caught_up(queue: OpenQueue) -> None:
@@ -81,12 +56,6 @@ def table_arguments(value: dict[str, Any]) -> Arguments:
     except InvalidFieldError as error:
         raise AdministrationError("invalid", f"arguments{error.path}: {error.problem}") from None
     return table
-
-
-def check_short(what: str, text: str) -> None:
-    """Raise AdministrationError for text too long for a short string of AMQP."""
-    if len(text.encode()) > NAME_BYTES_MAX:
-        raise AdministrationError("invalid", f"{what} has at most {NAME_BYTES_MAX} bytes")
 
 
 async def _free(node: AdminContext, vhost: str, kind: Kind, name: str) -> None:

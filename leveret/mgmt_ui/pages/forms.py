@@ -19,7 +19,7 @@ from leveret.mgmt_ui.sessions import CSRF_HEADER
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from leveret.mgmt_ui.operations.commands import AnyCommand
+    from leveret.core.admin.commands import AnyCommand
     from leveret.mgmt_ui.pages.viewing import Viewer
 
 __all__ = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.core.admin.commands import AnyCommand
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.arguments import TYPES
 from leveret.features.celery.eta_hold import EtaHold
@@ -16,7 +17,6 @@ from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.callers import require_to_declare
 from leveret.mgmt_ui.api.listing import ObjectKind, Segment, picked, queues_of
 from leveret.mgmt_ui.api.problems import ApiError, queue_not_found
-from leveret.mgmt_ui.operations.commands import AnyCommand
 from leveret.mgmt_ui.operations.topology import (
     queue_declare,
     queue_delete,

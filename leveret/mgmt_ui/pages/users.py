@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.access.limits import USER_LIMITS
+from leveret.core.admin.commands import AnyCommand
 from leveret.mgmt_ui.api.listing import ObjectKind, Segment
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.operations.access import (
@@ -19,7 +20,6 @@ from leveret.mgmt_ui.operations.access import (
     user_set_password,
     user_set_tags,
 )
-from leveret.mgmt_ui.operations.commands import AnyCommand
 from leveret.mgmt_ui.operations.rules import (
     topic_permission_clear,
     topic_permission_list,

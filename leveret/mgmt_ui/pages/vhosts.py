@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.core.admin.commands import AnyCommand
 from leveret.core.settings.arguments import TYPES
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.listing import ObjectKind, Segment, message_counts
@@ -19,7 +20,6 @@ from leveret.mgmt_ui.operations.access import (
     vhost_trace_off,
     vhost_trace_on,
 )
-from leveret.mgmt_ui.operations.commands import AnyCommand
 from leveret.mgmt_ui.pages.formats import path
 from leveret.mgmt_ui.pages.forms import Form, FormHere, act, seeing
 from leveret.mgmt_ui.pages.rendering import page
