@@ -1,6 +1,6 @@
 """Admin commands: each is one function, whose keyword parameters are the command's.
 
-    @command("policy.clear")
+    @command("policy.clear", POLICYMAKER)
     async def _clear(node: AdminNode, *, vhost: str, name: str, operator: bool) -> None:
 
 A `command` changes something and is written into the audit log; a `query` only looks. All
@@ -30,6 +30,7 @@ from typing import (
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, create_model
 
+from leveret.core.admin.rights import ADMINISTRATOR, Right
 from leveret.core.definitions.administration import AdministrationError
 from leveret.ports.declared import suggestion, undeclared
 
@@ -51,6 +52,7 @@ class AdminCommand(Generic[N_contra, P, R]):
     handler: Handler[N_contra, P, R]
     changes: bool
     is_audited: bool
+    right: Right
 
     async def __call__(self, node: N_contra, *args: P.args, **parameters: P.kwargs) -> R:
         """Return the result. Raises what the function raises."""
@@ -95,23 +97,25 @@ AnyCommand: TypeAlias = AdminCommand[Any, ..., Any]
 COMMANDS: Final[dict[str, AnyCommand]] = {}
 
 
-def command(name: str) -> Callable[[Handler[N_contra, P, R]], AdminCommand[N_contra, P, R]]:
+def command(
+    name: str, right: Right = ADMINISTRATOR
+) -> Callable[[Handler[N_contra, P, R]], AdminCommand[N_contra, P, R]]:
     """Register a function as a command that changes something."""
-    return _registered(name, changes=True, is_audited=True)
+    return _registered(name, right, changes=True, is_audited=True)
 
 
 def query(
-    name: str, *, is_audited: bool = False
+    name: str, right: Right = ADMINISTRATOR, *, is_audited: bool = False
 ) -> Callable[[Handler[N_contra, P, R]], AdminCommand[N_contra, P, R]]:
     """Register a function as a command that changes nothing; a telling one is audited."""
-    return _registered(name, changes=False, is_audited=is_audited)
+    return _registered(name, right, changes=False, is_audited=is_audited)
 
 
 def _registered(
-    name: str, *, changes: bool, is_audited: bool
+    name: str, right: Right, *, changes: bool, is_audited: bool
 ) -> Callable[[Handler[N_contra, P, R]], AdminCommand[N_contra, P, R]]:
     def decorate(handler: Handler[N_contra, P, R]) -> AdminCommand[N_contra, P, R]:
-        made = AdminCommand(name, handler, changes, is_audited)
+        made = AdminCommand(name, handler, changes, is_audited, right)
         COMMANDS[name] = made
         return made
 

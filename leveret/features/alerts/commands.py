@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from leveret.core.admin.commands import command, query
 from leveret.core.admin.node import AdminNode, not_running
+from leveret.core.admin.rights import MANAGEMENT, POLICYMAKER
 from leveret.features.alerts.rules import COMPONENT
 from leveret.ports.definitions import ParameterDefinition
 
@@ -80,7 +81,7 @@ async def alert_list(node: AlertNode, *, vhost: str | None = None) -> list[dict[
     return rule_rows(node, vhost)
 
 
-@command("alert.set")
+@command("alert.set", POLICYMAKER)
 async def alert_set(node: AlertNode, *, vhost: str, name: str, rule: dict[str, Any]) -> None:
     """Add or replace a rule; it applies within seconds."""
     rule = dict(rule)
@@ -99,13 +100,13 @@ def _known(node: AlertNode, vhost: str, name: str) -> dict[str, Any]:
     return {}
 
 
-@command("alert.clear")
+@command("alert.clear", POLICYMAKER)
 async def alert_clear(node: AlertNode, *, vhost: str, name: str) -> None:
     """Delete a rule; its firing alerts are resolved."""
     node.administration.clear_parameter(vhost, COMPONENT, name)
 
 
-@query("alert.status")
+@query("alert.status", MANAGEMENT)
 async def alert_status(node: AlertNode, *, vhost: str | None = None) -> dict[str, Any]:
     """Return the firing alerts, and those that began or ended lately, latest first."""
     alerting = _alerting(node)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from leveret.core.admin.commands import command, query
 from leveret.core.admin.node import queue_of, vhost_of
+from leveret.core.admin.rights import READ_QUEUE
 from leveret.core.admin.shown import check_short, integer, payload, properties
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.queues.queue import Queue
@@ -58,7 +59,7 @@ class MessageTransfer(MessageSelection):
 # -- looking
 
 
-@query("message.list")
+@query("message.list", READ_QUEUE)
 async def message_list(
     node: AdminNode,
     *,
@@ -114,7 +115,7 @@ class _Page:
         return True
 
 
-@query("message.show")
+@query("message.show", READ_QUEUE)
 async def message_show(
     node: AdminNode,
     *,
@@ -156,7 +157,7 @@ def _row(seen: BrowsedMessage, bytes_max: int, *, as_text: bool) -> dict[str, An
 # -- deleting, moving and copying
 
 
-@command("message.delete")
+@command("message.delete", READ_QUEUE)
 async def message_delete(node: AdminNode, **selection: Unpack[MessageSelection]) -> dict[str, Any]:
     """Delete the selected messages."""
     queue = _leasing(node, selection["vhost"], selection["queue"])
@@ -175,14 +176,14 @@ async def message_delete(node: AdminNode, **selection: Unpack[MessageSelection])
     }
 
 
-@command("message.move")
+@command("message.move", READ_QUEUE)
 async def message_move(node: AdminNode, **transfer: Unpack[MessageTransfer]) -> dict[str, Any]:
     """Move the selected messages; after a crash, too, each is in exactly one place."""
     queue = _leasing(node, transfer["vhost"], transfer["queue"])
     return await _transfer(node, queue, transfer, moves=True)
 
 
-@command("message.copy")
+@command("message.copy", READ_QUEUE)
 async def message_copy(node: AdminNode, **transfer: Unpack[MessageTransfer]) -> dict[str, Any]:
     """Copy the selected messages to a queue or an exchange."""
     queue = queue_of(node, transfer["vhost"], transfer["queue"])
@@ -213,7 +214,7 @@ async def _transfer(
     }
 
 
-@command("message.edit")
+@command("message.edit", READ_QUEUE)
 async def message_edit(
     node: AdminNode, *, vhost: str, queue: str, offset: int, changes: dict[str, Any]
 ) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
 from leveret.core.admin.commands import command, query
 from leveret.core.admin.node import AdminNode
+from leveret.core.admin.rights import READ_QUEUE
 from leveret.core.admin.shown import headers_of, integer, payload, properties
 from leveret.core.definitions.administration import AdministrationError
 from leveret.features.dead_letter import scan
@@ -47,7 +48,7 @@ class DeadLetterSelection(TypedDict):
     until: Any
 
 
-@query("dlq.list")
+@query("dlq.list", READ_QUEUE)
 async def dlq_list(
     node: DeadLetterNode,
     *,
@@ -75,7 +76,7 @@ async def dlq_list(
     }
 
 
-@query("dlq.show")
+@query("dlq.show", READ_QUEUE)
 async def dlq_show(node: DeadLetterNode, *, vhost: str, queue: str, offset: int) -> dict[str, Any]:
     """Return one message with its properties and its payload."""
     found_in, offset = _queue(node, vhost, queue), integer("offset", offset)
@@ -90,7 +91,7 @@ async def dlq_show(node: DeadLetterNode, *, vhost: str, queue: str, offset: int)
     raise AdministrationError("not_found", f"no message {offset} in queue '{found_in.name}'")
 
 
-@command("dlq.redrive")
+@command("dlq.redrive", READ_QUEUE)
 async def dlq_redrive(
     node: DeadLetterNode,
     *,
@@ -114,13 +115,13 @@ async def dlq_redrive(
     return _status_of(_redrives(node).start(source, criteria, target, rate))
 
 
-@query("dlq.status")
+@query("dlq.status", READ_QUEUE)
 async def dlq_status(node: DeadLetterNode, *, vhost: str, queue: str) -> dict[str, Any]:
     """Return the status of the redrive that runs, or ran last."""
     return _status_of(_redrives(node).latest(_queue(node, vhost, queue)))
 
 
-@command("dlq.pause")
+@command("dlq.pause", READ_QUEUE)
 async def dlq_pause(node: DeadLetterNode, *, vhost: str, queue: str) -> dict[str, Any]:
     """Pause the redrive; return its status."""
     redrive = _redrives(node).latest(_queue(node, vhost, queue))
@@ -128,7 +129,7 @@ async def dlq_pause(node: DeadLetterNode, *, vhost: str, queue: str) -> dict[str
     return _status_of(redrive)
 
 
-@command("dlq.resume")
+@command("dlq.resume", READ_QUEUE)
 async def dlq_resume(node: DeadLetterNode, *, vhost: str, queue: str) -> dict[str, Any]:
     """Resume the redrive; return its status."""
     redrive = _redrives(node).latest(_queue(node, vhost, queue))
@@ -136,7 +137,7 @@ async def dlq_resume(node: DeadLetterNode, *, vhost: str, queue: str) -> dict[st
     return _status_of(redrive)
 
 
-@command("dlq.cancel")
+@command("dlq.cancel", READ_QUEUE)
 async def dlq_cancel(node: DeadLetterNode, *, vhost: str, queue: str) -> dict[str, Any]:
     """Cancel the redrive; return its status."""
     redrive = _redrives(node).latest(_queue(node, vhost, queue))
@@ -144,7 +145,7 @@ async def dlq_cancel(node: DeadLetterNode, *, vhost: str, queue: str) -> dict[st
     return _status_of(redrive)
 
 
-@command("dlq.delete")
+@command("dlq.delete", READ_QUEUE)
 async def dlq_delete(
     node: DeadLetterNode, *, vhost: str, queue: str, **selection: Unpack[DeadLetterSelection]
 ) -> int:
@@ -157,7 +158,7 @@ async def dlq_delete(
     return count
 
 
-@command("dlq.purge")
+@command("dlq.purge", READ_QUEUE)
 async def dlq_purge(node: DeadLetterNode, *, vhost: str, queue: str) -> int:
     """Delete all messages except unacknowledged ones."""
     found = _queue(node, vhost, queue)

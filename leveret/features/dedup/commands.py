@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.core.admin.commands import command, query
 from leveret.core.admin.node import AdminNode, changed, waited
+from leveret.core.admin.rights import IN_VHOST, may
 from leveret.core.definitions.administration import AdministrationError
 
 if TYPE_CHECKING:
@@ -22,14 +23,14 @@ class DedupNode(AdminNode, Protocol):
         ...
 
 
-@query("dedup.list")
+@query("dedup.list", IN_VHOST)
 async def dedup_list(node: DedupNode, *, vhost: str) -> list[dict[str, Any]]:
     """Return the windows: keys in memory, and duplicates dropped since the start."""
     once, found = _opened(node, vhost)
     return once.windows(found)
 
 
-@query("dedup.show")
+@query("dedup.show", IN_VHOST)
 async def dedup_show(
     node: DedupNode,
     *,
@@ -46,7 +47,7 @@ async def dedup_show(
     return {**row, "id": id_, "seen_at": once.seen_ms(found, *_named(queue, exchange), id_)}
 
 
-@command("dedup.forget")
+@command("dedup.forget", may("configure", queue="queue", exchange="exchange"))
 async def dedup_forget(
     node: DedupNode,
     *,
@@ -64,7 +65,7 @@ async def dedup_forget(
     await waited(lambda: window.is_saved)
 
 
-@query("producers.list")
+@query("producers.list", IN_VHOST)
 async def producers_list(node: DedupNode, *, vhost: str) -> list[dict[str, Any]]:
     """Return the last sequence number of each producer, and its time."""
     once, found = _opened(node, vhost)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
 from leveret.core.admin.commands import command, query
 from leveret.core.admin.node import AdminNode
+from leveret.core.admin.rights import IN_VHOST, READ_QUEUE
 from leveret.core.admin.shown import integer, payload, properties
 from leveret.core.definitions.administration import AdministrationError
 from leveret.errors import StorageError
@@ -56,7 +57,7 @@ class ScheduleSelection(ScheduleCriteria):
     all: bool
 
 
-@query("schedule.list")
+@query("schedule.list", READ_QUEUE)
 async def schedule_list(
     node: ScheduleNode,
     *,
@@ -81,7 +82,7 @@ async def schedule_list(
     return {"rows": page.rows, "after": following, "pending": pending}
 
 
-@query("schedule.show")
+@query("schedule.show", READ_QUEUE)
 async def schedule_show(
     node: ScheduleNode, *, vhost: str, queue: str | None = None, id_: str
 ) -> dict[str, Any]:
@@ -94,7 +95,7 @@ async def schedule_show(
     return {**row, "properties": {**told, "headers": row["headers"]}, **payload(found.body)}
 
 
-@command("schedule.cancel")
+@command("schedule.cancel", READ_QUEUE)
 async def schedule_cancel(
     node: ScheduleNode,
     *,
@@ -107,7 +108,7 @@ async def schedule_cancel(
     return _found(await schedules.cancel(vhost, chosen, queue=queue), vhost, selection)
 
 
-@command("schedule.deliver_now")
+@command("schedule.deliver_now", IN_VHOST)
 async def schedule_deliver_now(
     node: ScheduleNode, *, vhost: str, **selection: Unpack[ScheduleSelection]
 ) -> int:
@@ -118,7 +119,7 @@ async def schedule_deliver_now(
     return _found(count, vhost, selection)
 
 
-@command("schedule.reschedule")
+@command("schedule.reschedule", IN_VHOST)
 async def schedule_reschedule(
     node: ScheduleNode,
     *,

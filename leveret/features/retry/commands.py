@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Unpack
 
 from leveret.core.admin.commands import command, query
+from leveret.core.admin.rights import READ_QUEUE
 from leveret.core.admin.shown import headers_of, payload, properties
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 ROWS_MAX = 1000  # of one answer; more need further requests
 
 
-@query("retry.list")
+@query("retry.list", READ_QUEUE)
 async def retry_list(
     node: DeadLetterNode,
     *,
@@ -60,7 +61,7 @@ async def retry_list(
     return {"rows": rows, "after": last, "pending": topic.pending_count}
 
 
-@query("retry.show")
+@query("retry.show", READ_QUEUE)
 async def retry_show(node: DeadLetterNode, *, vhost: str, queue: str, id_: str) -> dict[str, Any]:
     """Return one message with its properties and its payload."""
     holder = _queue(node, vhost, queue)
@@ -72,7 +73,7 @@ async def retry_show(node: DeadLetterNode, *, vhost: str, queue: str, id_: str) 
     raise AdministrationError("not_found", f"no message '{id_}' waits for queue '{holder.name}'")
 
 
-@command("retry.retry_now")
+@command("retry.retry_now", READ_QUEUE)
 async def retry_retry_now(
     node: DeadLetterNode, *, vhost: str, queue: str, ids: list[str], all_: bool
 ) -> int:
@@ -86,7 +87,7 @@ async def retry_retry_now(
     return count
 
 
-@command("retry.cancel")
+@command("retry.cancel", READ_QUEUE)
 async def retry_cancel(
     node: DeadLetterNode, *, vhost: str, queue: str, ids: list[str], all_: bool
 ) -> int:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.admin.commands import query
 from leveret.core.admin.node import queue_of, vhost_of
+from leveret.core.admin.rights import READ_QUEUE
 from leveret.core.admin.shown import integer
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
@@ -48,7 +49,7 @@ SLICE_CLIENTS: Final = 200  # about a millisecond of the event loop
 Row = dict[str, Any]
 
 
-@query("message.trace")
+@query("message.trace", READ_QUEUE)
 async def message_trace(
     node: TraceNode,
     *,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.core.admin.commands import command, query
 from leveret.core.admin.node import AdminNode, changed
+from leveret.core.admin.rights import IN_VHOST
 from leveret.core.definitions.administration import AdministrationError
 from leveret.ports.after_all import AfterAll
 
@@ -23,14 +24,14 @@ class PreparedNode(AdminNode, Protocol):
         ...
 
 
-@query("prepared.list")
+@query("prepared.list", IN_VHOST)
 async def prepared_list(node: PreparedNode, *, vhost: str) -> list[dict[str, Any]]:
     """Return prepared messages, the oldest first."""
     messages = _messages(node, vhost)
     return [] if messages is None else messages.rows()
 
 
-@query("prepared.show")
+@query("prepared.show", IN_VHOST)
 async def prepared_show(node: PreparedNode, *, vhost: str, id_: str) -> dict[str, Any]:
     """Return one prepared message."""
     messages = _messages(node, vhost)
@@ -40,13 +41,13 @@ async def prepared_show(node: PreparedNode, *, vhost: str, id_: str) -> dict[str
     raise AdministrationError("not_found", f"no prepared message '{id_}'")
 
 
-@command("prepared.commit")
+@command("prepared.commit", IN_VHOST)
 async def prepared_commit(node: PreparedNode, *, vhost: str, id_: str) -> None:
     """Commit a prepared message: it is routed to its queues."""
     await _decide(node, vhost, id_, commit=True)
 
 
-@command("prepared.rollback")
+@command("prepared.rollback", IN_VHOST)
 async def prepared_rollback(node: PreparedNode, *, vhost: str, id_: str) -> None:
     """Roll back a prepared message: it is deleted."""
     await _decide(node, vhost, id_, commit=False)

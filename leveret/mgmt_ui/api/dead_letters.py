@@ -154,7 +154,6 @@ async def require_to_redrive(
 @router.api_route("/redrive", methods=READ)
 async def show_redrive(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
     """Status of the redrive that runs, or ran last."""
-    await require_to_browse(caller, vhost, name)
     return answer(await caller.perform(dlq_status, vhost=vhost, queue=name))
 
 

@@ -79,7 +79,6 @@ async def show_retry(
     id: Segment,  # noqa: A002
 ) -> Response:
     """One retry."""
-    await require_to_browse(caller, vhost, name)
     return answer(await caller.perform(retry_show, vhost=vhost, queue=name, id_=id))
 
 

