@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.features.alerts.alerting import Alerting
     from leveret.features.dead_letter.redrive import Redrives
-    from leveret.features.dedup.operations import DedupOperations
+    from leveret.features.dedup.interceptor import DedupInterceptor
     from leveret.features.delay.delayed_delivery import DelayedDelivery
     from leveret.features.delay.schedules import Schedules
     from leveret.features.transactions.prepared_interceptor import PreparedInterceptor
@@ -81,9 +81,9 @@ class AdminContext:
         return None if self.broker is None else self.broker.redrives
 
     @property
-    def dedup(self) -> DedupOperations | None:
+    def dedup(self) -> DedupInterceptor | None:
         """De-duplication of a running node, else None."""
-        return None if self.broker is None else self.broker.dedup_operations
+        return None if self.broker is None else self.broker.idempotency.interceptor
 
     @property
     def prepared(self) -> PreparedInterceptor | None:
