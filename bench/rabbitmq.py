@@ -58,8 +58,7 @@ class RabbitMq:
         self._process = spawn([str(SERVER)], broker_core(), self.log, self._environment())
         wait_for_amqp(self.uri, self._process, self.log)
         self.start_seconds = time.monotonic() - start
-        # RecoveredState to run detached, the script becomes the Erlang machine itself: its pid is
-        # ours.
+        # Told to run detached, the script becomes the Erlang machine itself: its pid is ours.
         self.pid = self._process.pid
         self.version = self._read_version()
 

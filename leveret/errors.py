@@ -1,8 +1,8 @@
-"""The few errors that all rooms share.
+"""The few errors that all packages share.
 
 The type says whose fault an error is and how much it closes: `ChannelError` and
 `ConnectionClosingError` are a peer's doing and carry AMQP's reply code and text; `StorageError` is
-the world's; anything else that escapes a room is a bug of ours.
+the world's; anything else that escapes a package is a bug of ours.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ STRANGERS = "B-406: passive declares need some permission since RabbitMQ 4.3"
 VOLATILE = "B-233: RabbitMQ 4 knows that the name stands for no queue"
 STREAM_TEXT = "B-225, B-314: the texts of RabbitMQ 4"
 POISON = "C-215: messages that come back too often are given up by queues of every type"
-ATOMIC = "a transaction that one queue refuses takes effect in none (docs/decisions/0033)"
+ATOMIC = "a transaction that one queue refuses takes effect in none (docs/decisions/0020)"
 STREAM_CREDIT = "B-129: whatever settles a stream's message gives credit since RabbitMQ 3.13"
 
 ANSWERED = (

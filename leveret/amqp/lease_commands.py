@@ -5,8 +5,8 @@
     return        x-delay (ms), deliveries              the messages are returned after the delay
 
 Deliveries are given by `x-delivery-tag`, a delivery of the same channel, or by `x-consumer-tag`:
-all that this consumer of the channel holds. Registered by the node as a step of the intake; the
-message itself is not stored. The command is carried out before its confirm.
+all that this consumer of the channel holds. A publish interceptor carries the command out before
+its confirm; the message itself is not stored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EXTENDED_AT_ONCE_MAX = 50_000
 
 
 class LeaseCommands:
-    """PublishInterceptors step that takes what is published to `leveret.lease`."""
+    """Publish interceptor that takes what is published to `leveret.lease`."""
 
     def intercepts(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
         """Whether the message is a lease command (see Step)."""

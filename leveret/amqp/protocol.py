@@ -59,7 +59,7 @@ class ConnectionBase(ABC):
     socket: the garbage collector would have to scan everything for thousands of them.
     """
 
-    # More attributes than Python would find without a dictionary: see core.logs.appender.
+    # More attributes than Python would find without a dictionary: see core.logs.log_writer.
     __slots__ = (
         "__weakref__",
         "_blocked_by",

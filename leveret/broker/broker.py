@@ -142,22 +142,17 @@ class Broker:
         self.internal_topics = InternalTopics(topics, settings.durability)
         self.delayed_stores = DelayedMessageStores(self.internal_topics, state, environment)
         core = CoreServices(
-            turn,
-            self.timers,
-            spawn,
-            report,
-            environment.random_name,
-            environment.random_below,
-            self.vhosts,
-            state,
-            self.atomic,
-            self.internal_topics,
-            self.publisher,
-            self.publish_interceptors,
-            self.command_replies,
-            self.events,
-            self.tracer,
-            self.feature_counters,
+            **environment.common(),
+            vhosts=self.vhosts,
+            state=state,
+            atomic=self.atomic,
+            internal_topics=self.internal_topics,
+            publisher=self.publisher,
+            publish_interceptors=self.publish_interceptors,
+            command_replies=self.command_replies,
+            events=self.events,
+            tracer=self.tracer,
+            feature_counters=self.feature_counters,
         )
         self.redrives = Redrives(self.vhosts, self.atomic, self.timers, spawn, self.events.emit)
         self.idempotency = IdempotentPublish(core, settings.once_limits, settings.dedup_keys_max)
@@ -171,19 +166,15 @@ class Broker:
         self._opener = QueueOpener(topics, settings.durability, policies, services)
 
     def _queue_services(self, core: CoreServices) -> QueueServices:
-        turn, spawn, report = self.turn, self._environment.spawn, self.report
-        topics = DeadLetterTopics(self.vhosts, self.metadata, spawn, report)
-        dead_letter = DeadLettering(self.vhosts, topics, turn, self.timers.wall_ms)
-        retry_topics = RetryTopics(self.delayed_stores, self._environment.random_part)
+        topics = DeadLetterTopics(self.vhosts, self.metadata, core.spawn, core.report)
+        dead_letter = DeadLettering(self.vhosts, topics, core.turn, core.timers.wall_ms)
+        retry_topics = RetryTopics(self.delayed_stores, core.random_part)
         return QueueServices(
-            turn,
-            spawn,
-            report,
-            self.timers,
-            self._remove_unused,
-            DeadLetterWorkers(dead_letter, self.dead_letter_counters, retry_topics),
-            self._settings.counts_every_return,
-            (
+            **core.common(),
+            unused=self._remove_unused,
+            discarded=DeadLetterWorkers(dead_letter, self.dead_letter_counters, retry_topics),
+            counts_every_return=self._settings.counts_every_return,
+            extensions=(
                 ExpiryAndLimits,
                 EtaHolds(self.delayed_stores),
                 QueueWindows(core, self._settings.dedup_keys_max),
@@ -191,8 +182,8 @@ class Broker:
                 retry_topics,
                 ConsumerFilters(),
             ),
-            record_filter,
-            self.feature_counters,
+            stream_filter=record_filter,
+            feature_counters=core.feature_counters,
         )
 
     # -- definitions

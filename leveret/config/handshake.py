@@ -8,7 +8,7 @@ from leveret.config.settings import MIB, Settings
 
 __all__ = ["PRODUCT", "PRODUCT_VERSION", "HandshakeSettings"]
 
-# Whose behaviour clients may count on: docs/decisions/0050. Our own version stands beside it.
+# Whose behaviour clients may count on: docs/decisions/0037. Our own version stands beside it.
 PRODUCT = "RabbitMQ"
 PRODUCT_VERSION = "3.13.7"
 

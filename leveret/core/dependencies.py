@@ -5,8 +5,8 @@ Neither has a clock, an event loop or a random source of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -44,6 +44,10 @@ class Environment:
     report: Callable[[object, Exception], None]
     random_name: Callable[[], str]
     random_below: RandomBelow
+
+    def common(self) -> dict[str, Any]:
+        """Return these functions by name, for an environment that offers more."""
+        return {each.name: getattr(self, each.name) for each in fields(Environment)}
 
     def random_part(self) -> float:
         """Return a random number in [0, 1)."""

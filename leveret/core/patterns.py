@@ -9,7 +9,7 @@ But look-arounds are the usual means to exclude names:
 Where its position is fixed, a look-around is another pattern that must, or must not, be found too:
 `^A(?!B)C` matches where `^AC` does and `^A(?:B)` does not, if A always matches the same length. The
 same holds for text before an end, and for a look-around that is repeated over the whole rest. All
-others are refused (docs/decisions/0047).
+others are refused (docs/decisions/0034).
 """
 
 from __future__ import annotations

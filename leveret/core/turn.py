@@ -4,8 +4,8 @@ Reading marks queues and connections as touched; the turn then flushes every tou
 each once, and lets each touched connection write once. So a hundred publishers share a batch and a
 hundred confirms a packet.
 
-OverflowPolicy shared by several queues is granted round-robin, whatever it is: a prefetch that
-consumers of a channel share, space in a connection's output, a rate. Queues whose consumers got
+Capacity that consumers of several queues share is granted round-robin, whatever it is: the prefetch
+of a channel, space in a connection's output, a rate. Queues whose consumers got
 nothing for lack of it are pumped before the others, the longest waiting first.
 
 If one read packs into very many queues, as through a fanout exchange, their flushes would delay all

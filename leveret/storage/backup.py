@@ -142,9 +142,8 @@ class _Writer:
         for path in _files_below(source / TOPICS):
             relative = path.relative_to(source).as_posix()
             size = path.stat().st_size
-            if relative in lengths:
-                self._copy(path, relative, min(size, lengths[relative]))
-            elif not self._link(path, relative, size):
+            size = min(size, lengths.get(relative, size))
+            if not self._link(path, relative, size):
                 self._copy(path, relative, size)
 
     def _link(self, path: Path, relative: str, size: int) -> bool:

@@ -109,7 +109,7 @@ class FlushedLog(ABC):
     counts flushes in a row that have failed.
     """
 
-    # More attributes than Python would find without a dictionary: see core.logs.appender.
+    # More attributes than Python would find without a dictionary: see core.logs.log_writer.
     __slots__ = (
         "_cache",
         "_closed",

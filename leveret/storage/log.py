@@ -378,7 +378,7 @@ class PartitionLog(FlushedLog):
     def _unsettled(self, ranges: RangeSet) -> RangeSet:
         return RangeSet(part for first, stop in ranges for part in self.settled.gaps(first, stop))
 
-    # NoDeadLetters
+    # Settlements
 
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Settle ranges of records (see ports.TopicLog)."""

@@ -67,12 +67,13 @@ class Snapshots:
         async with self._alone:
             await asyncio.to_thread(remove_snapshot, self._data)
             self._files.hold()
-            written = self._topics.written()
+            written = self._topics.begin_snapshot()
             try:
                 await asyncio.to_thread(self._link, written)
             except OSError as error:
                 raise storage_error("make hard links in", self._data / SNAPSHOT, error) from error
             finally:
+                self._topics.end_snapshot()
                 await asyncio.to_thread(self._files.release)
         return self._data / SNAPSHOT
 
@@ -92,12 +93,12 @@ class Snapshots:
         for directory, cut in written.items():
             if cut is not None and directory.is_relative_to(topics):
                 self._link_log(directory, *cut, lengths)
-        for directory in self._unopened(topics, written):
-            _link_all(directory, target / directory.relative_to(self._data))
+        for directory in self._others(topics, written):
+            self._link_other(directory, lengths)
         (target / LENGTHS).write_text(json.dumps(lengths))
 
     def _link_log(self, directory: Path, last: Segment, size: int, lengths: dict[str, int]) -> None:
-        """Transport the files of a log as of its end at `size` bytes of segment `last`."""
+        """Link the files of a log as of its end at `size` bytes of segment `last`."""
         relative = directory.relative_to(self._data)
         target = self._data / SNAPSHOT / relative
         target.mkdir(mode=0o750, parents=True)
@@ -121,19 +122,31 @@ class Snapshots:
             if moved.exists():
                 os.link(moved, target / name)
 
-    def _unopened(self, topics: Path, written: Written) -> list[Path]:
-        """Return logs that were not open then and have not been opened since: orphans."""
+    @staticmethod
+    def _others(topics: Path, written: Written) -> list[Path]:
+        """Return the logs that were not open then: of idle queues, orphans, and new ones."""
         if not topics.exists():
             return []
-        opened = {*written, *self._topics.directories()}
         found = []
         for vhost in (path for path in topics.iterdir() if not path.name.startswith(".")):
-            found += [path for path in vhost.glob("*/*") if path not in opened]
+            found += [path for path in vhost.glob("*/*") if path not in written]
         return found
 
-
-def _link_all(source: Path, target: Path) -> None:
-    target.mkdir(mode=0o750, parents=True)
-    for entry in source.iterdir():
-        if entry.is_file():
-            os.link(entry, target / entry.name)
+    def _link_other(self, directory: Path, lengths: dict[str, int]) -> None:
+        """Link the files of a log that was not open then, and may be opened at any time."""
+        sizes = {path.name: path.stat().st_size for path in directory.glob("*.log")}
+        # Not before the sizes were read: what is opened after that has not grown yet.
+        opened = self._topics.opened_since
+        assert opened is not None, "the snapshot is being taken"
+        if directory in opened:
+            cut = opened[directory]
+            if cut is not None:  # otherwise it is new
+                self._link_log(directory, *cut, lengths)
+            return
+        relative = directory.relative_to(self._data)
+        target = self._data / SNAPSHOT / relative
+        target.mkdir(mode=0o750, parents=True)
+        for path in directory.iterdir():
+            if path.is_file():
+                self._link_file(directory, path.name, directory, target)
+        lengths.update({str(relative / name): size for name, size in sizes.items()})

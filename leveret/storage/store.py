@@ -118,6 +118,7 @@ class FileTopicStore:
         self._left: set[str] = set()  # keys of kept logs: of the last run, or opened since
         self._unopened: set[str] = set()  # those that `leave_unopened` has left
         self._touched: set[Path] = set()
+        self.opened_since: dict[Path, tuple[Segment, int] | None] | None = None
         self._settle_timer: asyncio.TimerHandle | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._retention_timer: asyncio.TimerHandle | None = None
@@ -254,6 +255,8 @@ class FileTopicStore:
             key=mark_key,
         )
         self._logs[directory] = log
+        if self.opened_since is not None:
+            self.opened_since[directory] = log.written
         self._notes.start()
         if self._retention_timer is None and retention is not None:
             self._check_retention()
@@ -488,18 +491,22 @@ class FileTopicStore:
         """Return all open logs."""
         return self._logs.values()
 
-    def written(self) -> dict[Path, tuple[Segment, int] | None]:
-        """Return last segment and written bytes of each open log, by directory."""
+    def begin_snapshot(self) -> dict[Path, tuple[Segment, int] | None]:
+        """Return last segment and written bytes of each open log, by directory.
+
+        Until `end_snapshot`, `opened_since` says the same of each log as it was when it was opened.
+        """
+        self.opened_since = {}
         return {directory: log.written for directory, log in self._logs.items()}
+
+    def end_snapshot(self) -> None:
+        """Note no more which logs are opened."""
+        self.opened_since = None
 
     @property
     def directory(self) -> Path:
         """Directory of the logs that are kept."""
         return self._topics
-
-    def directories(self) -> Collection[Path]:
-        """Return the directories of the open logs."""
-        return self._logs.keys()
 
 
 def _digest(key: bytes) -> str:

@@ -89,4 +89,5 @@ def test_wrong_arguments_are_refused(client, arguments, told):
 
 def test_a_stream_has_no_groups(client):
     arguments = {"x-queue-type": "stream", **GROUPS}
-    refused(client, commands.Queue.Declare(queue="q", durable=True, arguments=arguments))
+    text = refused(client, commands.Queue.Declare(queue="q", durable=True, arguments=arguments))
+    assert "invalid arg 'x-group-ordering' for queue 'q' in vhost '/'" in text

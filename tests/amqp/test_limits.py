@@ -64,7 +64,8 @@ def test_a_closed_connection_makes_room(stage):
     first = Client(stage).open()
     refused_open(stage)
     first.call(commands.Connection.Close(200, "", 0, 0), 0)
-    Client(stage).open()
+    Client(stage).open().declare("q")
+    assert stage.queue("q").message_count == 0
 
 
 @pytest.mark.covers("B-306")

@@ -78,3 +78,4 @@ def test_the_key_may_stand_in_the_environment(leveret, key_file, tmp_path, monke
     monkeypatch.setenv("LEVERET_ENCRYPTION_KEY", (tmp_path / "master.key").read_text())
     leveret("encryption", "enable", "--vhost", "/")
     leveret("encryption", "rotate", "--vhost", "/", "--key-file", key_file)
+    assert states(leveret) == [("/", "active")]

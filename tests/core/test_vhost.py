@@ -160,6 +160,7 @@ def test_only_being_a_source_is_use_of_an_exchange(vhost):
     vhost.bind_exchange("b", "a", "k", {})
     vhost.delete_exchange("b", if_unused=True)
     vhost.delete_exchange("a", if_unused=True)
+    assert not {"a", "b"} & set(vhost.exchanges)
 
 
 def test_the_generation_changes_with_the_exchanges(vhost):
@@ -333,11 +334,14 @@ def test_bindings_that_differ_in_arguments_are_two(vhost):
 
 
 def test_unbinding_what_is_not_there_is_done_already(vhost):
-    declare(vhost, "q", object(), exclusive=True)
+    owner = object()
+    declare(vhost, "q", owner, exclusive=True)
+    vhost.bind_queue("q", "amq.direct", "other", {}, owner)
     vhost.unbind_queue("missing", "amq.direct", "k", {}, None)
     vhost.unbind_queue("q", "missing", "k", {}, None)
     vhost.unbind_queue("q", "amq.direct", "k", {}, None)
     vhost.unbind_exchange("missing", "amq.direct", "k", {})
+    assert builders(vhost, "amq.direct", b"other") == ["q"]
 
 
 def test_unbinding_another_connection_s_queue_is_refused(vhost):

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import signal
 import socket
 import urllib.error
 import urllib.request
@@ -49,8 +50,8 @@ def test_node_answers_as_soon_as_it_is_ready_and_stops_cleanly(tmp_path):
 
 
 def test_node_that_stops_while_it_loads_stops_cleanly(tmp_path):
-    with node_addresses(tmp_path):
-        pass
+    with node_addresses(tmp_path) as addresses:
+        assert "http" in addresses  # it listens, and loads its libraries now
 
 
 def test_metrics_have_a_port_of_their_own(tmp_path):
@@ -115,6 +116,18 @@ def test_node_tells_no_metrics_if_it_shall_not(tmp_path):
         assert "prometheus" not in addresses
 
 
+async def test_uvicorn_leaves_signals_to_the_node():
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    request = b"GET /api HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    server = ManagementServer()
+    listener = await server.open("127.0.0.1", 0)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.serve(Site().node))
+        assert b" 404 " in await ask(listener.port, request)
+        assert {number: signal.getsignal(number) for number in handlers} == handlers
+        await server.close()
+
+
 async def test_port_that_is_taken_is_named():
     first, second = ManagementServer(), ManagementServer()
     taken = await first.open("127.0.0.1", 0)
@@ -128,9 +141,11 @@ async def test_port_that_is_taken_is_named():
 async def test_every_address_of_a_host_has_the_same_port():
     server = ManagementServer()
     listener = await server.open("localhost", 0)
-    for *_, address in await asyncio.get_running_loop().getaddrinfo(
+    addresses = await asyncio.get_running_loop().getaddrinfo(
         "localhost", listener.port, type=socket.SOCK_STREAM
-    ):
+    )
+    assert addresses
+    for *_, address in addresses:
         socket.create_connection(address[:2]).close()
     await server.close()
 

@@ -161,7 +161,7 @@ async def test_times_that_cannot_be_read_keep_what_is_there(tmp_path, caplog):
         assert log.first == 0
 
 
-# CheckResult moments
+# Finding offsets by time
 
 
 async def test_a_moment_is_found_across_segments_and_runs(tmp_path):

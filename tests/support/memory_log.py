@@ -190,6 +190,7 @@ class MemoryTopicLog:
 
     def take_over(self, left: MemoryTopicLog) -> None:
         """Be what an earlier run has left."""
+        self.fetch_error = left.fetch_error
         self.batches = left.batches
         self.end = self.committed = self.durable = left.committed
         self.settled = left.settled.copy()

@@ -76,9 +76,11 @@ class Bench:
         self.dead = []
         self.services = QueueServices(
             self.turn,
+            Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds),
             self.tasks.append,
             lambda *report: self.reported.append(report),
-            Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds),
+            str,
+            int,
             self.unused.append,
             DeadLetterWorkers(self.dead_letter, DeadLetterCounters(), None),
             extensions=(ExpiryAndLimits, ConsumerFilters()),

@@ -216,7 +216,8 @@ def test_an_operators_anonymous_user(tmp_path, settings):
         pika.credentials.VALID_TYPES.append(Anonymous)
         try:
             parameters = pika.ConnectionParameters("127.0.0.1", port, credentials=Anonymous())
-            pika.BlockingConnection(parameters).close()
+            with pika.BlockingConnection(parameters) as connection:
+                assert connection.channel().queue_declare("q").method.queue == "q"
         finally:
             pika.credentials.VALID_TYPES.remove(Anonymous)
 

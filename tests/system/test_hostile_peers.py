@@ -223,6 +223,8 @@ def test_rapid_connects(broker):
         wire.hang_up()
     for _ in range(20):
         Client(broker.port).hang_up()
+    with Client(broker.port) as client:
+        assert client.declare("rapid").queue == "rapid"
 
 
 @pytest.mark.covers("B-122")

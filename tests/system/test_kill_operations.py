@@ -227,7 +227,7 @@ class Operator:
             found.update(row["id"] for row in page["rows"])
             after = page["after"]
         assert self.scheduled <= found.keys(), "a schedule was lost"
-        # Settlements are written behind (docs/decisions/0035).
+        # Settlements are written behind (docs/decisions/0022).
         back = self.cancelled.keys() & found.keys()
         late = {name: self.killed_at - self.cancelled[name] for name in back}
         assert max(late.values(), default=0) < WRITTEN_BEHIND_SECONDS, late

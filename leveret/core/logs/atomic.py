@@ -3,7 +3,7 @@
 For transactions of clients, and for moves of messages from one log to another by the broker.
 A write is gathered in memory. Its commit prepares a part in every log (see ports.TopicLog), has the
 store decide once all parts are durable, and resolves them. A crash before the decision leaves
-nothing of it, one after the decision all of it (docs/decisions/0033).
+nothing of it, one after the decision all of it (docs/decisions/0020).
 
 All writes that commit in one turn of the loop are prepared together, and all prepared ones are
 decided together.

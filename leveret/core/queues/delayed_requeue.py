@@ -1,6 +1,6 @@
 """Delayed requeue: returned messages that wait before they are delivered again.
 
-The delay is the queue's; core.delay is about delayed publishes. Owned by the queue state, which
+The delay is the queue's; features.delay is about delayed publishes. Owned by the queue state, which
 adds offsets when they are returned and makes them ready when they are due. Until then they stay
 leased in its ledger, to no consumer: a restart finds them unsettled, and ready. They take 24 bytes
 for each range that was returned together.

@@ -52,7 +52,7 @@ class DiscardedMessages(Protocol):
 
 
 class NoDeadLetters:
-    """DiscardedMessages messages by settling them, where nothing dead-letters them."""
+    """Discards messages by settling them, where nothing dead-letters them."""
 
     waiting_count = 0
 

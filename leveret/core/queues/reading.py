@@ -59,7 +59,7 @@ class QueueReader:
         self.errors = ErrorThrottle(queue, services.report)
         self.fetching = False
         self._last: Batch | None = None  # of the last single-record lookup
-        self.head: tuple[int, int | None] | None = None  # see core.queues.head
+        self.head: tuple[int, int | None] | None = None  # see core.queues.head_timestamp
 
     def read(self, offset: int) -> list[Batch] | None:
         """Return batches, one of them with `offset`; None after starting a device read for it."""

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from leveret.core.dependencies import Environment
 from leveret.core.feature_counters import FeatureCounters
 from leveret.core.queues.discarding import NoDeadLetters
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
     from leveret.core.queues.discarding import DiscardedMessages
     from leveret.core.queues.extensions import ExtensionKind
-    from leveret.core.timers import Timers
-    from leveret.core.turn import Turn
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
 
@@ -71,18 +70,14 @@ def no_filter(arguments: Arguments, is_over: Callable[[], bool]) -> StreamFilter
 
 
 @dataclass(frozen=True, slots=True)
-class QueueServices:
-    """Services shared by the queues of a broker.
+class QueueServices(Environment):
+    """Environment of the queues of a broker, with what its features offer to them.
 
-    `spawn` runs reads that wait for a device; `report` gets storage errors; `unused` gets queues
-    whose expiry time (`x-expires`) has passed. `discarded(queue)` is made with the first message
-    that a queue discards. `stream_filter(arguments, is_over)` parses a consumer's filter.
+    `unused` gets queues whose expiry time (`x-expires`) has passed. `discarded(queue)` is made with
+    the first message that a queue discards. `stream_filter(arguments, is_over)` parses a consumer's
+    filter.
     """
 
-    turn: Turn
-    spawn: Callable[[Coroutine[object, object, None]], object]
-    report: Callable[[object, Exception], None]
-    timers: Timers
     unused: Callable[[Any], None]
     discarded: Callable[[Any], DiscardedMessages] = NoDeadLetters
     counts_every_return: bool = True  # against the delivery limit; else only failures

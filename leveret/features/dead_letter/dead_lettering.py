@@ -128,7 +128,7 @@ class _Composer:
         headers: bytes | None,
         is_dead_letter: bool,
     ) -> DeadLetterTemplate:
-        """Return the dead template of a kind of record.
+        """Return the template of the dead letters of a kind of record.
 
         An x-death published by a client is dropped.
         """
@@ -175,7 +175,7 @@ class _Composer:
 
 
 class _RoutedTemplate(DeadLetterTemplate):
-    """Dead template whose destination depends on headers, properties or chance of each message."""
+    """Template whose destination depends on headers, properties or chance of each message."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 """Packing of dead messages of one queue into the builders of their target queues.
 
-A dead template is the same record with another address and other headers. Both depend on the record's
+A dead letter is the same record with another address and other headers. Both depend on the record's
 address, its expiration and its headers for deaths and copies; records equal in these share one
-`DeadLetterTemplate`, which Python computes once. Per record only compiled code runs: it reads the properties,
-adds the template's headers to the record's own, and copies the body once.
+`DeadLetterTemplate`, which Python computes once. Per record only compiled code runs: it reads the
+properties, adds the template's headers to the record's own, and copies the body once.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -44,7 +44,7 @@ cdef class DeadLetterTemplate:
 
 
 cdef class DeadLetterWriter:
-    """Writer of dead templates of one queue, for one reason, at one time.
+    """Writer of the dead letters of one queue, for one reason, at one time.
 
     `compose(exchange, routing_key, expiration, headers, is_dead_letter) -> DeadLetterTemplate` is called once
     for each kind of record; `expiration` is None if the record has none, `headers` is a table of

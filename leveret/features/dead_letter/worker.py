@@ -55,7 +55,7 @@ class DeadLetterSink(Protocol):
 
 
 class DeadRange(NamedTuple):
-    """DeadRange messages [first, stop), discarded for `reason`.
+    """Dead messages [first, stop), discarded for `reason`.
 
     The queues of `written` store them already.
     """

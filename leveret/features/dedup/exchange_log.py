@@ -13,10 +13,10 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING
 
+from leveret.core.logs.log_restore import LogRestore
 from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
 from leveret.core.settings.arguments import WINDOW_MS_MAX
-from leveret.errors import StorageError
 from leveret.features.dedup.keys import message_key, text_key
 from leveret.features.dedup.window import DedupWindow
 from leveret.ports.log_text import quoted
@@ -59,7 +59,7 @@ class ExchangeDedupLog(LogWriter):
         self.window = DedupWindow(self, services, keys_max, keeps=True)
         self.window.open()
         if self.window.is_incomplete:
-            services.spawn(self._restore())
+            services.spawn(self._restore(services))
 
     def __str__(self) -> str:
         return f"de-duplication log of vhost {quoted(self._vhost.name)}"
@@ -85,18 +85,13 @@ class ExchangeDedupLog(LogWriter):
         if offset:
             self.log.settle([(0, offset)])
 
-    async def _restore(self) -> None:
+    async def _restore(self, services: CoreServices) -> None:
         """Add the keys that only the log has."""
         await self.window.find_first()
         first = self.window.complete
         scan = LogScan(self.log, partial(self._report, self), first=first, all_from=first)
-        try:
-            while not self.deleted and (batches := await scan.read()):
-                for batch in batches:
-                    self.window.restore(batch)
-        except StorageError as error:
-            self._report(self, error)
-        self.window.restored()
+        window = self.window
+        LogRestore(self, services, scan, window.restore, window.restored).start()
 
     def resume(self) -> None:
         """Resume appending: the window is restored."""

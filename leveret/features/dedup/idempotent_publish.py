@@ -25,7 +25,7 @@ __all__ = ["IdempotentPublish"]
 
 
 class IdempotentPublish:
-    """Adds its interceptors and commands to the broker's intake, in front of the existing ones."""
+    """Adds its interceptors and commands to the broker's, in front of the existing ones."""
 
     def __init__(self, core: CoreServices, limits: IdempotencyLimits, keys_max: int) -> None:
         self.interceptor = DedupInterceptor(core, limits, keys_max)

@@ -109,16 +109,14 @@ class DedupInterceptor:
 
     def _open(self, vhost: Vhost) -> DedupWriter:
         """Open the topics of a virtual host and return their writer. Raises StorageError."""
-        producers = Producers(
-            self._topics.open(vhost.name, PRODUCERS_TOPIC), self._core.turn, self._core.report
-        )
+        producers = Producers(self._topics.open(vhost.name, PRODUCERS_TOPIC), self._core)
         log = self._topics.open(vhost.name, SEEN_TOPIC)
         seen = ExchangeDedupLog(vhost, log, self._core, self._keys_max)
         writer = DedupWriter(producers, seen, self._core, self)
         for topic in (producers, seen):
             topic.when_released(writer.resume)
         if producers.held:
-            self._core.spawn(producers.restore())
+            producers.restore()
         if self._idle_timer.due_ms is None:
             self._idle_timer.set(self._core.timers.wall_ms() + IDLE_CHECK_MS)
         return writer

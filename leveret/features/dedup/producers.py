@@ -20,15 +20,16 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from leveret.core.logs.log_restore import LogRestore
 from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
 from leveret.errors import StorageError
 from leveret.features.dedup.sequences import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from leveret.core.turn import Turn
+    from leveret.core.dependencies import Environment
     from leveret.ports import TopicLog
     from leveret.ports.records import Batch, BatchBuilder
 
@@ -61,10 +62,9 @@ class ProducerState(NamedTuple):
 class Producers(LogWriter):
     """Numbering publishers of one virtual host. `held` until all of them are restored."""
 
-    def __init__(
-        self, log: TopicLog, turn: Turn, report: Callable[[object, Exception], None]
-    ) -> None:
-        super().__init__(log, turn, report)
+    def __init__(self, log: TopicLog, environment: Environment) -> None:
+        super().__init__(log, environment.turn, environment.report)
+        self._environment = environment
         self.duplicates = 0  # duplicates dropped since the start
         self.held = log.first < log.end
         self._known: dict[Producer, ProducerState] = {}  # in order of their records
@@ -115,10 +115,10 @@ class Producers(LogWriter):
 
     def apply(self, record: bytes) -> None:
         """Apply the record written last, which was committed."""
-        self._apply(record, self._offset)
+        self._apply(_unpacked(record), self._offset)
 
-    def _apply(self, record: bytes, offset: int) -> None:
-        for producer, position, time_ms in list(_unpacked(record)):  # all of it, or nothing
+    def _apply(self, rows: Iterable[tuple[Producer, Position, int]], offset: int) -> None:
+        for producer, position, time_ms in rows:
             self._forget(producer)
             self._forget(Producer(producer.id))  # which it has taken over
             self._known[producer] = ProducerState(position, time_ms, offset)
@@ -168,24 +168,22 @@ class Producers(LogWriter):
 
     # -- after a start
 
-    async def restore(self) -> None:
+    def restore(self) -> None:
         """Restore the positions that an earlier run has left."""
         scan = LogScan(self.log, partial(self._report, self))
-        try:
-            while batches := await scan.read():
-                for batch in batches:
-                    self._index_batch(batch)
-        except StorageError as error:
-            self._report(self, error)
-        self._release()
+        LogRestore(self, self._environment, scan, self._index_batch, self._release).start()
 
     def _index_batch(self, batch: Batch) -> None:
         for offset, _, _, _, _, _, body in batch.records():
             if offset not in self.log.settled:
-                try:
-                    self._apply(body, offset)
-                except ValueError as error:
-                    self._report(self, StorageError(f"record {offset} of {self!r}: {error}"))
+                self._apply(self._readable(body, offset), offset)
+
+    def _readable(self, record: bytes, offset: int) -> Iterable[tuple[Producer, Position, int]]:
+        """Yield the rows of a record up to the first that is damaged, which is reported."""
+        try:
+            yield from _unpacked(record)
+        except ValueError as error:
+            self._report(self, StorageError(f"record {offset} of {self!r}: {error}"))
 
     def _show_committed(self) -> None:
         """Do nothing: the write notifies its waiters."""

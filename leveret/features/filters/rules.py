@@ -1,7 +1,7 @@
 """Arguments of consumers and bindings that state filters.
 
 `x-filter-tags` and `x-filter-sql` together mean that both must match. Their languages are in
-leveret.features, their evaluation per record in leveret.features.filters.filters.
+`tags` and `sql`, their evaluation per record in leveret.features.filters.filters.
 """
 
 from __future__ import annotations

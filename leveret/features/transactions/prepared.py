@@ -14,6 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
+from leveret.core.logs.log_restore import LogRestore
 from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
 from leveret.core.routing.message import BLIND_COPIES, OPEN_COPIES, MadeMessage, StoredMessage
@@ -99,7 +100,7 @@ class PreparedMessages(LogWriter):
         self._timer = services.timers.timer(self._check)
         self.held = log.first < log.end
         if self.held:
-            services.spawn(self._restore())
+            self._restore()
 
     def __str__(self) -> str:
         return f"prepared messages of vhost {quoted(self.vhost.name)}"
@@ -182,15 +183,17 @@ class PreparedMessages(LogWriter):
 
     # -- after a start
 
-    async def _restore(self) -> None:
+    def _restore(self) -> None:
         notes: dict[str, tuple[int, int]] = {}
-        scan = LogScan(self.log, partial(self._report, self))
-        try:
-            while batches := await scan.read():
-                for batch in batches:
-                    self._restore_batch(batch, notes)
-        except StorageError as error:
-            self._report(self, error)
+        LogRestore(
+            self,
+            self._services,
+            LogScan(self.log, partial(self._report, self)),
+            partial(self._restore_batch, notes),
+            partial(self._restored, notes),
+        ).start()
+
+    def _restored(self, notes: dict[str, tuple[int, int]]) -> None:
         now_ms = self._services.timers.wall_ms()
         for id_, (checks, offset) in notes.items():
             pending = self._pending.get(id_)
@@ -203,7 +206,7 @@ class PreparedMessages(LogWriter):
         self._release()
         self._turn.touch(self)
 
-    def _restore_batch(self, batch: Batch, notes: dict[str, tuple[int, int]]) -> None:
+    def _restore_batch(self, notes: dict[str, tuple[int, int]], batch: Batch) -> None:
         for offset, flags, time_ms, exchange, key, header, body in batch.records():
             if offset in self.log.settled:
                 continue

@@ -142,24 +142,24 @@ class Caller:
     def require_to_close(self, client: Client) -> None:
         """Raise ApiError 401 unless the user may close a connection."""
         if not self.may_close(client):
-            raise self._refused("User not authorised to access object")
+            raise self.refusal("User not authorised to access object")
 
     def require_administrator(self) -> None:
         """Raise ApiError 401 unless the user is an administrator."""
         if not self.is_administrator:
-            raise self._refused("Not administrator user")
+            raise self.refusal("Not administrator user")
 
     def require_monitor(self) -> None:
         """Raise ApiError 401 unless the user is a monitor."""
         if not self.is_monitor:
-            raise self._refused("Not monitor user")
+            raise self.refusal("Not monitor user")
 
     def require_policymaker(self, vhost: str | None = None) -> None:
         """Raise ApiError 401 unless the caller may make policies, there or at all."""
         if self.is_administrator:
             return
         if "policymaker" not in self.tags or not (vhost is None or self.enters(vhost)):
-            raise self._refused("User not authorised to access object")
+            raise self.refusal("User not authorised to access object")
 
     def visible_vhost(self, name: str) -> Vhost:
         """Return a virtual host whose totals the user may see. Raises ApiError 401 and 404."""
@@ -167,7 +167,7 @@ class Caller:
         if vhost is None:
             raise ApiError(404, "not_found", "vhost_not_found")
         if not (self.is_monitor or self.enters(name)):
-            raise self._refused("User not authorised to access virtual host")
+            raise self.refusal("User not authorised to access virtual host")
         return vhost
 
     def vhost(self, name: str) -> Vhost:
@@ -176,7 +176,7 @@ class Caller:
         if vhost is None:
             raise ApiError(404, "not_found", "vhost_not_found")
         if not (self.is_administrator or self.enters(name)):
-            raise self._refused("User not authorised to access virtual host")
+            raise self.refusal("User not authorised to access virtual host")
         return vhost
 
     def require_shared(self, vhost: str, queue: str) -> None:
@@ -212,7 +212,7 @@ class Caller:
         try:
             await answered(check)
         except ChannelError as error:
-            raise self._refused(error.explanation) from None
+            raise self.refusal(error.explanation) from None
 
     async def perform(
         self, command: AdminCommand[AdminContext, P, R], /, *_: P.args, **parameters: P.kwargs
@@ -251,7 +251,8 @@ class Caller:
         """Actor of the user for events and the audit log."""
         return Actor(self.name, self.peer, self.way)
 
-    def _refused(self, reason: str) -> ApiError:
+    def refusal(self, reason: str) -> ApiError:
+        """Return the 401 that refuses this caller, and log it."""
         logger.warning("HTTP access denied: user %s - %s", quoted(self.name), reason)
         return not_authorised(reason)
 
@@ -265,7 +266,7 @@ async def managed_node(request: Request) -> ManagedNode:
 def require_manager(caller: Caller) -> None:
     """Raise ApiError 401 unless the caller has a management tag."""
     if MANAGERS.isdisjoint(caller.tags):
-        raise caller._refused("Not management user")  # noqa: SLF001  # same module
+        raise caller.refusal("Not management user")
 
 
 async def identified(request: Request) -> Caller:
@@ -335,7 +336,7 @@ async def _admitted(node: ManagedNode, rights: Rights, peer: str, way: Way) -> C
     caller = Caller(node, rights.user, rights.tags, rights, peer, way)
     loopback_users = node.configuration.loopback_users
     if not node.broker.access.may_connect_from(rights.user, peer, loopback_users):
-        raise caller._refused("User can only log in via localhost")  # noqa: SLF001  # same module
+        raise caller.refusal("User can only log in via localhost")
     return caller
 
 

@@ -1,14 +1,22 @@
-"""Descriptions of bodies and queries in the API's OpenAPI document, made from examples.
+"""Parts of the API's OpenAPI document: bodies and queries, made from examples, and routes.
 
-Given to FastAPI's routes as `openapi_extra`; see leveret.mgmt_ui.api.documents. For Leveret's own
-routes they also list the only fields accepted (leveret.mgmt_ui.api.own).
+Examples are given to FastAPI's routes as `openapi_extra`; see leveret.mgmt_ui.api.documents. For
+Leveret's own routes they also list the only fields accepted (leveret.mgmt_ui.api.own).
 """
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["body", "form", "query"]
+from fastapi.openapi.utils import get_openapi
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.routing import BaseRoute
+
+__all__ = ["body", "describe_operations", "form", "query"]
 
 JSON_TYPES: dict[type, str] = {
     bool: "boolean",
@@ -37,6 +45,16 @@ def query(example: dict[str, Any]) -> dict[str, Any]:
 def form(example: dict[str, Any], *required: str) -> dict[str, Any]:
     """Describe an HTML form with fields like the example's; `required` ones must be present."""
     return {"requestBody": _content("application/x-www-form-urlencoded", example, required)}
+
+
+def describe_operations(routes: Sequence[BaseRoute]) -> dict[str, dict[str, Any]]:
+    """Return FastAPI's descriptions of routes: the operations of each path, by method."""
+    with warnings.catch_warnings():
+        # One function answers GET and HEAD; `documents` gives them other names.
+        warnings.filterwarnings("ignore", "Duplicate Operation ID")
+        described = get_openapi(title="routes", version="", routes=routes)
+    paths: dict[str, dict[str, Any]] = described["paths"]
+    return paths
 
 
 def _content(kind: str, example: dict[str, Any], required: tuple[str, ...]) -> dict[str, Any]:

@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import warnings
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, JSONResponse
 
 from leveret import __version__
+from leveret.mgmt_ui.api.describing import describe_operations
 from leveret.mgmt_ui.api.listing import READ
 
 if TYPE_CHECKING:
@@ -101,19 +100,18 @@ async def _description(app: FastAPI) -> dict[str, Any]:
 
 def describe(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI description of an application's routes."""
-    with warnings.catch_warnings():
-        # One function answers GET and HEAD; names are given below.
-        warnings.filterwarnings("ignore", "Duplicate Operation ID")
-        described = get_openapi(
-            title="Leveret", version=__version__, description=DESCRIPTION, routes=app.routes
-        )
-    for path, operations in described["paths"].items():
+    paths = describe_operations(app.routes)
+    for path, operations in paths.items():
         operations.pop("head", None)
         for method, operation in operations.items():
             _complete(path, method, operation)
-    described["components"] = {"securitySchemes": SCHEMES, "schemas": {"Error": ERROR}}
-    described["security"] = [{scheme: []} for scheme in SCHEMES]
-    return described
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Leveret", "description": DESCRIPTION, "version": __version__},
+        "paths": paths,
+        "components": {"securitySchemes": SCHEMES, "schemas": {"Error": ERROR}},
+        "security": [{scheme: []} for scheme in SCHEMES],
+    }
 
 
 def _complete(path: str, method: str, operation: Operation) -> None:

@@ -7,20 +7,17 @@ they do not know, as RabbitMQ does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute
 
 from leveret.mgmt_ui.api.bodies import BODY_BYTES_MAX, read_body, understand
 from leveret.mgmt_ui.api.callers import SAFE_METHODS, ClientHere
+from leveret.mgmt_ui.api.describing import describe_operations
 from leveret.mgmt_ui.api.problems import bad_request
 from leveret.ports.declared import undeclared
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fastapi.dependencies.models import Dependant
 
 __all__ = ["own_router"]
 
@@ -30,22 +27,24 @@ JSON = "application/json"
 class OwnRoute(APIRoute):
     """Route that accepts only declared fields and parameters."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        extra: dict[str, Any] = self.openapi_extra or {}
-        described = (one["name"] for one in extra.get("parameters", ()) if one["in"] == "query")
-        self.query_names = frozenset([*_annotated(self.dependant), *described])
-        self.body_names: frozenset[str] = frozenset()
-        if "requestBody" in extra:
-            schema = extra["requestBody"]["content"][JSON]["schema"]
-            self.body_names = frozenset(schema["properties"])
+    @cached_property
+    def _operation(self) -> dict[str, Any]:
+        (described,) = describe_operations([self]).values()
+        operation: dict[str, Any] = next(iter(described.values()))  # GET and HEAD have the same
+        return operation
 
+    @cached_property
+    def query_names(self) -> frozenset[str]:
+        """Names of the query parameters."""
+        parameters = self._operation.get("parameters", ())
+        return frozenset(one["name"] for one in parameters if one["in"] == "query")
 
-def _annotated(dependant: Dependant) -> Iterator[str]:
-    """Yield the query parameters of a handler's signature, and of its dependencies."""
-    yield from (field.alias for field in dependant.query_params)
-    for deeper in dependant.dependencies:
-        yield from _annotated(deeper)
+    @cached_property
+    def body_names(self) -> frozenset[str]:
+        """Names of the body's fields; none if the route declares no body."""
+        if "requestBody" not in self._operation:
+            return frozenset()
+        return frozenset(self._operation["requestBody"]["content"][JSON]["schema"]["properties"])
 
 
 async def _take_declared_only(request: Request, _: ClientHere) -> None:

@@ -62,7 +62,14 @@ class Bench:
         self.turn = Turn(self.scheduled.append, self.report)
         timers = Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds)
         services = QueueServices(
-            self.turn, self.tasks.append, self.report, timers, print, stream_filter=record_filter
+            self.turn,
+            timers,
+            self.tasks.append,
+            self.report,
+            str,
+            int,
+            print,
+            stream_filter=record_filter,
         )
         self.stream = Stream(QueueDefinition("/", "s"), QueueSettings(), self.log, services)
 

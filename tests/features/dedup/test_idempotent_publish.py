@@ -216,7 +216,7 @@ def test_whoever_repeats_what_was_not_confirmed_has_it_stored_once(  # noqa: C90
 def test_many_producers_survive_in_few_records():
     log = MemoryTopicLog()
     stage = Stage()
-    producers = Producers(log, stage.turn, stage.report)
+    producers = Producers(log, stage.broker._environment)
     for round_ in range(3):
         moved = {Producer(f"p{n}", "u"): Position(1, round_) for n in range(5)}
         record = producers.record(moved, 7)
@@ -225,10 +225,10 @@ def test_many_producers_survive_in_few_records():
         producers.flush()
         producers.apply(record)
     assert list(log.settled) == [(0, 2)]
-    again = Producers(log, stage.turn, stage.report)
+    again = Producers(log, stage.broker._environment)
     again.held = True
-    with pytest.raises(StopIteration):
-        again.restore().send(None)
+    again.restore()
+    stage.run()
     assert not again.held
     assert {name: known.position for name, known in again.items()} == {
         Producer(f"p{n}", "u"): Position(1, 2) for n in range(5)
@@ -293,6 +293,50 @@ def test_a_producer_of_an_older_release_goes_on():
     known = world.idempotency.interceptor.writers["/"].producers.items()
     positions = {producer: each.position for producer, each in known}
     assert positions == {Producer("p", "guest"): (0, 0), Producer("q", "guest"): (3, 1)}
+
+
+@pytest.mark.parametrize("topic", ["leveret.producers", "leveret.seen"])
+def test_what_cannot_be_read_yet_is_awaited(topic):
+    world = World(window=True)
+    send = world.number if topic == "leveret.producers" else world.keyed
+    for sequence in range(2):
+        send(sequence)
+        world.settle_down()
+    world.stage.log(topic).fetch_error = StorageError("no answer")
+    world.crash()
+    _, fate = send(1)
+    world.settle_down()
+    assert fate.failed is None
+    assert len(world.stage.reported) == 1
+    world.stage.log(topic).fetch_error = None
+    world.stage.advance(1)
+    world.settle_down()
+    assert fate.failed is False
+    assert world.bodies == [0, 1]
+    world.stage.reported.clear()
+
+
+def test_positions_before_a_damaged_one_are_restored():
+    world = World()
+    world.number(0)
+    world.settle_down()
+    producers = world.idempotency.interceptor.writers["/"].producers
+    whole = SIZE.pack(1) + b"q" + NUMBERS.pack(3, 0, world.stage.now)
+    for record in (whole + whole[:-1], whole[:-1]):
+        producers.builder.add(1, world.stage.now, b"", b"", b"", record)
+    world.stage.turn.touch(producers)
+    world.settle_down()
+    world.crash()
+    world.settle_down()
+    again = world.idempotency.interceptor.writers["/"].producers
+    assert {producer.id: each.position for producer, each in again.items()} == {
+        "p": (0, 0),
+        "q": (3, 0),
+    }
+    assert list(again.log.settled) == [(2, 3)]  # it holds no position
+    assert [str(error) for _, error in world.stage.reported] == [
+        f"record {offset} of {again!r}: a publisher's position is cut off" for offset in (1, 2)
+    ]
 
 
 def test_there_are_only_so_many_producers():

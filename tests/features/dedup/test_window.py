@@ -1,5 +1,6 @@
 """The window of a queue: around appends, restarts, lost state and policies."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from leveret.core.feature_counters import FeatureCounters
 from leveret.core.queues.queue import Queue
 from leveret.core.queues.stream import Stream
 from leveret.core.settings.queue_settings import QueueSettings
+from leveret.core.timers import Timers
 from leveret.errors import StorageError
 from leveret.features.dedup import window as dedup_module
 from leveret.features.dedup.extension import QueueWindows, window_of
@@ -48,15 +50,9 @@ class Window(Bench):
         self.open()
 
     def open(self):
-        self.services = type(self.services)(
-            self.turn,
-            self.tasks.append,
-            lambda *report: self.reported.append(report),
-            self.services.timers.__class__(
-                self.clock.wall_ms, self.clock.call_later, self.clock.seconds
-            ),
-            self.unused.append,
-            self.services.discarded,
+        self.services = replace(
+            self.services,
+            timers=Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds),
             extensions=(*self.extensions, QueueWindows(self.core_services(), self.keys_max)),
         )
         self.queue = Queue(self.definition, self.settings, None, self.log, self.services)
