@@ -20,7 +20,7 @@ from libc.string cimport memcpy
 
 from leveret.amqp.added cimport AddedField
 from leveret.amqp.frames cimport ChannelSlot
-from leveret.ports.contents cimport open_header_of
+from leveret.ports.contents cimport open_header_of, store_be32
 from leveret.ports.counters cimport Counters, DeliveryStatistics, _CONFIRM, _SEND_CNT, _SEND_OCT
 from leveret.ports.records cimport BLIND_COPIED, Batch, RecordView
 from leveret.ports.traffic cimport Traffic
@@ -43,13 +43,6 @@ cdef enum:
 cdef inline void store_be16(uint8_t* p, uint16_t v) noexcept nogil:
     p[0] = <uint8_t>(v >> 8)
     p[1] = <uint8_t>v
-
-
-cdef inline void store_be32(uint8_t* p, uint32_t v) noexcept nogil:
-    p[0] = <uint8_t>(v >> 24)
-    p[1] = <uint8_t>(v >> 16)
-    p[2] = <uint8_t>(v >> 8)
-    p[3] = <uint8_t>v
 
 
 cdef inline void store_be64(uint8_t* p, uint64_t v) noexcept nogil:

@@ -5,8 +5,8 @@
     return        x-delay (ms), deliveries              the messages are returned after the delay
 
 Deliveries are given by `x-delivery-tag`, a delivery of the same channel, or by `x-consumer-tag`:
-all that this consumer of the channel holds. A publish interceptor carries the command out before
-its confirm; the message itself is not stored.
+all that this consumer of the channel holds. Registered by the node as a step of the intake; the
+message itself is not stored. The command is carried out before its confirm.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from leveret.amqp.channel import Channel
     from leveret.core.logs.log_writer import Committing
     from leveret.core.publish_interceptors import PublishContext
-    from leveret.core.vhost import Vhost
     from leveret.ports.definitions import Arguments
 
 __all__ = ["LEASE_EXCHANGE", "LeaseCommands"]
@@ -40,12 +39,8 @@ EXTENDED_AT_ONCE_MAX = 50_000
 class LeaseCommands:
     """Publish interceptor that takes what is published to `leveret.lease`."""
 
-    def intercepts(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
-        """Whether the message is a lease command (see Step)."""
-        return exchange == LEASE_EXCHANGE
-
     def intercept(self, context: PublishContext) -> Collection[Committing]:
-        """Carry out a lease command (see Step)."""
+        """Carry out a lease command (see PublishInterceptor)."""
         channel = cast("Channel", context.channel)  # commands come from channels only
         message = context.message
         match message.routing_key:

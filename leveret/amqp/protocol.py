@@ -16,8 +16,7 @@ from leveret.amqp.deliveries import Outbox
 from leveret.amqp.frames import FrameReader
 from leveret.amqp.handshake import HEADER, RUNNING, Tuned
 from leveret.amqp.methods import build, encode_method
-from leveret.core.access.authentication import authorise, authorise_topic
-from leveret.core.access.permissions import IMPERSONATOR
+from leveret.core.access.permissions import IMPERSONATOR, authorise, authorise_topic
 from leveret.core.clients import Origin
 from leveret.errors import ChannelError
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from leveret.amqp import frames
 from leveret.core.settings.discard_reasons import Reason
-from leveret.features.pull.rules import Extensions, Terms, rounded_end
+from leveret.features.pull.rules import LeaseEnds, Terms, rounded_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +98,7 @@ class Leases:
         self._give_back = give_back
         self._terms: dict[LeaseHolder, Terms] = {}
         self._holders_max = HOLDERS_MIN  # before it looks which of them are gone
-        self._extended = Extensions()
+        self._extended = LeaseEnds()
         self._timer = self._timers.timer(self._end_due)
 
     def begin(self, holder: LeaseHolder, tag: int, count: int, term_ms: int) -> None:

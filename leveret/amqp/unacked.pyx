@@ -182,20 +182,6 @@ cdef class Unacked(Runs):
             self._cut(0, self._at(0).tag, last, taken)
         return taken
 
-    def take_held(self, holder):
-        """Remove everything that `holder` holds. Returns [(holder, first offset, stop offset)]."""
-        cdef list taken = []
-        cdef Py_ssize_t number, i = 0
-        if holder not in self.holder_numbers:
-            return taken
-        number = self.holder_numbers[holder]
-        while i < self.size:
-            if self._at(i).holder == number:
-                self._cut(i, self._at(i).tag, self._at(i).stop - 1, taken)
-            else:
-                i += 1
-        return taken
-
     def outstanding(self, uint64_t last, uint64_t first=0, Py_ssize_t runs_max=RUNS_UNLIMITED):
         """Return the runs [(first, last)] of outstanding tags in [first, last], in order.
 

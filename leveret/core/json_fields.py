@@ -9,6 +9,7 @@ changes nothing more. (`leveret.storage.tagged_json` is lossless, but private to
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from base64 import b64decode, b64encode
@@ -22,7 +23,7 @@ from leveret.ports.fields import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Wir
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["InvalidFieldError", "field_of", "parse_integer", "plain", "table_of"]
+__all__ = ["InvalidFieldError", "decode_json", "field_of", "parse_integer", "plain", "table_of"]
 
 DEPTH_MAX: Final = 32  # far above what is written by hand; the wire allows 64
 KEY_BYTES_MAX: Final = 255  # a key is a short string
@@ -38,6 +39,15 @@ class InvalidFieldError(ValueError):
         super().__init__(path, problem)
         self.path = path
         self.problem = problem
+
+
+def decode_json(text: str | bytes, **hooks: Any) -> Json:
+    """Parse JSON text, large numbers included. Raises ValueError and RecursionError.
+
+    For long texts in a thread: other threads run between two objects, while the parser alone would
+    hold the interpreter to the end of the text.
+    """
+    return json.loads(text, parse_int=parse_integer, object_hook=lambda made: made, **hooks)
 
 
 def plain(value: Any) -> Json:  # noqa: PLR0911 - a line for each kind of field

@@ -33,6 +33,11 @@ def not_found(kind: str, name: str, vhost: str) -> ChannelError:
     return ChannelError(404, f"no {resource(kind, name, vhost)}")
 
 
+def topic_beside(queue: str, suffix: str) -> str:
+    """Return the name of a queue's own topic: with the suffix, a very long queue name cut."""
+    return queue.encode()[: NAME_BYTES_MAX - len(suffix)].decode(errors="ignore") + suffix
+
+
 def check_not_reserved(kind: str, name: str) -> None:
     """Raise 403 for a name `amq.*`, which only the broker may create."""
     if name.startswith(RESERVED_PREFIX):

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from leveret.ports.records import RecordFlag
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
@@ -82,10 +84,6 @@ class PublishContext:
 class PublishInterceptor(Protocol):
     """One feature's look at messages that come in."""
 
-    def intercepts(self, vhost: Vhost, exchange: bytes, requests: int) -> bool:
-        """Whether `intercept` is to be asked. Called for each message off the fast path."""
-        ...
-
     def intercept(self, context: PublishContext) -> Collection[Committing] | None:
         """Take the message, or not (None). Raises ChannelError.
 
@@ -110,21 +108,24 @@ class InterceptedPublish(NamedTuple):
 
 
 class PublishInterceptors:
-    """The interceptors in the order in which they are asked."""
+    """The interceptors in the order in which they are asked.
+
+    Each stands with the RecordFlags of the messages that it looks at. WANTS_ORDER includes messages
+    to an exchange with a de-duplication window.
+    """
 
     def __init__(self) -> None:
-        self.interceptors: list[PublishInterceptor] = []
+        self.interceptors: list[tuple[int, PublishInterceptor]] = []
         # Exchanges that exist for publishing only, in every virtual host: what is published there
         # is a command. By name, in bytes as on the wire.
         self.commands: dict[bytes, PublishInterceptor] = {}
 
     def for_publish(self, vhost: Vhost, exchange: bytes, requests: int) -> list[PublishInterceptor]:
-        """The interceptors that want to see a message."""
+        """Return the interceptors that look at a message. Called for each off the fast path."""
         command = self.commands.get(exchange)
         if command is not None:
             return [command]
-        return [
-            interceptor
-            for interceptor in self.interceptors
-            if interceptor.intercepts(vhost, exchange, requests)
-        ]
+        found = vhost.exchanges.get(exchange.decode(errors="replace"))
+        if found is not None and found.dedup_window_ms is not None:
+            requests |= RecordFlag.WANTS_ORDER
+        return [interceptor for flags, interceptor in self.interceptors if flags & requests]

@@ -7,7 +7,6 @@ request, each line back its answer, both JSON as `operations` describes.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import socket
 from collections.abc import Callable, Coroutine
@@ -16,10 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leveret.core.definitions.document import DOCUMENT_BYTES_MAX
 from leveret.core.events import COMMAND_LINE_USER
-from leveret.core.json_fields import parse_integer
+from leveret.core.json_fields import decode_json
 from leveret.errors import StorageError
 from leveret.mgmt_ui.control_client import control_address
 from leveret.mgmt_ui.operations.dispatcher import perform
+from leveret.mgmt_ui.yielding import in_chunks, in_pieces
 from leveret.ports.audit import Actor, Way
 
 if TYPE_CHECKING:
@@ -94,8 +94,9 @@ class ControlServer:
                     break
                 self._answering.add(task)
                 answer = await self._answer(line)
-                writer.write(json.dumps(answer).encode() + b"\n")
-                await writer.drain()
+                async for chunk in in_chunks(in_pieces(answer), "\n"):
+                    writer.write(chunk)
+                    await writer.drain()
                 self._answering.discard(task)
         except OSError:
             pass  # the client is gone, or forgot us (TimeoutError is one): nothing is lost
@@ -109,9 +110,8 @@ class ControlServer:
             reason = f"a request has at most {REQUEST_BYTES_MAX} bytes"
             return {"ok": False, "error": "invalid", "explanation": reason}
         try:
-            return await perform(
-                self._node, json.loads(line, parse_int=parse_integer), COMMAND_LINE
-            )
+            request = await asyncio.to_thread(decode_json, line)
+            return await perform(self._node, request, COMMAND_LINE)
         except (ValueError, RecursionError):
             return {"ok": False, "error": "invalid", "explanation": "a request is a line of JSON"}
         except Exception:  # a bug in one command must not stop the node

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from leveret.core.access.authentication import InternalRights
+from leveret.core.access.permissions import InternalRights
 
 if TYPE_CHECKING:
     from leveret.core.access.permissions import AccessControl

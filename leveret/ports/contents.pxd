@@ -29,7 +29,17 @@ cdef struct HeadersPlace:
     const uint8_t* stop
 
 
-cdef uint32_t be32(const uint8_t* p) noexcept nogil
+cdef inline uint32_t be32(const uint8_t* p) noexcept nogil:
+    return (<uint32_t>p[0] << 24) | (<uint32_t>p[1] << 16) | (<uint32_t>p[2] << 8) | p[3]
+
+
+cdef inline void store_be32(uint8_t* p, uint32_t v) noexcept nogil:
+    p[0] = <uint8_t>(v >> 24)
+    p[1] = <uint8_t>(v >> 16)
+    p[2] = <uint8_t>(v >> 8)
+    p[3] = <uint8_t>v
+
+
 cdef int read_properties(const uint8_t* header, uint32_t size, Properties* properties) noexcept nogil
 cdef const uint8_t* find_property(const RecordView* record, int wanted, uint32_t* size) noexcept nogil
 cdef uint64_t expiration_ms(const RecordView* record) noexcept nogil

@@ -72,17 +72,6 @@ cdef inline uint16_t be16(const uint8_t* p) noexcept nogil:
     return <uint16_t>((p[0] << 8) | p[1])
 
 
-cdef uint32_t be32(const uint8_t* p) noexcept nogil:
-    return (<uint32_t>p[0] << 24) | (<uint32_t>p[1] << 16) | (<uint32_t>p[2] << 8) | p[3]
-
-
-cdef inline void store_be32(uint8_t* p, uint32_t v) noexcept nogil:
-    p[0] = <uint8_t>(v >> 24)
-    p[1] = <uint8_t>(v >> 16)
-    p[2] = <uint8_t>(v >> 8)
-    p[3] = <uint8_t>v
-
-
 cdef inline int64_t property_size(int bit, const uint8_t* p, uint32_t rest) noexcept nogil:
     """Return the size of the property at `p`, length included; -1 if it exceeds `rest` bytes."""
     cdef uint32_t size

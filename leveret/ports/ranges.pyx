@@ -522,22 +522,6 @@ cdef class RangeSet(Runs):
         cdef Py_ssize_t i = self._find(offset)
         return max(offset, range_at(self, i).first) if i < self.size else None
 
-    def take_first(self, uint64_t limit):
-        """Remove and return the lowest range, cut to `limit` offsets: (first, stop), or None."""
-        cdef uint64_t first, stop
-        if self.size == 0 or limit == 0:
-            return None
-        first = range_at(self, 0).first
-        stop = range_at(self, 0).stop
-        if stop - first > limit:
-            stop = first + limit
-            range_at(self, 0).first = stop
-            self.count -= limit
-        else:
-            self.count -= stop - first
-            self._splice(0, 1, NULL, 0)
-        return first, stop
-
     def gaps(self, uint64_t first, uint64_t stop):
         """Return the ranges of [first, stop) that are not in the set, as a new RangeSet."""
         cdef RangeSet missing = RangeSet()

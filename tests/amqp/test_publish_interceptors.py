@@ -20,9 +20,6 @@ class Keeper:
         self.taken: list[PublishContext] = []
         self.waiters: list[Waiter] = []
 
-    def intercepts(self, _vhost, _exchange, requests) -> bool:
-        return bool(requests & RecordFlag.WANTS_DELAY)
-
     def intercept(self, context: PublishContext):
         delay = context.message.headers.get("x-delay")
         if delay == "bad":
@@ -46,7 +43,7 @@ def stage():
 @pytest.fixture
 def keeper(stage):
     keeper = Keeper()
-    stage.broker.publish_interceptors.interceptors[:] = [keeper]
+    stage.broker.publish_interceptors.interceptors[:] = [(RecordFlag.WANTS_DELAY, keeper)]
     return keeper
 
 

@@ -15,7 +15,6 @@ steps = st.lists(
         st.tuples(st.just("add"), st.integers(1, 6), st.integers(0, 50), st.sampled_from(HOLDERS)),
         st.tuples(st.just("take"), spans),
         st.tuples(st.just("take up to"), st.integers(0, 60) | st.just(2**64 - 1)),
-        st.tuples(st.just("take held"), st.sampled_from((*HOLDERS, "nobody"))),
         st.tuples(st.just("end"), spans),
         st.tuples(st.just("put aside"), spans),
         st.tuples(st.just("put back")),
@@ -52,9 +51,6 @@ class Model:
     def end(self, first, last):
         self.ended |= {tag for tag in self.held if first <= tag <= last}
         return self.take_where(lambda tag, _: first <= tag <= last)
-
-    def take_held(self, holder):
-        return self.take_where(lambda _, held: held[0] == holder)
 
     def take_where(self, wanted):
         return [self.held.pop(tag) for tag in sorted(self.held) if wanted(tag, self.held[tag])]
@@ -100,12 +96,9 @@ def test_any_sequence_leaves_what_a_dictionary_would(sequence):
             for part in aside.pop() if aside else ():
                 put_back(unacked, part)
             model.held.update(kept.pop() if kept else ())
-        elif name == "take up to":
+        else:
             taken = unacked.take_up_to(arguments[0])
             assert one_by_one(taken) == model.take_up_to(*arguments)
-        else:
-            taken = unacked.take_held(arguments[0])
-            assert one_by_one(taken) == model.take_held(*arguments)
         assert unacked.count == len(unacked) == len(model.held)
         assert numbers(unacked.outstanding(20)) == [tag for tag in sorted(model.held) if tag <= 20]
         assert [tag for tag in range(70) if unacked.is_outstanding(tag)] == [
@@ -162,8 +155,6 @@ def test_thousands_of_holes_from_either_end(seed):
             expected, expected_unknown = model.take(tag, tag)
             assert (one_by_one(taken), unknown) == (expected, expected_unknown)
         assert unacked.count == len(model.held)
-        holder = rng.choice(HOLDERS)
-        assert one_by_one(unacked.take_held(holder)) == model.take_held(holder)
     assert one_by_one(unacked.take_up_to(2**64 - 1)) == model.take_up_to(2**64 - 1)
 
 
@@ -218,7 +209,6 @@ def test_many_entries_are_settled_anywhere(seed):
     assert unacked.held_bytes > 4096 * 32  # it is in blocks
     assert unacked.count == len(model.held)
     assert numbers(unacked.outstanding(MANY * 2)) == sorted(model.held)
-    assert one_by_one(unacked.take_held("second")) == model.take_held("second")
     while model.held:
         last = min(model.held) + 1000
         taken = []

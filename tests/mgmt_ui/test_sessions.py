@@ -3,8 +3,7 @@
 import pytest
 
 from leveret.auth.http import HttpRights
-from leveret.core.access.authentication import InternalRights
-from leveret.core.access.permissions import AccessControl
+from leveret.core.access.permissions import AccessControl, InternalRights
 from leveret.mgmt_ui import sessions as module
 from leveret.mgmt_ui.sessions import SESSION_MS_MAX, SESSION_MS_MAX_ELSEWHERE, WebSessions
 from leveret.ports.authentication import Login

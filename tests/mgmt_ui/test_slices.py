@@ -1,9 +1,18 @@
 import asyncio
+import json
 
 import pytest
 
 from leveret.mgmt_ui import yielding
-from leveret.mgmt_ui.yielding import in_chunks, in_yielding_chunks
+from leveret.mgmt_ui.yielding import (
+    OwnRows,
+    in_chunks,
+    in_pieces,
+    in_yielding_chunks,
+    made,
+    picked,
+    sorted_by,
+)
 
 
 def test_a_slice_holds_what_fits_into_its_time():
@@ -66,3 +75,37 @@ async def test_pieces_are_sent_in_few_chunks(monkeypatch, count):
     assert b"".join(chunks).decode() == "".join([*made, "end"])
     assert all(100 <= len(chunk) < 130 for chunk in chunks[:-1])
     assert len(chunks[-1]) < 130
+
+
+VALUES = [
+    {},
+    [],
+    None,
+    {"a": 1, "b": [], "c": {"d": [1, {"e": []}], "f": {}}, "g": "ü"},
+    {"a": [{"n": n} for n in range(1000)], "z": None},
+    ["x"] * 1000,
+]
+
+
+@pytest.mark.parametrize("value", VALUES)
+async def test_a_value_is_encoded_in_pieces(value):
+    assert "".join([piece async for piece in in_pieces(value)]) == json.dumps(value)
+
+
+async def test_only_rows_made_for_the_answer_are_dropped():
+    value = {"kept": [1, 2], "own": OwnRows([3, 4])}
+    assert "".join([piece async for piece in in_pieces(value)]) == '{"kept": [1, 2], "own": [3, 4]}'
+    assert value == {"kept": [1, 2], "own": []}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("count", [0, 1, yielding.RUN_ITEMS, 5 * yielding.RUN_ITEMS + 1])
+async def test_slices_sort_as_one_list_does(count, reverse):
+    items = [(number * 7919 % 101, object()) for number in range(count)]  # many are equal
+    ordered = await sorted_by(items, lambda item: item[0], reverse=reverse)
+    assert ordered == sorted(items, key=lambda item: item[0], reverse=reverse)
+
+
+async def test_items_are_picked_and_made_into_rows_in_order():
+    assert await picked(range(100), lambda number: number % 40 == 0) == [0, 40, 80]
+    assert await made(range(3), str) == ["0", "1", "2"]

@@ -46,17 +46,6 @@ class RangeSetMachine(RuleBasedStateMachine):
         assert self.real.remove(first, stop) == len(wanted & self.model)
         self.model -= wanted
 
-    @rule(limit=st.integers(0, 20))
-    def take_first(self, limit):
-        ranges = as_ranges(self.model)
-        taken = self.real.take_first(limit)
-        if not ranges or not limit:
-            assert taken is None
-            return
-        first, stop = ranges[0]
-        assert taken == (first, min(stop, first + limit))
-        self.model -= set(range(*taken))
-
     @rule()
     def clear(self):
         self.real.clear()
@@ -120,7 +109,8 @@ def test_thousands_of_holes_from_either_end(seed):
         assert list(ranges) == as_ranges(model)
         assert ranges.count == len(model)
         for _ in range(rng.randrange(200)):
-            first, _ = ranges.take_first(1)
+            first = ranges.first
+            assert ranges.remove(first, first + 1) == 1
             model.remove(first)
     assert RangeSet.from_bytes(ranges.to_bytes()) == ranges
 
@@ -133,7 +123,8 @@ def test_many_ranges_are_cut_into_blocks_and_united_again():
     assert list(ranges) == as_ranges(set(range(0, 2 * MANY, 2)))
     most = ranges.held_bytes
     for first in range(0, 2 * MANY - 200, 2):
-        assert ranges.take_first(5) == (first, first + 1)
+        assert ranges.first == first
+        ranges.remove(first, first + 1)
     assert list(ranges) == as_ranges(set(range(2 * MANY - 200, 2 * MANY, 2)))
     assert ranges.held_bytes < most // 4
     ranges.clear()

@@ -15,7 +15,8 @@ from leveret.amqp.client_properties import client_properties
 from leveret.amqp.handshake import ConnectionState
 from leveret.amqp.methods import FRAME_OVERHEAD_BYTES, NO_METHOD
 from leveret.amqp.sasl import parse_response, refusal
-from leveret.core.access.authentication import check_vhost, explain_refusal
+from leveret.core.access.authentication import explain_refusal
+from leveret.core.access.permissions import check_vhost
 from leveret.errors import ConnectionClosingError
 from leveret.features.rates.rates import ConnectionLimits
 from leveret.ports.authentication import SecretRefusedError, TooManyGuessesError

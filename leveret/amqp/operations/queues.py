@@ -90,37 +90,36 @@ def _declared(
 
 def bind(channel: Channel, method: commands.Queue.Bind) -> Awaitable[None] | None:
     """Bind a queue to an exchange."""
-    name, key = _queue_and_key(channel, method)
-    exchange = stripped(method.exchange)
-    channel.require("write", "queue", name)
-    channel.require("read", "exchange", exchange)
-    channel.require_topic("read", exchange, key)
+    name, exchange, key = _permitted_binding(channel, method)
     channel.vhost.bind_queue(name, exchange, key, plain_table(method.arguments), channel.connection)
     return channel.reply(commands.Queue.BindOk(), nowait=method.nowait)
 
 
 def unbind(channel: Channel, method: commands.Queue.Unbind) -> Awaitable[None] | None:
     """Remove a queue binding."""
-    name, key = _queue_and_key(channel, method)
-    exchange = stripped(method.exchange)
-    channel.require("write", "queue", name)
-    channel.require("read", "exchange", exchange)
-    channel.require_topic("read", exchange, key)
+    name, exchange, key = _permitted_binding(channel, method)
     channel.vhost.unbind_queue(
         name, exchange, key, plain_table(method.arguments), channel.connection
     )
     return channel.reply(commands.Queue.UnbindOk())
 
 
-def _queue_and_key(
+def _permitted_binding(
     channel: Channel, method: commands.Queue.Bind | commands.Queue.Unbind
-) -> tuple[str, str]:
-    """Return queue name and routing key; both empty mean the queue declared last and its name."""
+) -> tuple[str, str, str]:
+    """Return queue name, exchange name and routing key, if the user may change their binding.
+
+    An empty queue name and an empty key mean the queue declared last and its name.
+    """
     given = stripped(method.queue)
     name = channel.queue_named(given)
     direct_reply.check_bindable(name)
-    key = method.routing_key
-    return name, name if not given and not key else key
+    key = method.routing_key if given or method.routing_key else name
+    exchange = stripped(method.exchange)
+    channel.require("write", "queue", name)
+    channel.require("read", "exchange", exchange)
+    channel.require_topic("read", exchange, key)
+    return name, exchange, key
 
 
 def purge(channel: Channel, method: commands.Queue.Purge) -> Awaitable[None] | None:

@@ -1,4 +1,4 @@
-"""Permissions: users, and their permissions per virtual host and per topic exchange.
+"""Permissions: users, their permissions per virtual host and per topic exchange, and their checks.
 
 A permission is three regular expressions over resource names. They are searched, not matched
 whole, and an empty one means `^$`: it matches nothing but the empty name (see
@@ -14,10 +14,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Self
 
 from leveret.core.patterns import NOWHERE, Pattern, PatternError
-from leveret.errors import LeveretError
+from leveret.errors import ChannelError, ConnectionClosingError, LeveretError
 from leveret.ports.definitions import (
     PermissionDefinition,
     TopicPermissionDefinition,
@@ -27,9 +28,18 @@ from leveret.ports.definitions import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from leveret.ports.authentication import Kind, Permission, TopicPermission
+    from leveret.ports.authentication import Kind, Permission, Rights, TopicPermission
 
-__all__ = ["AccessControl", "InvalidPatternError", "Permissions", "is_loopback", "known_as"]
+__all__ = [
+    "AccessControl",
+    "InternalRights",
+    "InvalidPatternError",
+    "Permissions",
+    "authorise",
+    "authorise_topic",
+    "check_vhost",
+    "is_loopback",
+]
 
 IMPERSONATOR = "impersonator"  # tag of users that may publish with another user-id
 ANSWERS_MAX = 4096  # cached answers: for queues and exchanges in constant use
@@ -246,6 +256,79 @@ class AccessControl:
             del self._topic_permissions[definition.user, definition.vhost, definition.exchange]
         self.generation += 1
         return definitions
+
+
+class InternalRights:
+    """Rights of one of the broker's own users; changes take effect at once."""
+
+    expires_at_ms = None
+
+    def __init__(self, access: AccessControl, user: str) -> None:
+        self.user = user
+        self._access = access
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Current tags of the user."""
+        definition = self._access.user(self.user)
+        return definition.tags if definition is not None else ()
+
+    # Grows with every change of a permission. Read for every socket read, therefore without Python
+    # code.
+    generation = property(attrgetter("_access.generation"))
+
+    def may_enter(self, vhost: str) -> bool:
+        """Whether the user may open connections to a virtual host."""
+        return self._access.may_enter(self.user, vhost)
+
+    def allows(self, vhost: str, kind: Kind, name: str, permission: Permission) -> bool:
+        """Whether the user has `permission` for the resource."""
+        return self._access.allows(self.user, vhost, kind, name, permission)
+
+    def restricts_topics(self, vhost: str, exchange: str) -> bool:
+        """Whether some routing keys of a topic exchange may be forbidden to the user."""
+        return self._access.restricts_topics(self.user, vhost, exchange)
+
+    def allows_topic(
+        self, vhost: str, exchange: str, key: str, permission: TopicPermission
+    ) -> bool:
+        """Whether the user may use a routing key of a topic exchange."""
+        return self._access.allows_topic(self.user, vhost, exchange, key, permission)
+
+    async def renewed(self, secret: str) -> Rights:  # noqa: ARG002  # RabbitMQ takes any, too
+        """Return the same rights: a proved password needs no renewal."""
+        return self
+
+
+def check_vhost(rights: Rights, vhost: str) -> None:
+    """Raise ConnectionClosingError 530 unless the user may enter `vhost`."""
+    if not rights.may_enter(vhost):
+        raise ConnectionClosingError(
+            530, f"access to vhost '{vhost}' refused for user '{rights.user}'"
+        )
+
+
+def authorise(rights: Rights, vhost: str, kind: Kind, name: str, permission: Permission) -> None:
+    """Raise ChannelError 403 unless the user has `permission` for the resource."""
+    known = known_as(kind, name)
+    if not rights.allows(vhost, kind, known, permission):
+        raise ChannelError(
+            403,
+            f"{permission} access to {kind} '{known}' in vhost '{vhost}' "
+            f"refused for user '{rights.user}'",
+        )
+
+
+def authorise_topic(
+    rights: Rights, vhost: str, exchange: str, key: str, permission: TopicPermission
+) -> None:
+    """Raise ChannelError 403 unless the user may use a routing key of a topic exchange."""
+    if not rights.allows_topic(vhost, exchange, key, permission):
+        raise ChannelError(
+            403,
+            f"{permission} access to topic '{key}' in exchange '{exchange}' in vhost '{vhost}' "
+            f"refused for user '{rights.user}'",
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.core.access.passwords import RABBITMQ_DEFAULT_ALGORITHM, export_hash, import_hash
 from leveret.core.definitions.fields import DefinitionsError, Fields
-from leveret.core.json_fields import parse_integer, plain
+from leveret.core.json_fields import decode_json, plain
 from leveret.ports.definitions import (
     BindingDefinition,
     Definitions,
@@ -104,7 +104,7 @@ def decode(text: bytes | str) -> Json:
     if len(text) > DOCUMENT_BYTES_MAX:
         raise DefinitionsError("", f"longer than {DOCUMENT_BYTES_MAX} bytes")
     try:
-        return json.loads(text, parse_constant=_no_number, parse_int=parse_integer)
+        return decode_json(text, parse_constant=_no_number)
     except RecursionError:
         raise DefinitionsError("", "nested too deeply") from None
     except ValueError as error:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from leveret.core.json_fields import InvalidFieldError, field_of, table_of
+from leveret.core.names import NAME_BYTES_MAX
 from leveret.errors import LeveretError
 from leveret.ports.definitions import Json
 
 __all__ = ["DefinitionsError", "Fields"]
 
 TEXT_BYTES_MAX: Final = 4096  # patterns are the longest; names have limits of their own
-NAME_BYTES_MAX: Final = 255  # of queues and exchanges, which travel as short strings
 NAMES: Final = {"name", "vhost", "source", "destination", "exchange", "routing_key", "user"}
 REQUIRED: Final = object()
 

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.core.chores import at_once
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.differences import difference
 from leveret.core.definitions.document import DefinitionsError, VhostLimits
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Import", "add_contents", "rehearse", "snapshot"]
 
-# Items between two passes of the event loop: a queue takes some hundred microseconds, its log
-# included, so an import delays clients of the node by some ten milliseconds.
-SLICE_ITEMS: Final = 100
+# Items between two passes of the event loop: a queue takes some hundred microseconds, so an import
+# delays clients of the node by one or two milliseconds.
+SLICE_ITEMS: Final = 10
 # Exchanges before queues, whose dead letters go there; limits last, so that an export with a limit
 # below the present count can be imported.
 ORDER: Final = (
@@ -77,24 +78,12 @@ class Import:
         self.left_out: list[str] = []
         self.kept: list[str] = []
         self.skipped: Counter[str] = Counter()
-        self._makers: dict[type, Callable[[Any, str], None]] = {
-            UserDefinition: self._user,
-            VhostDefinition: self._vhost,
-            PermissionDefinition: lambda one, _: administration.set_permission(one),
-            TopicPermissionDefinition: lambda one, _: administration.set_topic_permission(one),
-            ParameterDefinition: lambda one, _: administration.set_parameter(one),
-            GlobalParameterDefinition: lambda one, _: administration.set_global_parameter(one),
-            PolicyDefinition: lambda one, _: administration.set_policy(one),
-            VhostLimits: lambda one, _: administration.set_vhost_limits(one.vhost, one.limits),
-            ExchangeDefinition: self._exchange,
-            QueueDefinition: self._queue,
-            BindingDefinition: self._binding,
-        }
 
     def perform(self) -> Iterator[None]:
         """Import everything, yielding regularly to other work. Raises DefinitionsError."""
+        makers = self._makers()
         for number, item in enumerate(self._ordered(), start=1):
-            self._make(item)
+            self._make(makers[type(item.definition)], item)
             if number % SLICE_ITEMS == 0:
                 yield
 
@@ -110,9 +99,26 @@ class Import:
                     yield item
         yield from limits
 
-    def _make(self, item: Item) -> None:
+    def _makers(self) -> dict[type, Callable[[Any, str], None]]:
+        """Return what imports each kind; it is not kept, as that would be a reference cycle."""
+        administration = self._administration
+        return {
+            UserDefinition: self._user,
+            VhostDefinition: self._vhost,
+            PermissionDefinition: lambda one, _: administration.set_permission(one),
+            TopicPermissionDefinition: lambda one, _: administration.set_topic_permission(one),
+            ParameterDefinition: lambda one, _: administration.set_parameter(one),
+            GlobalParameterDefinition: lambda one, _: administration.set_global_parameter(one),
+            PolicyDefinition: lambda one, _: administration.set_policy(one),
+            VhostLimits: lambda one, _: administration.set_vhost_limits(one.vhost, one.limits),
+            ExchangeDefinition: self._exchange,
+            QueueDefinition: self._queue,
+            BindingDefinition: self._binding,
+        }
+
+    def _make(self, make: Callable[[Any, str], None], item: Item) -> None:
         try:
-            self._makers[type(item.definition)](item.definition, item.place)
+            make(item.definition, item.place)
         except AdministrationError as error:
             raise DefinitionsError(item.place, " ".join(str(error).split())) from None
         except AmqpError as error:
@@ -169,8 +175,10 @@ def rehearse(parsed: Parsed, held: Definitions, limits: NodeLimits | None) -> Im
     """
     model = Model(held, NullStore(), lambda: "", limits)
     rehearsal = Import(parsed, model.administration, model.vhosts)
-    for _ in rehearsal.perform():
-        pass
+    try:
+        at_once(rehearsal.perform())
+    finally:
+        model.close()
     return rehearsal
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from leveret.ports import MetadataStore
     from leveret.ports.definitions import Definition, QueueDefinition, VhostDefinition
 
-__all__ = ["Model", "NullStore"]
+__all__ = ["Model", "NamedQueue", "NullStore"]
 
 
 class NamedQueue:
@@ -36,13 +36,13 @@ class NamedQueue:
 
     message_count = leased_count = delayed_count = dead_letters_waiting = 0
     consumer_count = held_bytes = 0
+    policy = NO_POLICY
+    builder = BatchBuilder()
+    counters = Counters()
 
     def __init__(self, definition: QueueDefinition, owner: object | None) -> None:
         self.definition = definition
         self.owner = owner
-        self.policy = NO_POLICY
-        self.builder = BatchBuilder(self)
-        self.counters = Counters()
         self.gone = False
 
 
@@ -106,6 +106,14 @@ class Model:
                 [queue for queue in definitions.queues if queue.vhost == name],
                 [binding for binding in definitions.bindings if binding.vhost == name],
             )
+
+    def close(self) -> None:
+        """Take the virtual hosts apart, so that they are freed without the garbage collector.
+
+        A node's collector does not visit what it has frozen (`leveret.node.collector`).
+        """
+        for name in list(self.vhosts):
+            self._remove_vhost(name)
 
     def _add_vhost(self, definition: VhostDefinition) -> None:
         self.vhosts[definition.name] = Vhost(

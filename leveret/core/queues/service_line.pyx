@@ -55,11 +55,6 @@ cdef class ServiceLine:
     def __contains__(self, consumer):
         return consumer in self.places
 
-    @property
-    def is_shared(self):
-        """Whether there are several consumers."""
-        return len(self.places) > 1
-
     def first(self):
         """Return the next consumer, with or without capacity. There must be one."""
         self.wake_all()

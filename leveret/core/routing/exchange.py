@@ -27,6 +27,7 @@ class Exchange:
 
     __slots__ = (
         "cache",
+        "dedup_window_ms",
         "definition",
         "filters",
         "gone",
@@ -44,7 +45,7 @@ class Exchange:
         policy: EffectivePolicy = NO_POLICY,
     ) -> None:
         self.definition = definition
-        self.policy = policy
+        self.follow_policy(policy)
         self.router = router
         self.outgoing: dict[Hashable, Binding] = {}
         self.incoming: dict[Hashable, Binding] = {}
@@ -74,11 +75,13 @@ class Exchange:
         name = self.definition.arguments.get(ALTERNATE_EXCHANGE, given)
         return name if isinstance(name, str) else None
 
-    @property
-    def dedup_window_ms(self) -> int | None:
-        """De-duplication window in ms, or None."""
+    def follow_policy(self, policy: EffectivePolicy) -> None:
+        """Set its policy, and the settings by that; its arguments override the policy."""
+        self.policy = policy
         stated = self.definition.arguments.get(DEDUP_WINDOW)
-        return window_ms(self.policy.definition.get("dedup-window") if stated is None else stated)
+        if stated is None:
+            stated = policy.definition.get("dedup-window")
+        self.dedup_window_ms = window_ms(stated)  # None: messages are not de-duplicated
 
     def __repr__(self) -> str:
         return f"Exchange({self.definition!r})"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from leveret.ports.contents import decode_properties, encode_properties
+from leveret.ports.contents import decode_properties, encode_properties, headers_table
 from leveret.ports.records import RecordFlag
-from leveret.ports.tables import MalformedFieldError
+from leveret.ports.tables import MalformedFieldError, decode_raw_table
 
 if TYPE_CHECKING:
     from leveret.ports.definitions import Arguments
+    from leveret.ports.tables import RawValue
 
 __all__ = [
     "BLIND_COPIES",
@@ -18,6 +19,7 @@ __all__ = [
     "MadeMessage",
     "Message",
     "StoredMessage",
+    "raw_headers",
 ]
 
 OPEN_COPIES, BLIND_COPIES = "CC", "BCC"  # headers with more routing keys
@@ -139,3 +141,11 @@ class StoredMessage:
     def property(self, name: str) -> Any:
         """Return one property by its AMQP name; None if absent."""
         return self.properties.get(name)
+
+
+def raw_headers(header: bytes) -> dict[str, RawValue]:
+    """Return the headers in a stored message's content header, undecoded; empty if malformed."""
+    try:
+        return decode_raw_table(headers_table(header))
+    except MalformedFieldError:
+        return {}  # unlikely, since they were valid at publish

@@ -118,7 +118,7 @@ class RoutingGraph:
         """Apply another policy to an exchange, which may change its alternate exchange."""
         before = exchange.alternate
         self._leave_alternate(exchange)
-        exchange.policy = policy
+        exchange.follow_policy(policy)
         if before != exchange.alternate and before in self.exchanges:
             self._edge_removed(exchange)
         self._lead_to_alternate(exchange)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.names import NAME_BYTES_MAX
+from leveret.core.names import topic_beside
 from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
 from leveret.errors import StorageError
 from leveret.features.celery.eta_headers import eta_headers
@@ -47,8 +47,8 @@ RETRY_MS = 1000  # a full queue has room again when messages are consumed
 
 
 def eta_topic(queue: str) -> str:
-    """Return the name of a queue's ETA topic, with a very long queue name cut."""
-    return queue.encode()[: NAME_BYTES_MAX - len(SUFFIX)].decode(errors="ignore") + SUFFIX
+    """Return the name of a queue's ETA topic."""
+    return topic_beside(queue, SUFFIX)
 
 
 class EtaHolds(ExtensionKind):
@@ -66,9 +66,7 @@ class EtaHolds(ExtensionKind):
         """See ExtensionKind. A queue that has tasks keeps its store. Raises StorageError."""
         if present is not None:
             return present
-        definition = queue.definition
-        topic = eta_topic(definition.topic)
-        exists = self.stores.exists(definition.vhost, topic, definition.incarnation)
+        exists = self.acts_alone(queue.definition, queue.settings)
         if not exists and not queue.settings.celery_eta:
             return None
         hold = EtaHold(queue, self.stores)
@@ -158,9 +156,8 @@ class EtaHold(QueueExtension):
         queue = self._queue
         if queue.deleted:
             return
-        delivery = DueDelivery(lambda _: (queue.builder,), self._timers.wall_ms())
-        delivery.deposit(messages)
-        delivery.begin(queue.services.turn, self._delivered)
+        delivery = DueDelivery(messages, lambda _: (queue.builder,), self._timers.wall_ms())
+        delivery.deliver(queue.services.turn, self._delivered)
 
     def _delivered(self, ranges: Ranges, missing: list[Missing]) -> None:
         if self.store is None or self._queue.deleted:
@@ -172,11 +169,6 @@ class EtaHold(QueueExtension):
             self.store.retry_later([(first, stop) for first, stop, _ in missing], again_ms)
 
     # -- as a Keeper of leveret.features.delay.schedules
-
-    @property
-    def closed(self) -> bool:
-        """Whether the queue was deleted."""
-        return self._queue.deleted
 
     def find(self, id_: str, owner: str | None = None) -> int | None:  # noqa: ARG002
         """Return the offset of a delayed task by its broker-assigned id, or None."""

@@ -20,7 +20,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from leveret.core.routing.message import BLIND_COPIES, OPEN_COPIES, raw_headers
 from leveret.core.settings.discard_reasons import Reason
+from leveret.ports.records import RecordFlag
 from leveret.ports.tables import Timestamp, decode_value
 
 if TYPE_CHECKING:
@@ -116,6 +118,15 @@ def further_keys(headers: Mapping[str, RawValue], name: str) -> list[bytes]:
     if not isinstance(keys, list):
         return []
     return [_octets(key) for key in keys if isinstance(key, (str, bytes))]
+
+
+def all_keys(routing_key: bytes, header: bytes, flags: int) -> list[str]:
+    """Return the routing keys of a stored message, each once: its own, then those of CC and BCC."""
+    keys = [routing_key]
+    if flags & RecordFlag.SELECTS_KEYS:
+        headers = raw_headers(header)
+        keys += further_keys(headers, OPEN_COPIES) + further_keys(headers, BLIND_COPIES)
+    return [key.decode(errors="replace") for key in dict.fromkeys(keys)]
 
 
 def _place(entry: Entry) -> tuple[bytes, bytes]:

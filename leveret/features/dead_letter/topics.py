@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from leveret.core.events import INTERNAL_USER, acting_as
-from leveret.core.names import NAME_BYTES_MAX
+from leveret.core.names import topic_beside
 from leveret.core.settings.arguments import QUEUE_TYPE, type_of
 from leveret.core.settings.queue_settings import TOPIC_SUFFIX
 from leveret.errors import ChannelError, StorageError
@@ -29,9 +29,8 @@ __all__ = ["DeadLetterTopics", "dead_letter_topic"]
 
 
 def dead_letter_topic(queue: str) -> str:
-    """Return the name of a queue's dead-letter topic, with a very long queue name cut."""
-    room = NAME_BYTES_MAX - len(TOPIC_SUFFIX)
-    return queue.encode()[:room].decode(errors="ignore") + TOPIC_SUFFIX
+    """Return the name of a queue's dead-letter topic."""
+    return topic_beside(queue, TOPIC_SUFFIX)
 
 
 class DeadLetterTopics:

@@ -13,6 +13,7 @@ from leveret.features.transactions.prepared_interceptor import (
     PreparedCommands,
     PreparedInterceptor,
 )
+from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +36,10 @@ class IdempotentPublish:
             pending_max=limits.prepared_messages_max,
             checks_max=limits.prepared_checks_max,
         )
-        core.publish_interceptors.interceptors[:0] = [self.interceptor, self.prepared]
+        core.publish_interceptors.interceptors[:0] = [
+            (RecordFlag.WANTS_ORDER, self.interceptor),
+            (RecordFlag.WANTS_PREPARE, self.prepared),
+        ]
         core.publish_interceptors.commands[PREPARE_EXCHANGE] = PreparedCommands(
             self.prepared, core.command_replies, core.report
         )

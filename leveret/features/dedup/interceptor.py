@@ -55,13 +55,6 @@ class DedupInterceptor:
 
     # -- the step
 
-    def intercepts(self, vhost: Vhost, exchange: bytes, requests: int) -> bool:
-        """Whether the message is numbered, or its exchange has a window."""
-        if requests & RecordFlag.WANTS_ORDER:
-            return True
-        found = vhost.exchanges.get(exchange.decode(errors="replace"))
-        return found is not None and found.dedup_window_ms is not None
-
     def intercept(self, context: PublishContext) -> Collection[Committing] | None:
         """Take a numbered or de-duplicated message. Raises ChannelError 406 and 506."""
         stated = self._sequence_headers(context)

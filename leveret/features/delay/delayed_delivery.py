@@ -55,14 +55,10 @@ class DelayedDelivery:
         self._kept: dict[str, DelayedMessages] = {}
         self.schedules = Schedules(core, self.find)
         commands = ScheduleCommands(core, self.schedules, self.find)
-        core.publish_interceptors.interceptors.append(self)
+        core.publish_interceptors.interceptors.append((RecordFlag.WANTS_DELAY, self))
         core.publish_interceptors.commands[SCHEDULE_EXCHANGE] = commands
 
     # -- as a publish interceptor
-
-    def intercepts(self, _vhost: Vhost, _exchange: bytes, requests: int) -> bool:
-        """Whether the message has a header for delays."""
-        return bool(requests & RecordFlag.WANTS_DELAY)
 
     def intercept(self, context: PublishContext) -> Collection[Committing] | None:
         """Store a delayed message.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from leveret.core.definitions.validation import AdministrationError
-from leveret.core.routing.message import StoredMessage
+from leveret.core.routing.message import raw_headers
 from leveret.errors import LeveretError
 from leveret.features.dead_letter.publish import NOWHERE
 from leveret.features.delay.due_delivery import DueDelivery, DueRouting
@@ -32,7 +32,6 @@ from leveret.features.delay.scheduled import (
     key_in,
     next_occurrence,
     own_key,
-    raw_headers,
 )
 from leveret.ports.after_all import AfterAll
 from leveret.ports.log_text import quoted
@@ -250,14 +249,10 @@ class DelayedMessages:
         if not leaving:
             return
         routing = DueRouting(self.vhost)
-        delivery = DueDelivery(routing.route, self._services.timers.wall_ms(), held)
-        delivery.deposit(leaving)
+        delivery = DueDelivery(leaving, routing.route, self._services.timers.wall_ms(), held)
         if delivery.unrouted:
             self._give_back(delivery.unrouted, routing.gone)
-        delivery.begin(
-            self._services.turn,
-            lambda ranges, missing: self._delivered(marked, ranges, missing),
-        )
+        delivery.deliver(self._services.turn, partial(self._delivered, marked))
 
     def _is_outlived(self, message: PendingMessage) -> bool:
         """Whether a newer message has replaced it, and a crash prevented its settlement."""
@@ -274,7 +269,7 @@ class DelayedMessages:
         for message in unrouted:
             held = self._publishers.get(message.offset)
             publisher = held() if held is not None else None
-            stored = StoredMessage(*message[3:], message.flags)
+            stored = message.stored
             self._unrouted(self.vhost.name, stored)
             if publisher is not None and publisher.alive:
                 publisher.send_back(stored)

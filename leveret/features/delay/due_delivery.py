@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.routing.message import BLIND_COPIES, OPEN_COPIES, StoredMessage
 from leveret.features.dead_letter.publish import NOWHERE, DeadLetterPublish
-from leveret.features.dead_letter.rules import further_keys
-from leveret.ports.contents import headers_table
+from leveret.features.dead_letter.rules import all_keys
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
-from leveret.ports.tables import MalformedFieldError, decode_raw_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,13 +53,11 @@ class DueRouting:
             return ()
         if exchange.cache.cacheable and not message.flags & RecordFlag.SELECTS_KEYS:
             return self._vhost.reach_by_key(exchange, message.routing_key)
-        keys = [message.routing_key, *_further_keys(message)]
-        texts = [key.decode(errors="replace") for key in dict.fromkeys(keys)]
-        seen = StoredMessage(name, message.routing_key, message.header, message.body, message.flags)
-        return [queue.builder for queue in self._vhost.reach(exchange, texts, seen)]
+        keys = all_keys(message.routing_key, message.header, message.flags)
+        return [queue.builder for queue in self._vhost.reach(exchange, keys, message.stored)]
 
 
-class DueDelivery:
+class DueDelivery(DeadLetterPublish):
     """One batch of messages on its way from a delayed-message store to queues.
 
     `route` returns a message's builders; `unrouted` are the messages without any.
@@ -70,60 +65,39 @@ class DueDelivery:
 
     def __init__(
         self,
+        messages: Sequence[PendingMessage],
         route: Callable[[PendingMessage], Sequence[BatchBuilder]],
         now_ms: int,
-        held: Written = NOWHERE,
+        written: Written = NOWHERE,
     ) -> None:
-        self.unrouted: list[PendingMessage] = []
-        self._route = route
-        self._now_ms = now_ms
-        self._held = held
-        self._touched: set[BatchBuilder] = set()
-        self._publish: DeadLetterPublish
-
-    def deposit(self, messages: Sequence[PendingMessage]) -> None:
         """Put messages into their queues, in order."""
         ranges = RangeSet()
         for message in messages:
             ranges.add(message.offset, message.offset + 1)
-        self._publish = DeadLetterPublish(list(ranges), self._held)
+        super().__init__(list(ranges), written)
+        self.unrouted: list[PendingMessage] = []
+        self._unrouted = ()  # an unroutable message is done with
         for message in messages:
-            self._put(message)
-        self._publish.deposited(self._touched, ())
+            self._put(message, route(message), now_ms)
 
-    def begin(self, turn: Turn, finished: Callable[[Ranges, list[Missing]], None]) -> None:
-        """Wait for the queues' commits, then call `finished`.
-
-        It gets the ranges that all targets committed, and those that some refused.
-        """
-        for builder in self._touched:
-            turn.touch(builder.owner)
-        publish = self._publish
-        publish.begin(lambda: finished(*publish.outcome()))
-
-    def _put(self, message: PendingMessage) -> None:
-        builders = self._route(message)
+    def _put(self, message: PendingMessage, builders: Sequence[BatchBuilder], now_ms: int) -> None:
         if not builders:
             self.unrouted.append(message)
         _, offset, flags, exchange, routing_key, header, body = message
         flags &= RecordFlag.STORED
         for builder in builders:
-            if builder in self._held:
+            if builder in self.written:
                 continue
-            builder.add(flags, self._now_ms, exchange, routing_key, header, body)
-            self._touched.add(builder)
+            builder.add(flags, now_ms, exchange, routing_key, header, body)
+            acknowledgement = self.acknowledgement(builder)
             if builder.publish_tags is not None:
-                builder.publish_tags.add(
-                    self._publish.acknowledgement(builder), offset, builder.count - 1
-                )
+                builder.publish_tags.add(acknowledgement, offset, builder.count - 1)
 
+    def deliver(self, turn: Turn, delivered: Callable[[Ranges, list[Missing]], None]) -> None:
+        """Wait for the queues' commits, then call `delivered`.
 
-def _further_keys(message: PendingMessage) -> list[bytes]:
-    """Return the routing keys of the headers CC and BCC."""
-    if not message.flags & RecordFlag.SELECTS_KEYS:
-        return []
-    try:
-        headers = decode_raw_table(headers_table(message.header))
-    except MalformedFieldError:
-        return []  # unlikely, since they were valid at publish: only its own key is used
-    return [*further_keys(headers, OPEN_COPIES), *further_keys(headers, BLIND_COPIES)]
+        It gets the ranges that all targets committed, and those that some refused.
+        """
+        for builder in self._acknowledgements:
+            turn.touch(builder.owner)
+        self.begin(lambda: delivered(*self.outcome()))

@@ -51,7 +51,6 @@ CHUNKS_AT_ONCE_MAX = 64  # split or loaded in one go: a quarter of a million rec
 NEAR_MS = 30_000  # the wheel holds what is due within this time …
 NEAR_COUNT_MAX = 250_000  # … unless it holds more timers than this: 12 MB
 NEAR_MS_MIN = 8_000  # but always what is due within this time
-BUCKET_MS = 1 << BITS_MIN
 INTERVAL_MS = 1000  # between writes, and so of the log to be read after a crash
 RECHECK_MS = 10_000  # interval of checks of a past bucket with leased records
 PROGRESS_OFFSETS = 50_000  # progress without other changes is written after so many offsets

@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
-from leveret.ports.contents cimport Properties, be32, field_end, field_is, read_properties
+from leveret.ports.contents cimport Properties, be32, field_end, field_is, read_properties, store_be32
 from leveret.ports.records cimport HAS_HEADERS
 
 cdef enum:
@@ -108,17 +108,10 @@ def plain_delay(bytes header not None):
     out = <uint8_t*>PyBytes_AS_STRING(kept)
     memcpy(out, start, before)
     out[before] = c"I"
-    store(out + before + 1, <uint32_t>-delay)
+    store_be32(out + before + 1, <uint32_t>-delay)
     memcpy(out + before + INTEGER_BYTES, behind, size - (behind - start))
-    store(
+    store_be32(
         out + (properties.headers.data - start) - 4,
         <uint32_t>(properties.headers.size - (behind - letter) + INTEGER_BYTES),
     )
     return delay, kept
-
-
-cdef inline void store(uint8_t* out, uint32_t value) noexcept nogil:
-    out[0] = <uint8_t>(value >> 24)
-    out[1] = <uint8_t>(value >> 16)
-    out[2] = <uint8_t>(value >> 8)
-    out[3] = <uint8_t>value

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from leveret.core.logs.error_throttle import ErrorThrottle
 from leveret.core.logs.log_scan import quarantine
 from leveret.core.logs.window import batch_of
+from leveret.core.routing.message import StoredMessage
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.features.delay.due_list import record_of
 
@@ -49,6 +50,11 @@ class PendingMessage(NamedTuple):
     routing_key: bytes
     header: bytes  # content header payload
     body: bytes
+
+    @property
+    def stored(self) -> StoredMessage:
+        """Return it as a message."""
+        return StoredMessage(*self[3:], self.flags)
 
 
 # The same as read from the log: a plain tuple of plain values costs the garbage collector nothing,

@@ -152,10 +152,12 @@ def read_schedule(
     delay_ms = _delay(headers, like_plugin=like_plugin)
     if BEYOND_DELAY.isdisjoint(headers) and (delay_ms or 0) <= DELAY_MS_MAX:  # the most common case
         return Schedule(now_ms + (delay_ms or 0), delay_ms=delay_ms)
+    levels, at_ms = len(LEVELS_MS), _time(headers, DELIVER_AT)
+    level = _integer_in(headers, DELAY_LEVEL, 1, levels, f"levels are 1 to {levels}")
     stated = {
         DELAY: None if delay_ms is None else now_ms + delay_ms,
-        DELIVER_AT: _time(headers, DELIVER_AT),
-        DELAY_LEVEL: _level(headers, now_ms),
+        DELIVER_AT: at_ms,
+        DELAY_LEVEL: None if level is None else now_ms + LEVELS_MS[level - 1],
     }
     given = {name: time for name, time in stated.items() if time is not None}
     if len(given) > 1:
@@ -172,8 +174,12 @@ def read_schedule(
 
 def read_repetition(headers: Mapping[str, RawValue]) -> Repetition | None:
     """Return a message's repetition, if any. Raises ChannelError 406 as `read_schedule`."""
-    every_ms, cron = _every(headers), _cron(headers)
-    count, until_ms = _count(headers), _time(headers, REPEAT_UNTIL)
+    meaning = f"it is {REPEAT_EVERY_MS_MIN} ms to 366 days"
+    every_ms = _integer_in(headers, REPEAT_EVERY, REPEAT_EVERY_MS_MIN, DELAY_MS_MAX, meaning)
+    cron = _cron(headers)
+    meaning = f"it is 1 to {REPEAT_COUNT_MAX}"
+    count = _integer_in(headers, REPEAT_COUNT, 1, REPEAT_COUNT_MAX, meaning)
+    until_ms = _time(headers, REPEAT_UNTIL)
     if every_ms is not None and cron is not None:
         names = _listed((REPEAT_EVERY, CRON))
         raise ChannelError(406, f"invalid headers: only one of {names} can be stated")
@@ -292,34 +298,19 @@ def _lenient_integer(raw: RawValue) -> int | None:
     return int(value)
 
 
-def _level(headers: Mapping[str, RawValue], now_ms: int) -> int | None:
-    raw = headers.get(DELAY_LEVEL)
+def _integer_in(
+    headers: Mapping[str, RawValue], name: str, first: int, last: int, meaning: str
+) -> int | None:
+    """Return an integer header of `first` to `last`; `meaning` is the error's text for others."""
+    raw = headers.get(name)
     if raw is None:
         return None
-    level = _integer_header(DELAY_LEVEL, raw)
-    if not 1 <= level <= len(LEVELS_MS):
-        raise _invalid(DELAY_LEVEL, f"levels are 1 to {len(LEVELS_MS)}")
-    return now_ms + LEVELS_MS[level - 1]
-
-
-def _every(headers: Mapping[str, RawValue]) -> int | None:
-    raw = headers.get(REPEAT_EVERY)
-    if raw is None:
-        return None
-    every_ms = _integer_header(REPEAT_EVERY, raw)
-    if not REPEAT_EVERY_MS_MIN <= every_ms <= DELAY_MS_MAX:
-        raise _invalid(REPEAT_EVERY, f"it is {REPEAT_EVERY_MS_MIN} ms to 366 days")
-    return every_ms
-
-
-def _count(headers: Mapping[str, RawValue]) -> int | None:
-    raw = headers.get(REPEAT_COUNT)
-    if raw is None:
-        return None
-    count = _integer_header(REPEAT_COUNT, raw)
-    if not 1 <= count <= REPEAT_COUNT_MAX:
-        raise _invalid(REPEAT_COUNT, f"it is 1 to {REPEAT_COUNT_MAX}")
-    return count
+    value = _integer(raw)
+    if value is None:
+        raise _unacceptable(name, raw)
+    if not first <= value <= last:
+        raise _invalid(name, meaning)
+    return value
 
 
 def _cron(headers: Mapping[str, RawValue]) -> str | None:
@@ -354,12 +345,9 @@ def _time(headers: Mapping[str, RawValue], name: str) -> int | None:
     if time_ms is None:
         raise _unacceptable(name, raw)
     if 0 < time_ms < MILLISECONDS_MIN:
-        raise _invalid(name, f"{time_ms} is in {_year(time_ms)}: it is milliseconds since 1970")
+        year = datetime.fromtimestamp(time_ms // SECOND_MS, UTC).year
+        raise _invalid(name, f"{time_ms} is in {year}: it is milliseconds since 1970")
     return time_ms
-
-
-def _year(time_ms: int) -> int:
-    return datetime.fromtimestamp(time_ms // SECOND_MS, UTC).year
 
 
 def _first_of(repetition: Repetition, due_ms: int, *, stated: bool) -> int:
@@ -386,13 +374,6 @@ def _next_match(expression: str, after_ms: int) -> int | None:
     except (ValueError, OverflowError, OSError):  # beyond the calendar's end
         return None
     return None if match is None else int(match.timestamp()) * SECOND_MS
-
-
-def _integer_header(name: str, raw: RawValue) -> int:
-    value = _integer(raw)
-    if value is None:
-        raise _unacceptable(name, raw)
-    return value
 
 
 def _integer(raw: RawValue) -> int | None:

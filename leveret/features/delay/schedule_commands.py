@@ -25,7 +25,7 @@ from leveret.core.definitions.validation import AdministrationError
 from leveret.core.erlang_terms import field_type
 from leveret.core.events import acting_as
 from leveret.core.logs.log_writer import PendingCommit
-from leveret.core.routing.message import StoredMessage
+from leveret.core.routing.message import StoredMessage, raw_headers
 from leveret.errors import ChannelError
 from leveret.features.delay.rules import (
     DELAY,
@@ -34,7 +34,6 @@ from leveret.features.delay.rules import (
     SCHEDULE_ID,
     read_schedule,
 )
-from leveret.features.delay.scheduled import raw_headers
 from leveret.features.delay.schedules import DelayedMessageFilter
 from leveret.ports.authentication import UnansweredError
 
@@ -78,10 +77,6 @@ class ScheduleCommands:
         self._wall_ms = core.timers.wall_ms
         self._spawn = core.spawn
         self._report = core.report
-
-    def intercepts(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
-        """Whether the message is published to `leveret.schedule`."""
-        return exchange == SCHEDULE_EXCHANGE
 
     def intercept(self, context: PublishContext) -> Collection[Committing]:
         """Carry out a command. Raises ChannelError 403 and 406."""

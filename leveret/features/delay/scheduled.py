@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from leveret.core.routing.message import raw_headers
 from leveret.features.delay.rules import (
     BROKER_ID_PREFIX,
     SCHEDULE_ID,
@@ -18,9 +19,9 @@ from leveret.features.delay.rules import (
     schedule_owner,
     shown_headers,
 )
-from leveret.ports.contents import headers_table, with_properties
+from leveret.ports.contents import with_properties
 from leveret.ports.records import RecordFlag
-from leveret.ports.tables import MalformedFieldError, decode_raw_table, encode_table
+from leveret.ports.tables import encode_table
 
 if TYPE_CHECKING:
     from leveret.features.delay.store import PendingMessage
@@ -37,7 +38,6 @@ __all__ = [
     "key_in",
     "next_occurrence",
     "own_key",
-    "raw_headers",
     "repetition_of",
     "rescheduled",
 ]
@@ -138,11 +138,3 @@ def _redrafted(message: PendingMessage, due_ms: int, headers: dict[str, RawValue
     header = with_properties(message.header, table=table)
     flags = message.flags | MARKED | RecordFlag.HAS_HEADERS
     return Draft(due_ms, flags, message.exchange, message.routing_key, header, message.body, key)
-
-
-def raw_headers(header: bytes) -> dict[str, RawValue]:
-    """Decode the headers of a stored message; empty if malformed."""
-    try:
-        return decode_raw_table(headers_table(header))
-    except MalformedFieldError:
-        return {}  # unlikely, since they were valid at publish

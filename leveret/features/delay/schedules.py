@@ -10,7 +10,7 @@ behalf of the acting user (see leveret.core.events).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from leveret.core.json_fields import plain
 from leveret.core.queues.queue import Queue
@@ -28,7 +28,6 @@ from leveret.features.delay.search import (
     Cursor,
     DelayedMessageFilter,
     DelayedMessageSearch,
-    stored,
 )
 from leveret.ports.records import RecordFlag
 
@@ -39,33 +38,11 @@ if TYPE_CHECKING:
     from leveret.core.dependencies import CoreServices
     from leveret.core.logs.log_writer import Waiter
     from leveret.features.delay.delayed_messages import DelayedMessages
-    from leveret.features.delay.store import DelayedMessageStore, PendingMessage
+    from leveret.features.delay.store import PendingMessage
 
 __all__ = ["Cursor", "DelayedMessageFilter", "SchedulePage", "Schedules", "row_of"]
 
-
-class Keeper(Protocol):
-    """Owner of messages in a delayed-message store."""
-
-    @property
-    def store(self) -> DelayedMessageStore | None:
-        """Store of the messages, None if it was not created yet."""
-        ...
-
-    def find(self, id_: str, owner: str | None = None) -> int | None:
-        """Return the offset of a pending message; that of the user `owner` takes precedence.
-
-        Raises AdministrationError if the id is ambiguous.
-        """
-        ...
-
-    def is_pending(self, offset: int) -> bool:
-        """Whether a message is pending."""
-        ...
-
-    def cancel(self, message: PendingMessage) -> bool:
-        """Cancel a message. Returns False if it is too late."""
-        ...
+Keeper: TypeAlias = "DelayedMessages | EtaHold"  # owner of messages in a delayed-message store
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +236,7 @@ class Schedules:
 def row_of(message: PendingMessage) -> dict[str, object]:
     """Return a message's data for lists."""
     repetition = repetition_of(message)
-    key, held = full_key(message), stored(message)
+    key, held = full_key(message), message.stored
     headers = held.open_headers
     return {
         "id": key.id,

@@ -11,14 +11,12 @@ from dataclasses import dataclass, field
 from types import coroutine
 from typing import TYPE_CHECKING
 
-from leveret.core.routing.message import StoredMessage
-
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 
     from leveret.features.delay.store import DelayedMessageStore, PendingMessage
 
-__all__ = ["SCANNED_MAX", "Cursor", "DelayedMessageFilter", "DelayedMessageSearch", "stored"]
+__all__ = ["SCANNED_MAX", "Cursor", "DelayedMessageFilter", "DelayedMessageSearch"]
 
 # Records per turn of the loop: a third of a millisecond with headers compared (decision 0035).
 # Smaller pages would read the same batches more often.
@@ -61,13 +59,12 @@ class DelayedMessageFilter:
             return False
         if self.routing_key is not None and message.routing_key != self.routing_key.encode():
             return False
-        if self.message_id is not None and stored(message).property("message_id") != (
-            self.message_id
-        ):
-            return False
-        if not self.headers:
+        if self.message_id is None and not self.headers:
             return True
-        own = stored(message).open_headers
+        stored = message.stored
+        if self.message_id not in {None, stored.property("message_id")}:
+            return False
+        own = stored.open_headers
         return all(
             name in own and (own[name] == wanted or _text(own[name]) == wanted)
             for name, wanted in self.headers.items()
@@ -121,13 +118,6 @@ class DelayedMessageSearch:
             ]
             await _pass()
         self.is_over = True
-
-
-def stored(message: PendingMessage) -> StoredMessage:
-    """Return a delayed record as a message."""
-    return StoredMessage(
-        message.exchange, message.routing_key, message.header, message.body, message.flags
-    )
 
 
 @coroutine

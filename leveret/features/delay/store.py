@@ -110,7 +110,7 @@ class DelayedMessageStore(LogWriter):
         self._indexed = first = self._index.open()  # records below are in the index
         if scan_listener is not None:
             first = min(first, scan_listener.covered)
-        self._scan = LogScan(
+        self._scan: LogScan | None = LogScan(  # until it is over
             log,
             self._reader.report,
             self.lose,
@@ -187,7 +187,7 @@ class DelayedMessageStore(LogWriter):
                     self._end_listening(complete=False)
                     wakes_ms = self._timers.wall_ms() + RETRY_MS
                     break
-                if self._scan.is_over and not self._index.hurried:
+                if self._scan is None and not self._index.hurried:
                     wakes_ms = self._index.wakes_ms(self._timers.wall_ms())
                     break
         finally:
@@ -198,21 +198,23 @@ class DelayedMessageStore(LogWriter):
     @property
     def _complete(self) -> int:
         """Offset below which all waiting records are in the index."""
-        if self._scan.is_over:
-            return self.log.committed
-        return max(self._indexed, self._scan.offset)
+        scan = self._scan
+        return self.log.committed if scan is None else max(self._indexed, scan.offset)
 
     async def _read_log(self) -> None:
         """Read records from the log that the index, or the listener, did not know at the start."""
-        dues = DueList()
-        while len(dues) < SCANNED_COUNT_MAX and (batches := await self._scan.read()):
+        scan, dues = self._scan, DueList()
+        if scan is None:
+            return
+        while len(dues) < SCANNED_COUNT_MAX and (batches := await scan.read()):
             for batch in batches:
                 if batch.stop_offset > self._indexed:
                     dues.index(batch, self.log.settled)
                 if self._scan_listener is not None:
                     self._scan_listener.scanned(batch)
         self._add(dues)
-        if self._scan.is_over:
+        if scan.is_over:
+            self._scan = None
             self._end_listening(complete=True)
 
     def _end_listening(self, *, complete: bool) -> None:

@@ -1,7 +1,7 @@
 """Ends of leases: of deliveries on a channel, and of messages received by pull.
 
 A lease is a delivered, unsettled record. Its term is the visibility timeout: once it is over, the
-record is requeued. Called by the channels (`Terms`, `Extensions`: by
+record is requeued. Called by the channels (`Terms`, and `LeaseEnds` where a lease was extended: by
 delivery tag) and by the pull machine (`LeaseTable`: by offset). Times are milliseconds since 1970,
 passed in; nothing here knows a queue.
 
@@ -13,12 +13,12 @@ requested, and never shorter.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["Extensions", "LeaseTable", "Terms", "rounded_end"]
+__all__ = ["LeaseEnds", "LeaseTable", "Terms", "rounded_end"]
 
 # Ends are rounded up to this fraction of a term, which bounds the entries per holder.
 PARTS = 64
@@ -75,8 +75,8 @@ class Terms:
         return due
 
 
-class Extensions:
-    """Numbers whose leases were given another end than that of their term."""
+class LeaseEnds:
+    """Ends of single leases, by their numbers: delivery tags or offsets."""
 
     __slots__ = ("_ends", "_heap")
 
@@ -111,7 +111,7 @@ class Extensions:
         return sorted(due)
 
     def outside(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Return the runs of [first, last] that were not extended."""
+        """Return the runs of [first, last] that have no such end."""
         if not self._ends:
             return [(first, last)]
         found: list[tuple[int, int]] = []
@@ -136,45 +136,38 @@ class Extensions:
             heapq.heapify(self._heap)
 
 
-class Lease(NamedTuple):
-    """One lease; `token` distinguishes it from other leases of the same record."""
-
-    token: int
-    end_ms: int
-
-
 class LeaseTable:
     """Leases by the offsets of their records.
 
-    A lease is identified by its token. Leases whose term is over are removed.
+    A lease is identified by its token, which distinguishes it from other leases of the same record.
+    Leases whose term is over are removed.
     """
 
-    __slots__ = ("_heap", "_leases")
+    __slots__ = ("_ends", "_tokens")
 
     def __init__(self) -> None:
-        self._leases: dict[int, Lease] = {}
-        self._heap: list[tuple[int, int, int]] = []  # (end, offset, token)
+        self._tokens: dict[int, int] = {}
+        self._ends = LeaseEnds()  # those of returned leases, too, until they are pruned
 
     def __len__(self) -> int:
-        return len(self._leases)
+        return len(self._tokens)
 
     def begin(self, offsets: Iterable[int], token: int, end_ms: int) -> None:
         """Lease free offsets until `end_ms`."""
         for offset in offsets:
-            assert offset not in self._leases, "a record is leased once"
-            self._leases[offset] = Lease(token, end_ms)
-            heapq.heappush(self._heap, (end_ms, offset, token))
+            assert offset not in self._tokens, "a record is leased once"
+            self._tokens[offset] = token
+            self._ends.move(offset, end_ms)
 
     def holds(self, offset: int, token: int) -> bool:
         """Whether this lease is still active."""
-        lease = self._leases.get(offset)
-        return lease is not None and lease.token == token
+        return self._tokens.get(offset) == token
 
     def end(self, offset: int, token: int) -> bool:
         """End a lease on request of its holder. Returns False if it was over already."""
         if not self.holds(offset, token):
             return False
-        del self._leases[offset]
+        del self._tokens[offset]
         self._prune()
         return True
 
@@ -185,27 +178,19 @@ class LeaseTable:
         """
         if not self.holds(offset, token):
             return False
-        self._leases[offset] = Lease(token, end_ms)
-        heapq.heappush(self._heap, (end_ms, offset, token))
+        self._ends.move(offset, end_ms)
         self._prune()
         return True
 
     @property
     def next_ms(self) -> int | None:
         """Time when the next lease ends, or earlier; None if there are none."""
-        return self._heap[0][0] if self._heap else None
+        return self._ends.next_ms
 
     def take_due(self, now_ms: int) -> list[int]:
         """Remove ended leases and return their offsets, ascending."""
-        due: list[int] = []
-        while self._heap and self._heap[0][0] <= now_ms:
-            end_ms, offset, token = heapq.heappop(self._heap)
-            if self._leases.get(offset) == (token, end_ms):
-                del self._leases[offset]
-                due.append(offset)
-        return sorted(due)
+        over = self._ends.take_due(now_ms)
+        return [offset for offset in over if self._tokens.pop(offset, None) is not None]
 
     def _prune(self) -> None:
-        if len(self._heap) > 2 * len(self._leases) + ENTRIES_MIN:
-            self._heap = [(end, offset, token) for offset, (token, end) in self._leases.items()]
-            heapq.heapify(self._heap)
+        self._ends.prune(len(self._tokens), self._tokens.__contains__)

@@ -12,9 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.core.logs.log_scan import LogScan
-from leveret.core.names import NAME_BYTES_MAX
+from leveret.core.names import topic_beside
 from leveret.core.queues.discarding import BatchSlice
 from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
+from leveret.core.routing.message import raw_headers
 from leveret.core.settings.discard_reasons import Reason
 from leveret.core.settings.queue_settings import Overflow
 from leveret.core.settings.retry_policy import RetryPolicy
@@ -27,10 +28,10 @@ from leveret.features.retry.rules import (
     header_problem,
     message_retry_policy,
 )
-from leveret.ports.contents import headers_table, with_properties
+from leveret.ports.contents import with_properties
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import BatchBuilder, RecordFlag
-from leveret.ports.tables import MalformedFieldError, decode_raw_table, encode_table
+from leveret.ports.tables import encode_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
         PendingMessage,
     )
     from leveret.ports.definitions import QueueDefinition
-    from leveret.ports.tables import RawValue
 
 __all__ = ["RetryTopic", "RetryTopics", "check_retry_headers", "retries_waiting", "retry_topic"]
 
@@ -55,13 +55,13 @@ PAGE_RECORDS = 1000  # records in memory at a time when scanning a topic
 
 
 def retry_topic(queue: str) -> str:
-    """Return the name of a queue's retry topic, with a very long queue name cut."""
-    return queue.encode()[: NAME_BYTES_MAX - len(SUFFIX)].decode(errors="ignore") + SUFFIX
+    """Return the name of a queue's retry topic."""
+    return topic_beside(queue, SUFFIX)
 
 
 def check_retry_headers(header: bytes) -> None:
     """Raise ChannelError 406 if a message's retry headers are invalid."""
-    problem = header_problem(_readable(header))
+    problem = header_problem(raw_headers(header))
     if problem is not None:
         raise ChannelError(406, problem)
 
@@ -77,9 +77,7 @@ class RetryTopics(ExtensionKind):
         """See ExtensionKind. An opened queue has the topic that an earlier run has left."""
         if present is not None or not demand.opening:
             return present
-        definition = queue.definition
-        name = retry_topic(definition.topic)
-        if not self._stores.exists(definition.vhost, name, definition.incarnation):
+        if not self.acts_alone(queue.definition, queue.settings):
             return None
         return RetryTopic(queue, self._stores, self._chance)
 
@@ -182,7 +180,7 @@ class RetryTopic(QueueExtension):
         self, record: _Record, retry_policy: RetryPolicy, reason: Reason, now_ms: int
     ) -> RetryOutcome | BatchSlice:
         """Move a failed record to the topic, or return it with failure headers if exhausted."""
-        headers = _readable(record.header)
+        headers = raw_headers(record.header)
         if record.flags & RecordFlag.HAS_RETRY:
             retry_policy = message_retry_policy(retry_policy, headers)
         # Clients may write such headers, too: only the broker's own count.
@@ -395,11 +393,3 @@ def _records(part: BatchSlice) -> Iterator[_Record]:
     for record in batch.records():
         if first <= record[0] < stop:
             yield _Record(*record)
-
-
-def _readable(header: bytes) -> dict[str, RawValue]:
-    """Decode a content header's table; empty if malformed."""
-    try:
-        return decode_raw_table(headers_table(header))
-    except MalformedFieldError:
-        return {}

@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, cast
 from leveret.core.logs.log_restore import LogRestore
 from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
-from leveret.core.routing.message import BLIND_COPIES, OPEN_COPIES, MadeMessage, StoredMessage
+from leveret.core.routing.message import MadeMessage, StoredMessage, raw_headers
 from leveret.errors import ChannelError, LeveretError, StorageError
-from leveret.features.dead_letter.rules import further_keys
+from leveret.features.dead_letter.rules import all_keys
 from leveret.features.dedup.exchange_log import key_in
 from leveret.features.transactions.rules import PREPARE_ID, PrepareRequest, read_prepare_request
 from leveret.ports.after_all import AfterAll
-from leveret.ports.contents import headers_table
 from leveret.ports.log_text import quoted
 from leveret.ports.records import RecordFlag
-from leveret.ports.tables import MalformedFieldError, decode_raw_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.ports import TopicLog
     from leveret.ports.records import Batch
-    from leveret.ports.tables import RawValue
 
 
 __all__ = ["PREPARED_TOPIC", "Pending", "PreparedMessages"]
@@ -287,12 +284,8 @@ class PreparedMessages(LogWriter):
         exchange = self.vhost.exchanges.get(message.exchange.decode())
         if exchange is None:
             return []
-        keys = [message.routing_key]
-        if message.flags & RecordFlag.SELECTS_KEYS:
-            headers = _raw_headers(message)
-            keys += further_keys(headers, OPEN_COPIES) + further_keys(headers, BLIND_COPIES)
-        texts = [key.decode(errors="replace") for key in dict.fromkeys(keys)]
-        return cast("list[OpenQueue]", self.vhost.reach(exchange, texts, message))
+        keys = all_keys(message.routing_key, message.header, message.flags)
+        return cast("list[OpenQueue]", self.vhost.reach(exchange, keys, message))
 
     # -- questions
 
@@ -359,9 +352,9 @@ class PreparedMessages(LogWriter):
         except StorageError as error:
             self._report(self, error)
             return
-        flags, _, exchange, key, header, body = batches[0].record(pending.offset)
+        header = batches[0].record(pending.offset)[4]
         headers = {
-            **_raw_headers(StoredMessage(exchange, key, header, body, flags)),
+            **raw_headers(header),
             PREPARE_ID: pending.request.id,
             "x-check-attempt": pending.checks,
             "x-prepare-exchange": pending.exchange,
@@ -378,10 +371,3 @@ class PreparedMessages(LogWriter):
         self._timer.set(None)
         self._close_publishing()
         self._pending.clear()
-
-
-def _raw_headers(message: StoredMessage) -> dict[str, RawValue]:
-    try:
-        return decode_raw_table(headers_table(message.header))
-    except MalformedFieldError:
-        return {}

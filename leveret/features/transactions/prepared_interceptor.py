@@ -66,10 +66,6 @@ class PreparedInterceptor:
         self._pending_max = pending_max
         self._checks_max = checks_max
 
-    def intercepts(self, _vhost: Vhost, _exchange: bytes, requests: int) -> bool:
-        """Whether the message has `x-prepare`."""
-        return bool(requests & RecordFlag.WANTS_PREPARE)
-
     def intercept(self, context: PublishContext) -> Collection[Committing] | None:
         """Keep a prepared message. Raises ChannelError 403, 404, 406 and 506."""
         message = context.message
@@ -139,10 +135,6 @@ class PreparedCommands:
         self._prepared = prepared
         self._report = report
         self.replies = replies
-
-    def intercepts(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
-        """Whether the message is published to `leveret.prepare`."""
-        return exchange == PREPARE_EXCHANGE
 
     def intercept(self, context: PublishContext) -> Collection[Committing]:
         """Carry out a command. Raises ChannelError 403, 404 and 406."""

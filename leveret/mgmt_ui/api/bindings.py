@@ -18,12 +18,11 @@ from leveret.mgmt_ui.api.listing import (
     Segment,
     answer,
     listed,
-    picked,
     vhosts_of,
 )
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.operations.topology import binding_declare, binding_delete
-from leveret.mgmt_ui.yielding import in_yielding_chunks
+from leveret.mgmt_ui.yielding import in_yielding_chunks, picked
 
 if TYPE_CHECKING:
     from leveret.core.routing.bindings import Binding

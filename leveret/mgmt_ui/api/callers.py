@@ -17,12 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar, c
 
 from fastapi import Depends, Request
 
-from leveret.core.access.authentication import (
-    answered,
-    authorise,
-    authorise_topic,
-    explain_refusal,
-)
+from leveret.core.access.authentication import answered, explain_refusal
+from leveret.core.access.permissions import authorise, authorise_topic
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.settings.arguments import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
 from leveret.errors import ChannelError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Response
 
@@ -23,19 +23,17 @@ from leveret.mgmt_ui.api.listing import (
     vhosts_of,
 )
 from leveret.mgmt_ui.api.problems import not_found
-from leveret.mgmt_ui.yielding import in_yielding_chunks
+from leveret.mgmt_ui.objects import open_channels, open_consumers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.core.clients import ChannelFacts, Client, ConsumerFacts
+    from leveret.core.clients import Client
     from leveret.mgmt_ui.api.callers import Caller
     from leveret.mgmt_ui.api.views import Row
+    from leveret.mgmt_ui.objects import OpenChannel, OpenConsumer
 
-    Open: TypeAlias = tuple[Client, ChannelFacts]
-    Consuming: TypeAlias = tuple[Client, ChannelFacts, ConsumerFacts]
-
-__all__ = ["open_channels", "router"]
+__all__ = ["router"]
 
 router = APIRouter(tags=["channels"])
 
@@ -94,16 +92,12 @@ async def list_consumers(
     """Consumers in one virtual host, or in all whose contents the caller may list."""
     names = {host.name for host in vhosts_of(caller, vhost)}
     clients = [client for client in caller.node.broker.connections if client.vhost.name in names]
-    found = [
-        (client, channel, consumer)
-        for client, channel in await open_channels(clients)
-        for consumer in channel.consumers
-    ]
+    found = await open_consumers(clients)
 
-    def row(item: Consuming) -> Row:
+    def row(item: OpenConsumer) -> Row:
         return views.consumer_row(*item, caller.node.name)
 
-    kind: ObjectKind[Consuming] = ObjectKind(
+    kind: ObjectKind[OpenConsumer] = ObjectKind(
         lambda item: (item[0].vhost.name, item[2].queue, item[2].tag),
         row,
         ("vhost", "queue", "consumer_tag"),
@@ -112,7 +106,7 @@ async def list_consumers(
 
 
 async def _listed(caller: Caller, query: QueryHere, clients: Iterable[Client]) -> Response:
-    kind: ObjectKind[Open] = ObjectKind(
+    kind: ObjectKind[OpenChannel] = ObjectKind(
         lambda item: (f"{item[0].describe().endpoints} ({item[1].number:5})",),
         lambda item: _row(item, caller, query),
         ("name",),
@@ -120,14 +114,6 @@ async def _listed(caller: Caller, query: QueryHere, clients: Iterable[Client]) -
     return await listed(await open_channels(clients), kind, query)
 
 
-async def open_channels(clients: Iterable[Client]) -> list[Open]:
-    """Return all channels of some connections."""
-    found: list[Open] = []
-    async for part in in_yielding_chunks(clients):
-        found += [(client, channel) for client in part for channel in client.channel_facts()]
-    return found
-
-
-def _row(item: Open, caller: Caller, query: Query) -> Row:
+def _row(item: OpenChannel, caller: Caller, query: Query) -> Row:
     wanted = None if query.disable_stats else shown(caller, query)
     return views.channel_row(*item, caller.node.name, wanted)

@@ -7,12 +7,9 @@ costs a sort of names and at most `PAGE_ROWS_MAX` rows, and a whole list is neve
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 from urllib.parse import unquote
 
@@ -22,15 +19,20 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import AfterValidator
 
 from leveret.core.patterns import Pattern, PatternError
-from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.api.views import Ranges, Shown
-from leveret.mgmt_ui.yielding import ROWS_AT_ONCE, in_chunks, in_yielding_chunks
+from leveret.mgmt_ui.yielding import (
+    in_chunks,
+    in_pieces,
+    in_yielding_chunks,
+    made,
+    picked,
+    sorted_by,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
 
-    from leveret.core.routing.bindings import QueueLike
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.api.callers import Caller
     from leveret.mgmt_ui.api.views import Row
@@ -46,12 +48,8 @@ __all__ = [
     "answer",
     "done",
     "in_order",
-    "in_pieces",
     "listed",
-    "message_counts",
     "one_page",
-    "picked",
-    "queues_of",
     "select_columns",
     "shown",
     "streamed",
@@ -196,7 +194,7 @@ async def in_order(items: Sequence[T], kind: ObjectKind[T], query: Query) -> lis
     found = items
     if query.page is not None and query.name:
         found = await picked(items, lambda item: query.wants(kind.name(item)))
-    return await _sorted(found, lambda item: kind.key(item, query), reverse=query.sort_reverse)
+    return await sorted_by(found, lambda item: kind.key(item, query), reverse=query.sort_reverse)
 
 
 async def one_page(
@@ -215,11 +213,7 @@ async def one_page(
     shown = ordered[first : first + query.page_size]
     if kind.prepare is not None:
         await kind.prepare(shown)
-    rows = [
-        row
-        async for part in in_yielding_chunks(shown, ROWS_AT_ONCE)
-        for row in _rows(part, kind, query)
-    ]
+    rows = await made(shown, lambda item: select_columns(kind.row(item), query.columns))
     return {
         "total_count": total_count,
         "item_count": len(rows),
@@ -234,59 +228,11 @@ async def one_page(
 async def all_pages(ordered: Sequence[T], kind: ObjectKind[T], query: Query) -> AsyncIterator[str]:
     """Yield all rows as pieces of one JSON array, each built when the last was sent."""
     before = "["
-    async for part in in_yielding_chunks(ordered, ROWS_AT_ONCE):
-        yield before + json.dumps(_rows(part, kind, query))[1:-1]
+    async for part in in_yielding_chunks(ordered, 1):
+        rows = [select_columns(kind.row(item), query.columns) for item in part]
+        yield before + json.dumps(rows)[1:-1]
         before = ", "
     yield "]" if before == ", " else "[]"
-
-
-async def in_pieces(value: dict[str, Any]) -> AsyncIterator[str]:
-    """Yield an object as pieces of JSON; the lists in it some items at a time."""
-    before = "{"
-    for name, held in value.items():
-        yield f"{before}{json.dumps(name)}: "
-        before = ", "
-        if isinstance(held, list) and held:
-            opening = "["
-            async for part in in_yielding_chunks(held):
-                yield opening + json.dumps(part)[1:-1]
-                opening = ", "
-            yield "]"
-        else:
-            yield json.dumps(held)
-    yield "}" if value else "{}"
-
-
-def _rows(items: Iterable[T], kind: ObjectKind[T], query: Query) -> list[Any]:
-    return [select_columns(kind.row(item), query.columns) for item in items]
-
-
-async def picked(items: Iterable[T], is_wanted: Callable[[T], bool]) -> list[T]:
-    """Return the items that satisfy `is_wanted`, tested in slices."""
-    return [item async for part in in_yielding_chunks(items) for item in part if is_wanted(item)]
-
-
-async def _sorted(
-    items: Sequence[T], key: Callable[[T], tuple[Any, ...]], *, reverse: bool
-) -> list[T]:
-    """Sort slice by slice, then merge: no single step is longer than a slice."""
-    number = itertools.count()  # no two entries are equal, so that items are never compared
-    runs = [
-        sorted(((key(item), next(number), item) for item in part), reverse=reverse)
-        async for part in in_yielding_chunks(items)
-    ]
-    merged: list[T] = []
-    merging = heapq.merge(*map(_drained, runs), reverse=reverse)
-    async for entries in in_yielding_chunks(merging):
-        merged += [item for _, _, item in entries]
-    return merged
-
-
-def _drained(run: list[T]) -> Iterator[T]:
-    """Yield and remove the items of a run, as freeing all runs at once would take long."""
-    run.reverse()
-    while run:
-        yield run.pop()
 
 
 def select_columns(value: Any, columns: Iterable[tuple[str, ...]]) -> Any:
@@ -387,11 +333,6 @@ async def _query(
 QueryHere = Annotated[Query, Depends(_query)]
 
 
-def queues_of(hosts: Iterable[Vhost]) -> list[QueueLike]:
-    """Return all queues of some virtual hosts; fast even for a hundred thousand queues."""
-    return list(chain.from_iterable(host.queues.values() for host in hosts))
-
-
 def vhosts_of(caller: Caller, name: str | None) -> list[Vhost]:
     """Return the virtual host of the path, or all whose contents the caller may list."""
     return caller.open_vhosts() if name is None else [caller.vhost(name)]
@@ -400,13 +341,3 @@ def vhosts_of(caller: Caller, name: str | None) -> list[Vhost]:
 def shown(caller: Caller, query: Query) -> Shown:
     """Return the statistics that a query asks for."""
     return Shown(caller.node.broker.statistics, query.ranges)
-
-
-async def message_counts(hosts: Iterable[Vhost]) -> Row:
-    """Return the summed message counts of the queues of some virtual hosts."""
-    totals = {"messages": 0, "messages_ready": 0, "messages_unacknowledged": 0}
-    async for part in in_yielding_chunks(queues_of(hosts)):
-        for queue in part:
-            for name, count in views.queue_counts(queue).items():
-                totals[name] += count
-    return totals

@@ -9,17 +9,10 @@ from fastapi import APIRouter, Response
 from leveret import __version__
 from leveret.core.exchanges import EXCHANGE_TYPES, describe_type
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
-from leveret.mgmt_ui.api.listing import (
-    READ,
-    QueryHere,
-    answer,
-    message_counts,
-    queues_of,
-    select_columns,
-)
+from leveret.mgmt_ui.api.listing import READ, QueryHere, answer, select_columns
 from leveret.mgmt_ui.api.listing import shown as shown_statistics
 from leveret.mgmt_ui.api.views import HANDED_OUT, PUBLISHED, added, retention_policies
-from leveret.mgmt_ui.yielding import in_yielding_chunks
+from leveret.mgmt_ui.objects import message_counts, object_counts
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.listing import Query
@@ -93,19 +86,7 @@ def _identity(node: ManagedNode, query: Query) -> dict[str, Any]:
 
 async def object_totals(caller: Caller) -> dict[str, int]:
     """Return the numbers of objects that the caller may see."""
-    vhosts, clients = caller.visible_vhosts(), caller.visible_clients()
-    channels = consumers = 0
-    async for some_clients in in_yielding_chunks(clients):
-        channels += sum(client.describe().channel_count for client in some_clients)
-    async for queues in in_yielding_chunks(queues_of(vhosts)):
-        consumers += sum(queue.consumer_count for queue in queues)
-    return {
-        "channels": channels,
-        "connections": len(clients),
-        "consumers": consumers,
-        "exchanges": sum(len(vhost.exchanges) for vhost in vhosts),
-        "queues": sum(len(vhost.queues) for vhost in vhosts),
-    }
+    return await object_counts(caller.visible_vhosts(), caller.visible_clients())
 
 
 def _addresses(node: ManagedNode) -> dict[str, Any]:

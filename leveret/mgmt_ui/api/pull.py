@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fastapi import Request, Response
 
-from leveret.core.access.authentication import answered, authorise
+from leveret.core.access.authentication import answered
+from leveret.core.access.permissions import authorise
 from leveret.core.clients import Origin
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.arguments import TERM_MS_MAX

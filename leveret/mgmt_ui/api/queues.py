@@ -12,7 +12,6 @@ from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.bindings import BINDINGS
 from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere, require_to_declare
-from leveret.mgmt_ui.api.channels import open_channels
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.flows import flows_of_queue
 from leveret.mgmt_ui.api.listing import (
@@ -23,12 +22,12 @@ from leveret.mgmt_ui.api.listing import (
     Segment,
     answer,
     listed,
-    queues_of,
     select_columns,
     shown,
     vhosts_of,
 )
 from leveret.mgmt_ui.api.problems import bad_request, queue_not_found
+from leveret.mgmt_ui.objects import open_consumers, queues_of
 from leveret.mgmt_ui.operations.topology import queue_declare, queue_delete, queue_purge
 
 if TYPE_CHECKING:
@@ -78,13 +77,11 @@ async def _details(queue: QueueLike, caller: Caller, query: Query) -> Row:
     """Return the consumers of a queue, and its deliveries by channel."""
     node, name = caller.node, queue.definition.name
     host = caller.vhost(queue.definition.vhost)
+    clients = [client for client in node.broker.connections if client.vhost is host]
     consumers = [
-        views.consumer_row(client, channel, consumer, node.name)
-        for client, channel in await open_channels(
-            [client for client in node.broker.connections if client.vhost is host]
-        )
-        for consumer in channel.consumers
-        if consumer.queue == name
+        views.consumer_row(*consumer, node.name)
+        for consumer in await open_consumers(clients)
+        if consumer[2].queue == name
     ]
     flows = await flows_of_queue(
         node.broker.connections, host, name, shown(caller, query), node.name

@@ -18,12 +18,12 @@ from leveret.mgmt_ui.api.listing import (
     answer,
     done,
     listed,
-    message_counts,
     select_columns,
     shown,
 )
 from leveret.mgmt_ui.api.permissions import PERMISSIONS, TOPIC_PERMISSIONS
 from leveret.mgmt_ui.api.problems import bad_request
+from leveret.mgmt_ui.objects import message_counts
 from leveret.mgmt_ui.operations.access import (
     permission_set,
     vhost_add,

@@ -68,9 +68,11 @@ class Reading:
         """Yield the queues within the scope."""
         wanted = self.scope.queues
         for vhost in self.vhosts():
-            for queue in list(vhost.queues.values()):
-                if wanted is None or queue.definition.name in wanted:
-                    yield queue
+            queues = vhost.queues
+            if wanted is None:
+                yield from list(queues.values())
+            else:
+                yield from [queues[name] for name in sorted(wanted) if name in queues]
 
     def exchanges(self) -> Iterator[Exchange]:
         """Yield the exchanges of the virtual hosts within the scope."""

@@ -1,17 +1,14 @@
 """Operations that list objects of a running node.
 
 Lists come page by page in the order of their keys: `after` is the key of the last row seen. Sorted
-by a column there is one page, the first. `total` is the number of rows on all pages. A node may
-hold a hundred thousand queues while its one event loop serves clients: lists are processed in
-slices, with a pass of the loop between.
+by a column there is one page, the first. `total` is the number of rows on all pages. They are
+processed in slices (leveret.mgmt_ui.yielding).
 """
 
 from __future__ import annotations
 
-import asyncio
-import heapq
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, Unpack
 
 from leveret.core.admin.commands import query
 from leveret.core.admin.node import queue_of, vhost_of
@@ -19,23 +16,34 @@ from leveret.core.definitions.administration import AdministrationError
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.views import Ranges, Shown
 from leveret.mgmt_ui.cells import cell, rank
+from leveret.mgmt_ui.objects import (
+    message_counts,
+    object_counts,
+    open_channels,
+    open_consumers,
+    queues_of,
+)
 from leveret.mgmt_ui.operations.topology import broker_of
+from leveret.mgmt_ui.yielding import made, picked, sorted_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection
 
     from leveret.core.clients import Client
+    from leveret.core.routing.bindings import Binding, QueueLike
+    from leveret.core.routing.exchange import Exchange
     from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.objects import OpenChannel, OpenConsumer
     from leveret.mgmt_ui.operations.context import AdminContext
 
 __all__ = ["object_totals"]
 
 ROWS_MAX: Final = 5000  # of one answer; more need further requests
-SLICE_ITEMS: Final = 100  # a fraction of a millisecond of the event loop
 
+T = TypeVar("T")
+N = TypeVar("N", bound="QueueLike | Exchange")
 Row: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[str, ...]
-Entry: TypeAlias = tuple[Key, Any]
 
 
 class ListPage(TypedDict):
@@ -57,13 +65,8 @@ async def queue_list(
 ) -> Row:
     """Return queues with their messages and consumers."""
     node_name = broker_of(node).node_name
-    queues = (
-        ((vhost.name, key), queue)
-        for vhost in _vhosts(node, page["vhost"])
-        for key, queue in list(vhost.queues.items())
-        if _is_meant(key, name)
-    )
-    return await _page(queues, lambda queue: views.queue_row(queue, node_name), page)
+    queues = await _named(queues_of(_vhosts(node, page["vhost"])), name)
+    return await _page(queues, _key_of, lambda queue: views.queue_row(queue, node_name), page)
 
 
 @query("queue.show")
@@ -82,13 +85,8 @@ async def exchange_list(
     node: AdminContext, *, name: str | None = None, **page: Unpack[ListPage]
 ) -> Row:
     """Return exchanges, the predeclared ones included."""
-    exchanges = (
-        ((vhost.name, key), exchange)
-        for vhost in _vhosts(node, page["vhost"])
-        for key, exchange in list(vhost.exchanges.items())
-        if _is_meant(key, name)
-    )
-    return await _page(exchanges, views.exchange_row, page)
+    exchanges = await _named(_exchanges(node, page["vhost"]), name)
+    return await _page(exchanges, _key_of, views.exchange_row, page)
 
 
 @query("exchange.show")
@@ -109,19 +107,19 @@ async def binding_list(
     **page: Unpack[ListPage],
 ) -> Row:
     """Return bindings; those of the default exchange, whose name is empty, included."""
+    sources = [
+        exchange for exchange in _exchanges(node, page["vhost"]) if source in {None, exchange.name}
+    ]
+    bindings = list(chain.from_iterable(exchange.outgoing.values() for exchange in sources))
+    if destination is not None:
+        bindings = await picked(bindings, lambda one: one.definition.destination == destination)
+    return await _page(bindings, _key_of_binding, views.binding_row, page)
 
-    def entries() -> Iterator[Entry]:
-        for vhost in _vhosts(node, page["vhost"]):
-            for exchange in list(vhost.exchanges.values()):
-                if source is not None and exchange.name != source:
-                    continue
-                for binding in list(exchange.outgoing.values()):
-                    row = views.binding_row(binding)
-                    if destination is None or row["destination"] == destination:
-                        key = row["destination_type"], row["destination"], row["properties_key"]
-                        yield (vhost.name, exchange.name, *key), row
 
-    return await _page(entries(), lambda row: row, page)
+def _key_of_binding(binding: Binding) -> Key:
+    held = binding.definition
+    properties = views.properties_key(held.routing_key, held.arguments)
+    return held.vhost, held.source, held.destination_type, held.destination, properties
 
 
 # -- connections, channels, consumers
@@ -132,12 +130,13 @@ async def connection_list(
     node: AdminContext, *, user: str | None = None, **page: Unpack[ListPage]
 ) -> Row:
     """Return connections."""
-    broker = broker_of(node)
-    clients = (
-        ((client.vhost.name, str(client.describe().endpoints)), client)
-        for client in _clients(node, page["vhost"], user)
+    name = broker_of(node).node_name
+    return await _page(
+        _clients(node, page["vhost"], user),
+        lambda client: (client.vhost.name, str(client.describe().endpoints)),
+        lambda client: views.connection_row(client, name),
+        page,
     )
-    return await _page(clients, lambda client: views.connection_row(client, broker.node_name), page)
 
 
 @query("connection.show")
@@ -157,13 +156,12 @@ async def channel_list(
     """Return channels with their unacknowledged and unconfirmed messages."""
     name = broker_of(node).node_name
 
-    def entries() -> Iterator[Entry]:
-        for client in _clients(node, page["vhost"], user):
-            for channel in client.channel_facts():
-                row = views.channel_row(client, channel, name)
-                yield (row["vhost"], row["name"]), row
+    def key(item: OpenChannel) -> Key:
+        client, channel = item
+        return client.vhost.name, f"{client.describe().endpoints} ({channel.number})"
 
-    return await _page(entries(), lambda row: row, page)
+    found = await open_channels(_clients(node, page["vhost"], user))
+    return await _page(found, key, lambda item: views.channel_row(*item, name), page)
 
 
 @query("consumer.list")
@@ -173,23 +171,23 @@ async def consumer_list(
     """Return consumers, by their queues."""
     name = broker_of(node).node_name
 
-    def entries() -> Iterator[Entry]:
-        for client in _clients(node, page["vhost"]):
-            for channel in client.channel_facts():
-                for consumer in channel.consumers:
-                    if queue in {None, consumer.queue}:
-                        row = views.consumer_row(client, channel, consumer, name)
-                        where = row["channel_details"]["name"]
-                        yield (client.vhost.name, consumer.queue, where, consumer.tag), row
+    def key(item: OpenConsumer) -> Key:
+        client, channel, consumer = item
+        where = f"{client.describe().endpoints} ({channel.number})"
+        return client.vhost.name, consumer.queue, where, consumer.tag
 
-    return await _page(entries(), lambda row: row, page)
+    found = await open_consumers(_clients(node, page["vhost"]))
+    found = [item for item in found if queue in {None, item[2].queue}]
+    return await _page(found, key, lambda item: views.consumer_row(*item, name), page)
 
 
-def _clients(node: AdminContext, vhost: str | None, user: str | None = None) -> Iterator[Client]:
-    """Yield the connections of the given virtual host and user."""
-    for client in list(broker_of(node).connections):
-        if vhost in {None, client.vhost.name} and user in {None, client.user}:
-            yield client
+def _clients(node: AdminContext, vhost: str | None, user: str | None = None) -> list[Client]:
+    """Return the connections of the given virtual host and user."""
+    return [
+        client
+        for client in broker_of(node).connections
+        if vhost in {None, client.vhost.name} and user in {None, client.user}
+    ]
 
 
 # -- what all lists have in common
@@ -201,76 +199,47 @@ def _vhosts(node: AdminContext, name: str | None) -> list[Vhost]:
     return list(broker_of(node).vhosts.values())
 
 
-def _is_meant(name: str, part: str | None) -> bool:
-    return part is None or part.lower() in name.lower()
+def _exchanges(node: AdminContext, vhost: str | None) -> list[Exchange]:
+    found = (host.exchanges.values() for host in _vhosts(node, vhost))
+    return list(chain.from_iterable(found))
 
 
-async def _page(entries: Iterable[Entry], row_of: Callable[[Any], Row], page: ListPage) -> Row:
+def _key_of(item: QueueLike | Exchange) -> Key:
+    return item.definition.vhost, item.definition.name
+
+
+async def _named(items: list[N], part: str | None) -> list[N]:
+    """Return the queues or exchanges with `part` in their names, in any case."""
+    if part is None:
+        return items
+    wanted = part.lower()
+    return await picked(items, lambda item: wanted in _key_of(item)[1].lower())
+
+
+async def _page(
+    items: Collection[T], key: Callable[[T], Key], row_of: Callable[[T], Row], page: ListPage
+) -> Row:
     limit = min(max(page["limit"], 1), ROWS_MAX)
-    column, after = page["sort"], _key(page["after"])
+    column, after, reverse = page["sort"], _after(page["after"]), page["reverse"]
     if column is not None and after is not None:
         raise AdministrationError("invalid", "a list that is sorted by a column has one page")
-    counted = _Counted(entries)
-    if column is not None:
-        rows = await _ranked(counted, row_of, column, limit, reverse=page["reverse"])
-        return {"rows": rows, "after": None, "total": counted.count}
-    later = counted if after is None else (entry for entry in counted if entry[0] > after)
-    found = await _first(later, limit + 1, lambda entry: entry[0])
-    more, found = len(found) > limit, found[:limit]
+    later = items if after is None else await picked(items, lambda item: key(item) > after)
+    ordered = await sorted_by(later, key)
+    is_last = len(ordered) <= limit
+    if column is not None:  # of equal rows, those with the lower keys come first
+        ordered = await sorted_by(
+            ordered, lambda item: rank(cell(row_of(item), column), reverse=reverse), reverse=reverse
+        )
+        is_last = True
+    shown = ordered[:limit]
     return {
-        "rows": [row_of(item) for _, item in found],
-        "after": list(found[-1][0]) if more else None,
-        "total": counted.count,
+        "rows": await made(shown, row_of),
+        "after": None if is_last else list(key(shown[-1])),
+        "total": len(items),
     }
 
 
-class _Counted:
-    """Iterator of entries that counts them."""
-
-    def __init__(self, entries: Iterable[Entry]) -> None:
-        self._entries = entries
-        self.count = 0
-
-    def __iter__(self) -> Iterator[Entry]:
-        for entry in self._entries:
-            self.count += 1
-            yield entry
-
-
-async def _ranked(
-    entries: Iterable[Entry],
-    row_of: Callable[[Any], Row],
-    column: str,
-    limit: int,
-    *,
-    reverse: bool,
-) -> list[Row]:
-    """Return the first rows by a column; of equal ones, those with the lower keys."""
-    ranked = ((key, row_of(item)) for key, item in entries)
-    found = await _first(
-        ranked, limit, lambda entry: rank(cell(entry[1], column), reverse=reverse), reverse=reverse
-    )
-    return [row for _, row in found]
-
-
-async def _first(
-    entries: Iterable[Entry],
-    count: int,
-    key: Callable[[Entry], Any],
-    *,
-    reverse: bool = False,
-) -> list[Entry]:
-    """Return the `count` first entries by a key, or the last ones."""
-    best = heapq.nlargest if reverse else heapq.nsmallest
-    iterator = iter(entries)
-    found: list[Entry] = []
-    while part := list(islice(iterator, SLICE_ITEMS)):
-        found = best(count, [*found, *part], key=key)
-        await asyncio.sleep(0)
-    return found
-
-
-def _key(value: object) -> Key | None:
+def _after(value: object) -> Key | None:
     if value is None:
         return None
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
@@ -278,24 +247,12 @@ def _key(value: object) -> Key | None:
     raise AdministrationError("invalid", "bad parameter 'after'")
 
 
-async def object_totals(node: AdminContext) -> Row:
+async def object_totals(node: AdminContext) -> dict[str, int]:
     """Return the number of objects of each kind on the node, and its message counts."""
     broker = broker_of(node)
-    totals = dict.fromkeys(("messages", "messages_ready", "messages_unacknowledged"), 0)
-    consumers = 0
-    queues = iter([queue for vhost in broker.vhosts.values() for queue in vhost.queues.values()])
-    while part := list(islice(queues, SLICE_ITEMS)):
-        for queue in part:
-            consumers += queue.consumer_count
-            for name, count in views.queue_counts(queue).items():
-                totals[name] += count
-        await asyncio.sleep(0)
+    vhosts, clients = list(broker.vhosts.values()), list(broker.connections)
     return {
-        "vhosts": len(broker.vhosts),
-        "exchanges": sum(len(vhost.exchanges) for vhost in broker.vhosts.values()),
-        "queues": sum(len(vhost.queues) for vhost in broker.vhosts.values()),
-        "connections": len(broker.connections),
-        "channels": sum(client.channel_count for client in broker.connections),
-        "consumers": consumers,
-        **totals,
+        "vhosts": len(vhosts),
+        **await object_counts(vhosts, clients),
+        **await message_counts(vhosts),
     }

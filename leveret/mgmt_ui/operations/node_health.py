@@ -7,15 +7,17 @@ in slices, since clients share the loop.
 from __future__ import annotations
 
 import asyncio
-from itertools import islice, pairwise
+from itertools import pairwise
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from leveret.mgmt_ui.objects import queues_of
 from leveret.mgmt_ui.operations.health_checks import (
     check_certificates,
     check_losses,
     check_passwords,
 )
+from leveret.mgmt_ui.yielding import in_yielding_chunks
 from leveret.ports.check_results import CheckResult, Severity
 
 if TYPE_CHECKING:
@@ -41,7 +43,6 @@ OVERDUE_MS: Final = 60_000  # for which what is due may lie: a busy node comes t
 LAG_SECONDS_MAX: Final = 0.1  # of the event loop: each client waits that long for each answer
 LAG_PROBES: Final = 10
 LAG_PROBE_SECONDS: Final = 0.02
-SLICE_QUEUES: Final = 100
 
 
 async def diagnose(
@@ -120,8 +121,7 @@ async def _check_queues(broker: Broker) -> list[CheckResult]:
     unread: list[QueueLike] = []
     unsettled: list[QueueLike] = []
     growing: list[QueueLike] = []
-    queues = iter([queue for vhost in broker.vhosts.values() for queue in vhost.queues.values()])
-    while part := list(islice(queues, SLICE_QUEUES)):
+    async for part in in_yielding_chunks(queues_of(broker.vhosts.values())):
         for queue in part:
             if not queue.consumer_count and queue.message_count >= BACKLOG_MIN:
                 unread.append(queue)
@@ -129,7 +129,6 @@ async def _check_queues(broker: Broker) -> list[CheckResult]:
                 unsettled.append(queue)
             elif queue.leased_count >= GROWN_MIN and _grows(broker, queue):
                 growing.append(queue)
-        await asyncio.sleep(0)
     unread.sort(key=lambda queue: -queue.message_count)
     unsettled.sort(key=lambda queue: -queue.leased_count)
     return [

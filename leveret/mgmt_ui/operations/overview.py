@@ -7,29 +7,25 @@ to be kept for a screen that is used now and then. See `leveret top`.
 from __future__ import annotations
 
 import asyncio
-import heapq
-from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.queues.open_queue import OpenQueue
 from leveret.mgmt_ui.api import views
+from leveret.mgmt_ui.yielding import in_yielding_chunks, sorted_by
 from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from leveret.broker.broker import Broker
     from leveret.core.telemetry.usage import Metered
 
 __all__ = ["SORTS", "measure", "quantile"]
 
-T = TypeVar("T")
-
 WINDOW_MS_MAX: Final = 60_000
 ROWS_MAX: Final = 1000
-SLICE_ITEMS: Final = 100  # a fraction of a millisecond of the event loop
 
 # Sort columns of queues, highest first; names in ascending order.
 SORTS: Final = {
@@ -53,20 +49,17 @@ async def measure(broker: Broker, window_ms: int, limit: int, sort: str) -> dict
     begun = loop.time()
     await asyncio.sleep(window_ms / 1000)
     seconds = loop.time() - begun
-    moved = {
-        who: usage.since(before.get(who, Usage())) for who, usage in (await _used(broker)).items()
-    }
     clients = Usage()
     rows = []
-    for part in _slices(moved.items()):
-        for who, usage in part:
+    async for part in in_yielding_chunks((await _used(broker)).items()):
+        for who, used in part:
+            moved = used.since(before.get(who, Usage()))
             if isinstance(who, OpenQueue):
-                rows.append(_row(who, usage, seconds))
+                rows.append(_row(who, moved, seconds))
             else:
-                clients = clients.plus(usage)
-        await asyncio.sleep(0)
+                clients = clients.plus(moved)
     waits = [now - then for now, then in zip(statistics.latency.counts, waited, strict=True)]
-    first = heapq.nsmallest if sort == "name" else heapq.nlargest
+    ordered = await sorted_by(rows, itemgetter(SORTS[sort]), reverse=sort != "name")
     return {
         "window_ms": round(seconds * 1000),
         "lag_ms": round(seconds * 1000 - window_ms, 1),  # by which the loop came back too late
@@ -76,7 +69,7 @@ async def measure(broker: Broker, window_ms: int, limit: int, sort: str) -> dict
             name: quantile(statistics.latency.bounds, waits, part)
             for name, part in (("p50", 0.5), ("p99", 0.99))
         },
-        "queues_shown": first(min(max(limit, 0), ROWS_MAX), rows, key=itemgetter(SORTS[sort])),
+        "queues_shown": ordered[: min(max(limit, 0), ROWS_MAX)],
     }
 
 
@@ -93,11 +86,11 @@ def quantile(bounds: Sequence[int], counts: Sequence[int], part: float) -> int |
 
 async def _used(broker: Broker) -> dict[Metered, Usage]:
     """Return the total usage of each client and queue so far."""
-    used: dict[Metered, Usage] = {}
-    for part in _slices(list(broker.metered())):
-        used.update((who, who.total_usage()) for who in part)
-        await asyncio.sleep(0)
-    return used
+    return {
+        who: who.total_usage()
+        async for part in in_yielding_chunks(list(broker.metered()))
+        for who in part
+    }
 
 
 def _row(queue: OpenQueue, moved: Usage, seconds: float) -> dict[str, Any]:
@@ -116,9 +109,3 @@ def _row(queue: OpenQueue, moved: Usage, seconds: float) -> dict[str, Any]:
 def _rates(moved: Usage, seconds: float) -> dict[str, float]:
     """Return messages and bytes per second."""
     return {name: round(value / seconds, 1) for name, value in moved._asdict().items()}
-
-
-def _slices(items: Iterable[T]) -> Iterator[list[T]]:
-    iterator = iter(items)
-    while part := list(islice(iterator, SLICE_ITEMS)):
-        yield part

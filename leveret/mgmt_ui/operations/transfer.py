@@ -12,6 +12,7 @@ from leveret.core.definitions.effects import warnings
 from leveret.core.definitions.for_rabbitmq import for_rabbitmq
 from leveret.core.definitions.importing import Import, add_contents, rehearse, snapshot
 from leveret.mgmt_ui.operations.context import policies_followed
+from leveret.mgmt_ui.yielding import OwnRows
 
 if TYPE_CHECKING:
     from leveret.core.definitions.document import Parsed
@@ -134,7 +135,7 @@ def _counted(count: int, section: str) -> str:
 @query("definitions.export", is_audited=True)
 async def definitions_export(node: AdminContext, *, vhost: str | None = None) -> dict[str, Json]:
     """Return the document of all definitions, or of one virtual host."""
-    return await export_definitions(node, vhost)
+    return _given_away(await export_definitions(node, vhost))
 
 
 @query("rabbitmq_definitions.export", is_audited=True)
@@ -144,7 +145,14 @@ async def rabbitmq_definitions_export(
     """Return the document in RabbitMQ's form, and sentences about what it leaves out."""
     exported = await export_definitions(node, vhost)
     converted, left_out = await asyncio.to_thread(for_rabbitmq, exported)
-    return {"document": converted, "left_out": left_out}
+    return {"document": _given_away(converted), "left_out": left_out}
+
+
+def _given_away(exported: dict[str, Json]) -> dict[str, Json]:
+    """Return a document, whose lists are dropped as it is sent."""
+    return {
+        name: OwnRows(held) if isinstance(held, list) else held for name, held in exported.items()
+    }
 
 
 @query("definitions.rehearse")

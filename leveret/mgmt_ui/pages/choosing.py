@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from leveret.core.queues.queue import Queue
-from leveret.mgmt_ui.api.listing import picked, queues_of
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.problems import bad_request, not_found, queue_not_found
+from leveret.mgmt_ui.objects import queues_of
+from leveret.mgmt_ui.yielding import picked
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.connections import existing
-from leveret.mgmt_ui.api.listing import ObjectKind, Segment, picked
+from leveret.mgmt_ui.api.listing import ObjectKind, Segment
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.operations.topology import connection_close
 from leveret.mgmt_ui.pages import clients
@@ -20,6 +20,7 @@ from leveret.mgmt_ui.pages.live import Frame, live_stream
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, chosen, list_rows
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.yielding import picked
 
 if TYPE_CHECKING:
     from leveret.core.clients import Client

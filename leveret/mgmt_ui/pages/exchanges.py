@@ -12,7 +12,7 @@ from leveret.core.exchanges import EXCHANGE_TYPES, describe_type
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.bindings import Ends, require_to_bind
 from leveret.mgmt_ui.api.callers import require_to_declare
-from leveret.mgmt_ui.api.listing import ObjectKind, Segment, picked
+from leveret.mgmt_ui.api.listing import ObjectKind, Segment
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.operations.topology import (
     binding_declare,
@@ -30,6 +30,7 @@ from leveret.mgmt_ui.pages.publishing import BLANK, publish_written
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, chosen, list_rows
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.yielding import picked
 
 if TYPE_CHECKING:
     from leveret.core.routing.exchange import Exchange

@@ -15,8 +15,9 @@ from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.retry.retrying import retries_waiting
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.callers import require_to_declare
-from leveret.mgmt_ui.api.listing import ObjectKind, Segment, picked, queues_of
+from leveret.mgmt_ui.api.listing import ObjectKind, Segment
 from leveret.mgmt_ui.api.problems import ApiError, queue_not_found
+from leveret.mgmt_ui.objects import queues_of
 from leveret.mgmt_ui.operations.topology import (
     queue_declare,
     queue_delete,
@@ -39,6 +40,7 @@ from leveret.mgmt_ui.pages.live import Frame, live_stream
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, chosen, list_rows
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.yielding import picked
 
 if TYPE_CHECKING:
     from leveret.core.queues.open_queue import OpenQueue

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from leveret.mgmt_ui.api.listing import ObjectKind, Query, in_order
 from leveret.mgmt_ui.pages.formats import with_query
-from leveret.mgmt_ui.yielding import ROWS_AT_ONCE, in_yielding_chunks
+from leveret.mgmt_ui.yielding import made
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -113,11 +113,7 @@ async def list_rows(
     begin = (number - 1) * query.page_size
     shown = ordered[begin : begin + query.page_size]
     listing = TablePage(
-        rows=[
-            kind.row(item)
-            async for part in in_yielding_chunks(shown, ROWS_AT_ONCE)
-            for item in part
-        ],
+        rows=await made(shown, kind.row),
         headers=[],
         name=request.query_params.get("name", ""),
         total=len(items),

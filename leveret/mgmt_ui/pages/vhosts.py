@@ -9,8 +9,9 @@ from fastapi import APIRouter, Request, Response
 from leveret.core.admin.commands import AnyCommand
 from leveret.core.settings.arguments import TYPES
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.listing import ObjectKind, Segment, message_counts
+from leveret.mgmt_ui.api.listing import ObjectKind, Segment
 from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.objects import message_counts
 from leveret.mgmt_ui.operations.access import (
     permission_set,
     vhost_add,

@@ -2,70 +2,9 @@
 
 import pytest
 
-from leveret.core.access.authentication import (
-    InternalRights,
-    answered,
-    authorise,
-    check_vhost,
-    log_in,
-)
-from leveret.core.access.permissions import AccessControl
-from leveret.errors import ChannelError, ConnectionClosingError
+from leveret.core.access.authentication import answered, log_in
+from leveret.errors import ChannelError
 from leveret.ports.authentication import Login, UnansweredError
-from leveret.ports.definitions import PermissionDefinition, UserDefinition
-
-
-@pytest.fixture
-def access():
-    access = AccessControl()
-    access.put_user(UserDefinition("u"))
-    access.put_permission(PermissionDefinition("/", "u", "^own-", "q|amq.default", ""))
-    return access
-
-
-@pytest.fixture
-def rights(access):
-    return InternalRights(access, "u")
-
-
-def test_nameless_exchange_is_called_amq_default(rights):
-    authorise(rights, "/", "exchange", "", "write")
-    with pytest.raises(ChannelError) as raised:
-        authorise(rights, "/", "exchange", "", "configure")
-    assert raised.value.reply_text == (
-        "ACCESS_REFUSED - configure access to exchange 'amq.default' in vhost '/' refused for "
-        "user 'u'"
-    )
-
-
-@pytest.mark.covers("B-235")
-def test_refusal_carries_rabbitmqs_text(rights):
-    authorise(rights, "/", "queue", "q", "write")
-    with pytest.raises(ChannelError) as raised:
-        authorise(rights, "/", "queue", "q", "read")
-    assert raised.value.code == 403
-    assert raised.value.explanation == (
-        "read access to queue 'q' in vhost '/' refused for user 'u'"
-    )
-
-
-@pytest.mark.covers("B-303")
-def test_vhost_without_permissions_is_refused(rights):
-    check_vhost(rights, "/")
-    with pytest.raises(ConnectionClosingError) as raised:
-        check_vhost(rights, "other")
-    assert raised.value.reply_text == ("NOT_ALLOWED - access to vhost 'other' refused for user 'u'")
-
-
-def test_tags_and_permissions_are_those_of_now(access, rights):
-    generation = rights.generation
-    assert rights.tags == ()
-    access.put_user(UserDefinition("u", tags=("impersonator",)))
-    assert rights.tags == ("impersonator",)
-    access.remove_user("u")
-    assert rights.tags == ()
-    assert not rights.may_enter("/")
-    assert rights.generation > generation
 
 
 class Source:

@@ -1,8 +1,15 @@
 import pytest
 
-from leveret.core.access.authentication import InternalRights, authorise_topic
-from leveret.core.access.permissions import AccessControl, InvalidPatternError, is_loopback
-from leveret.errors import ChannelError
+from leveret.core.access.permissions import (
+    AccessControl,
+    InternalRights,
+    InvalidPatternError,
+    authorise,
+    authorise_topic,
+    check_vhost,
+    is_loopback,
+)
+from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports.definitions import (
     PermissionDefinition,
     TopicPermissionDefinition,
@@ -177,3 +184,48 @@ def test_what_is_no_pattern_any_more_is_kept_and_permits_nothing():
         access.allows("u", "/", "queue", "b", right) for right in ("configure", "write", "read")
     )
     assert not access.allows_topic("u", "/", "x", "b", "write")
+
+
+@pytest.fixture
+def rights(access):
+    return InternalRights(access, "u")
+
+
+def test_nameless_exchange_is_called_amq_default(rights):
+    authorise(rights, "/", "exchange", "", "write")
+    with pytest.raises(ChannelError) as raised:
+        authorise(rights, "/", "exchange", "", "configure")
+    assert raised.value.reply_text == (
+        "ACCESS_REFUSED - configure access to exchange 'amq.default' in vhost '/' refused for "
+        "user 'u'"
+    )
+
+
+@pytest.mark.covers("B-235")
+def test_refusal_carries_rabbitmqs_text(rights):
+    authorise(rights, "/", "queue", "q", "write")
+    with pytest.raises(ChannelError) as raised:
+        authorise(rights, "/", "queue", "q", "read")
+    assert raised.value.code == 403
+    assert raised.value.explanation == (
+        "read access to queue 'q' in vhost '/' refused for user 'u'"
+    )
+
+
+@pytest.mark.covers("B-303")
+def test_vhost_without_permissions_is_refused(rights):
+    check_vhost(rights, "/")
+    with pytest.raises(ConnectionClosingError) as raised:
+        check_vhost(rights, "other")
+    assert raised.value.reply_text == ("NOT_ALLOWED - access to vhost 'other' refused for user 'u'")
+
+
+def test_tags_and_permissions_are_those_of_now(access, rights):
+    generation = rights.generation
+    assert rights.tags == ()
+    access.put_user(UserDefinition("u", tags=("impersonator",)))
+    assert rights.tags == ("impersonator",)
+    access.remove_user("u")
+    assert rights.tags == ()
+    assert not rights.may_enter("/")
+    assert rights.generation > generation

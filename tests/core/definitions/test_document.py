@@ -2,6 +2,7 @@
 
 import base64
 import copy
+import gc
 import json
 
 import pytest
@@ -18,7 +19,7 @@ from leveret.core.definitions.document import (
     parse,
 )
 from leveret.core.definitions.importing import Import, add_contents, rehearse, snapshot
-from leveret.core.definitions.model import Model
+from leveret.core.definitions.model import Model, NamedQueue
 from leveret.ports.definitions import (
     BindingDefinition,
     Definitions,
@@ -634,3 +635,18 @@ def test_what_was_exported_comes_back_equal(held):
     do(again, first)
     assert exported(again) == first
     assert do(again, first).kept == []
+
+
+def test_a_rehearsal_leaves_nothing_for_the_collector():
+    def count():
+        return sum(isinstance(one, NamedQueue | Import) for one in gc.get_objects())
+
+    parsed, held = parse({"queues": [QUEUE]}, "/"), Definitions(vhosts=[VhostDefinition("/")])
+    held.queues.append(QueueDefinition("/", "held", durable=True))
+    gc.disable()
+    try:
+        before = count()
+        rehearse(parsed, held, None)
+        assert count() == before
+    finally:
+        gc.enable()

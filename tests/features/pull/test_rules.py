@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from leveret.features.pull.rules import Extensions, LeaseTable, Terms, rounded_end
+from leveret.features.pull.rules import LeaseEnds, LeaseTable, Terms, rounded_end
 
 NOW = 1_700_000_000_000
 
@@ -45,7 +45,7 @@ def test_terms_end_each_at_its_time(sequence):
 
 @given(st.sets(st.integers(0, 20)), st.integers(0, 20), st.integers(0, 20))
 def test_what_was_not_extended(extended, first, last):
-    extensions = Extensions()
+    extensions = LeaseEnds()
     for number in extended:
         extensions.move(number, NOW)
     found = [n for low, high in extensions.outside(first, last) for n in range(low, high + 1)]
@@ -53,7 +53,7 @@ def test_what_was_not_extended(extended, first, last):
 
 
 def test_extensions_forget_what_was_settled():
-    extensions = Extensions()
+    extensions = LeaseEnds()
     for number in range(1000):
         extensions.move(number, NOW + number)
         extensions.prune(1, lambda live, number=number: live == number)
@@ -62,7 +62,7 @@ def test_extensions_forget_what_was_settled():
 
 
 def test_the_last_word_on_an_extension_counts():
-    extensions = Extensions()
+    extensions = LeaseEnds()
     extensions.move(7, NOW + 10)
     extensions.move(7, NOW + 30)
     assert extensions.take_due(NOW + 29) == []

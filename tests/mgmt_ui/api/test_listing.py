@@ -7,7 +7,6 @@ from leveret.mgmt_ui.api.listing import (
     Query,
     all_pages,
     in_order,
-    in_pieces,
     one_page,
     select_columns,
 )
@@ -116,15 +115,6 @@ async def test_name_may_be_a_pattern_in_any_case():
         "bad_request",
         "name is no regular expression: bad repetition operator: **",
     )
-
-
-@pytest.mark.parametrize(
-    "value",
-    [{}, {"a": 1, "b": [], "c": {"d": [1]}}, {"a": [{"n": n} for n in range(1000)], "z": None}],
-)
-async def test_an_object_is_written_down_in_pieces(value):
-    pieces = [piece async for piece in in_pieces(value)]
-    assert json.loads("".join(pieces)) == value
 
 
 @pytest.mark.covers("B-440")
