@@ -25,7 +25,7 @@ from pathlib import Path
 
 import uvloop
 
-from leveret.core.dependencies import Environment
+from leveret.core.environment import Environment
 from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn

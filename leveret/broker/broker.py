@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from leveret.broker.settings import BrokerSettings
     from leveret.core.access.permissions import AccessControl
-    from leveret.core.dependencies import Environment
+    from leveret.core.environment import Environment
     from leveret.core.logs.log_writer import Committing, Waiter
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.routing.bindings import QueueLike

@@ -24,7 +24,7 @@ from leveret.core.access.limits import NodeLimits
 from leveret.core.access.passwords import verify_password
 from leveret.core.access.permissions import AccessControl
 from leveret.core.definitions.administration import Administration
-from leveret.core.dependencies import Environment
+from leveret.core.environment import Environment
 from leveret.core.settings.policies import Policies
 from leveret.core.settings.queue_settings import rate_of
 from leveret.core.timers import Timers

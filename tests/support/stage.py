@@ -14,7 +14,7 @@ from leveret.config import Configuration
 from leveret.core.access.authentication import InternalAuthenticator
 from leveret.core.access.limits import NodeLimits
 from leveret.core.access.permissions import AccessControl
-from leveret.core.dependencies import Environment
+from leveret.core.environment import Environment
 from leveret.core.settings.policies import Policies
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn

@@ -10,7 +10,7 @@ from leveret.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.core.dependencies import Environment
+    from leveret.core.environment import Environment
     from leveret.core.logs.log_scan import LogScan
     from leveret.core.logs.log_writer import LogWriter
     from leveret.ports.records import Batch

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from leveret.core.dependencies import Environment
+from leveret.core.environment import Environment
 from leveret.core.feature_counters import FeatureCounters
 from leveret.core.queues.discarding import NoDeadLetters
 

@@ -29,7 +29,7 @@ from leveret.features.dedup.sequences import Position
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from leveret.core.dependencies import Environment
+    from leveret.core.environment import Environment
     from leveret.ports import TopicLog
     from leveret.ports.records import Batch, BatchBuilder
 

@@ -31,7 +31,7 @@ from leveret.ports.ranges import RangeSet
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from leveret.core.dependencies import Environment
+    from leveret.core.environment import Environment
     from leveret.core.logs.internal_topics import InternalTopics
     from leveret.ports import StateStore, TopicLog
     from leveret.ports.records import Batch

@@ -10,7 +10,7 @@ import asyncio
 import errno
 from pathlib import Path
 
-from leveret.core.dependencies import Environment
+from leveret.core.environment import Environment
 from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
