@@ -48,7 +48,7 @@ WARM_ROUNDS = 1 / 10  # of the counted ones: CPython specializes what runs often
 
 @dataclass(frozen=True)
 class Exchange:
-    """Load that a client repeats: `publishers` send `burst` messages each in one write.
+    """Messages that a client repeats: `publishers` send `burst` messages each in one write.
 
     Then it waits until all are confirmed and delivered; they are acknowledged in the next write. A
     burst is less than 100 kB, which a socket takes although nobody reads.

@@ -1,4 +1,7 @@
-"""Dependencies of the core, injected by the node: it has no clock, event loop or random source."""
+"""Dependencies of the core, injected by the node.
+
+The core has no clock, event loop or random source of its own.
+"""
 
 from __future__ import annotations
 
