@@ -103,9 +103,9 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, _: Any) -> list[str]:
         """Return the parts of the usage line, as in `[OPTIONS] QUEUE [IDS]...`."""
-        pieces = [self.options_metavar or ""]
-        pieces += [_usage(each) for each in self.params if isinstance(each, TyperArgument)]
-        return pieces
+        words = [self.options_metavar or ""]
+        words += [_usage(each) for each in self.params if isinstance(each, TyperArgument)]
+        return words
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and options into the help, each with its default."""

@@ -126,20 +126,20 @@ async def in_pieces(value: Any) -> AsyncIterator[str]:
         yield json.dumps(value)
 
 
-async def in_chunks(pieces: AsyncIterator[str], end: str = "") -> AsyncIterator[bytes]:
-    """Yield text pieces as a few large chunks of UTF-8, then `end`.
+async def in_chunks(texts: AsyncIterator[str], end: str = "") -> AsyncIterator[bytes]:
+    """Yield texts as a few large chunks of UTF-8, then `end`.
 
-    It yields to the event loop when many pieces are made at once, as `in_yielding_chunks` does.
+    It yields to the event loop when many texts are made at once, as `in_yielding_chunks` does.
     """
     gathered: list[str] = []
     size = 0
     began = time.perf_counter()
-    async for piece in pieces:
+    async for text in texts:
         if time.perf_counter() - began > CHUNK_SECONDS:
             await asyncio.sleep(0)
             began = time.perf_counter()
-        gathered.append(piece)
-        size += len(piece)
+        gathered.append(text)
+        size += len(text)
         if size >= CHUNK_CHARACTERS:
             yield "".join(gathered).encode()
             gathered, size = [], 0

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from leveret.storage.files import FileSystem
     from leveret.storage.marks import LogMark
 
-__all__ = ["LostRange", "Recovered", "holds_nothing", "recover"]
+__all__ = ["LostRange", "Recovered", "is_all_settled", "recover"]
 
 # Left unused where the newest segment is gone and nobody knows how far it went: more than a node
 # writes to one log between two marks. What the state store says of the offsets is true of no other
@@ -112,7 +112,7 @@ def recover(files: FileSystem, directory: Path, known: MarkedState | None = None
         raise storage_error("recover the log in", directory, error) from error
 
 
-def holds_nothing(files: FileSystem, directory: Path, mark: LogMark) -> bool:
+def is_all_settled(files: FileSystem, directory: Path, mark: LogMark) -> bool:
     """Whether all of a log is settled: its mark says so, and no file was written since.
 
     Raises StorageError.

@@ -38,7 +38,7 @@ from leveret.storage.marks import LogMarks, boot_id
 from leveret.storage.names import encode_name, log_key
 from leveret.storage.note_writer import NoteWriter
 from leveret.storage.reader import OpenFiles
-from leveret.storage.recovery import Recovered, holds_nothing, recover
+from leveret.storage.recovery import Recovered, is_all_settled, recover
 from leveret.storage.services import FlushFigures, LogServices
 from leveret.storage.tail import TailCache
 
@@ -273,7 +273,7 @@ class FileTopicStore:
         mark = self._marks.known(key.encode()).mark
         if mark is None:
             return key not in self._left
-        if not holds_nothing(self._files, self._topics / key, mark):
+        if not is_all_settled(self._files, self._topics / key, mark):
             return False
         self._unopened.add(key)
         return True

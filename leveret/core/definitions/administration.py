@@ -48,7 +48,7 @@ DEFAULT_USER = "guest"  # password: guest; from this machine only, see config.lo
 PROTECTED = "protected"  # the tag of users that cannot be deleted
 
 
-def nothing(_name: object) -> None:
+def _ignore(_name: object) -> None:
     """Do nothing: the default callback."""
 
 
@@ -62,10 +62,10 @@ class Administration:
         *,
         on_vhost_added: Callable[[VhostDefinition], None],
         on_vhost_deleted: Callable[[str], None],
-        on_vhost_changed: Callable[[VhostDefinition], None] = nothing,
-        on_user_deleted: Callable[[str], None] = nothing,
-        on_user_changed: Callable[[str], None] = nothing,
-        on_policies_changed: Callable[[str], None] = nothing,
+        on_vhost_changed: Callable[[VhostDefinition], None] = _ignore,
+        on_user_deleted: Callable[[str], None] = _ignore,
+        on_user_changed: Callable[[str], None] = _ignore,
+        on_policies_changed: Callable[[str], None] = _ignore,
         policies: Policies | None = None,
         parameters: Parameters | None = None,
         emit: Emit = no_event,

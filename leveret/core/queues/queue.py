@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from leveret.core.queues.backlog import Backlog
 from leveret.core.queues.consumer import say_farewell
+from leveret.core.queues.delivering_queue import DeliveringQueue
 from leveret.core.queues.extensions import Demand, QueueExtension
-from leveret.core.queues.open_queue import NOTHING_MORE, PUMP_RECORDS_MAX, OpenQueue
+from leveret.core.queues.open_queue import NOTHING_MORE
 from leveret.core.queues.queue_expiry import QueueExpiry
 from leveret.core.queues.reading import QueueReader
-from leveret.core.queues.sending import count, cut
 from leveret.core.queues.state import QueueState
 from leveret.core.settings.discard_reasons import Reason
 from leveret.ports.after_all import AfterAll
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.consumer import QueueConsumer
     from leveret.core.queues.discarding import DiscardedMessages
-    from leveret.core.queues.offers import Deliver
-    from leveret.core.queues.sending import Runs
     from leveret.core.queues.services import QueueServices
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.core.timers import Timer
@@ -41,24 +39,17 @@ if TYPE_CHECKING:
 __all__ = ["Queue", "Reason"]
 
 
-class Queue(OpenQueue):
+class Queue(DeliveringQueue):
     """An open queue that delivers each message once."""
 
     __slots__ = (
         "_backlog",
-        "_delivering",
         "_discarded",
-        "_lease_next",
         "_noted",
         "_queue_expiry",
-        "_ready_filters",
-        "_rests",
         "_retry_timer",
         "_undone_stop",
         "died_count",
-        "is_restoring",
-        "reader",
-        "state",
     )
 
     def __init__(
@@ -71,17 +62,17 @@ class Queue(OpenQueue):
     ) -> None:
         super().__init__(definition, settings, owner, log, services)
         self.died_count = 0  # messages discarded since it was opened, for any reason
-        self.is_restoring = False  # the backlog is being read: nothing is offered until then
+        self.is_restoring = False
         # Parts that few queues need are created on demand, since there may be many queues.
         self._backlog: Backlog | None = None
         self._discarded: DiscardedMessages | None = None
         self._queue_expiry: QueueExpiry | None = None
         self._retry_timer: Timer | None = None
-        self._rests = False  # no deliveries: the backlog is being read, or it is paused
+        self._rests = False
         self._undone_stop = 0  # records of undone atomic writes are below this offset
         self.state = self._make_state()
         self.reader = self._make_reader()
-        self._delivering: QueueExtension | None = None  # delivers instead of the queue
+        self._delivering = None
         self.used()
         self._extend(Demand(opening=True))
         self._take_up_backlog()
@@ -117,7 +108,7 @@ class Queue(OpenQueue):
     def _follow_pause(self) -> None:
         """Update whether messages may be delivered."""
         self._rests = self.is_restoring or self.settings.is_paused
-        self._lease_next = _nothing if self.settings.is_paused else self.state.get
+        self._lease_next = _get_none if self.settings.is_paused else self.state.get
 
     def _make_state(self) -> QueueState:
         """Return a new state for the settings, without consumers."""
@@ -354,152 +345,6 @@ class Queue(OpenQueue):
         self._delivering = next((each for each in self._extensions if each.delivers), None)
         self.searches = self._delivering is not None
 
-    def may_offer(self, consumer: QueueConsumer) -> bool:
-        """Whether a consumer may still get some of the present messages without outside events."""
-        if not self.is_caught_up or self.reader.fetching:
-            return True
-        return self._delivering is not None and self._delivering.may_offer(consumer)
-
-    def pump(self) -> bool:
-        """Deliver ready messages to consumers. Returns whether another turn could do more."""
-        delivered = 0
-        if self._rests:
-            return self._pump_resting()
-        if self._delivering is not None:
-            return self._pump_by(self._delivering)
-        while delivered < PUMP_RECORDS_MAX:
-            offer = self.next_offer()
-            if offer is None:
-                if not self.state.ready_count:
-                    self.reader.clear()
-                break
-            batches = self.reader.read(offer.first)
-            if batches is None:
-                break
-            delivered += self.deliver(offer, batches)
-        else:
-            self.passed_over_in = 0
-            return True
-        if self.passed_over_in or (not delivered and self.state.is_held_up):
-            held_up = self.state.ready_count > 0 and self.state.is_held_up
-            self._note_pump(delivered=delivered > 0, held_up=held_up)
-        return bool(self._extensions) and self._pumped(delivered=delivered > 0)
-
-    def next_offer(self) -> Deliver | None:
-        """Return the next offer to a consumer that has capacity; None if there is none."""
-        state = self.state
-        while True:
-            consumer: QueueConsumer | None = state.next()  # type: ignore[assignment]  # were added so
-            if consumer is None:
-                if not (state.is_handing_over and self._hands_over()):
-                    return None
-            elif (offer := state.credit(consumer, consumer.capacity())) is not None:
-                return offer
-
-    def credit_once_sent(self) -> int:
-        """Return how many deliveries consumers can take once their connections have sent all."""
-        served: list[QueueConsumer] = self.state.served  # type: ignore[assignment]  # added so
-        return sum(consumer.credit() for consumer in served)
-
-    def _hands_over(self) -> bool:
-        """Let the next single active consumer take over, if it may. Returns whether it did."""
-        active: QueueConsumer = self.state.active  # type: ignore[assignment]  # there is one
-        if active.in_flight:
-            return False
-        self.state.hand_over()
-        return True
-
-    def _pump_resting(self) -> bool:
-        """Enforce lifetimes and limits while nothing is delivered."""
-        return not self.is_restoring and self._pumped(delivered=False)
-
-    def _pumped(self, *, delivered: bool) -> bool:
-        """Let extensions act after deliveries. Returns whether another turn could do more."""
-        more = False
-        for extension in self._extensions:
-            more |= extension.pumped(delivered=delivered)
-        return more
-
-    def _pump_by(self, extension: QueueExtension) -> bool:
-        if self.state.is_handing_over:
-            self._hands_over()
-        delivered, more = extension.pump()
-        held_up = self.state.ready_count > 0 and extension.is_held_up
-        self._note_pump(delivered=delivered > 0, held_up=held_up)
-        return more or self._pumped(delivered=delivered > 0)
-
-    def alive(self, runs: list[tuple[int, int]], batches: list[Batch]) -> list[tuple[int, int]]:
-        """Return those of these ready runs that may be delivered; the others are withdrawn."""
-        for extension in self._ready_filters:
-            runs = extension.filter_ready(runs, batches)
-        return runs
-
-    def deliver(self, offer: Deliver, batches: list[Batch]) -> int:
-        """Send one offer. Returns how many records were sent (at least one), or expired."""
-        if offer.is_partial and not self.state.has_groups:
-            return self._deliver_runs(offer, batches)
-        if self._ready_filters:
-            stop = min(offer.stop, batches[-1].stop_offset)  # extensions look at records
-            passing = self.alive([(offer.first, stop)], batches)
-            if not passing:
-                return stop - offer.first
-            offer = offer.cut(*passing[0])
-        consumer: QueueConsumer = offer.consumer  # type: ignore[assignment]  # by add_consumer
-        stop = consumer.send(batches, offer.first, offer.stop, redelivered=offer.redelivered)
-        self.state.deliver(offer, stop)
-        if consumer.no_ack:
-            self.settle([(offer.first, stop)])
-        return stop - offer.first
-
-    def _deliver_runs(self, offer: Deliver, batches: list[Batch]) -> int:
-        """Send the next ready records that are not adjacent, as far as the batches contain them."""
-        consumer: QueueConsumer = offer.consumer  # type: ignore[assignment]  # by add_consumer
-        limit = min(offer.limit, PUMP_RECORDS_MAX)
-        found, redelivered = self.state.peek_runs(limit, batches[-1].stop_offset)
-        runs = self.alive(found, batches)
-        done = count(found) - count(runs)
-        if runs:
-            done += count(self.send_runs(consumer, runs, batches, redelivered=redelivered))
-        return done
-
-    def send_runs(
-        self, consumer: QueueConsumer, runs: Runs, batches: list[Batch], *, redelivered: bool
-    ) -> Runs:
-        """Send ready runs that the batches contain, and lease what was sent. Returns its runs."""
-        sent = cut(runs, consumer.send_runs(batches, runs, redelivered=redelivered))
-        if sent:
-            self.state.deliver_runs(consumer, sent)
-            if consumer.no_ack:
-                self.settle(sent)
-        return sent
-
-    def get(self) -> tuple[int, bool] | None:
-        """Lease the next ready message for basic.get: (offset, redelivered), or None."""
-        if self.settings.expires_ms is not None:
-            self.used()
-        while not self.deleted and (leased := self._lease_next()) is not None:
-            offset = leased[0]
-            batch = self.reader.batch_at_hand(offset) if self._ready_filters else None
-            if batch is None or not self._gives_up(batch, offset):
-                return leased
-        return None
-
-    def _gives_up(self, batch: Batch, offset: int) -> bool:
-        """Whether a leased record must not be delivered: it has expired, or its key is blocked."""
-        return any(extension.withholds(batch, offset) for extension in self._ready_filters)
-
-    async def record_batch(self, offset: int) -> Batch | None:
-        """Return the batch with a leased record, from memory or from the device.
-
-        None if the record must not be delivered: it is lost, expired or blocked.
-        """
-        batch = await self.reader.leased_batch(offset)
-        return None if batch is None or self._gives_up(batch, offset) else batch
-
-    def batch_at_hand(self, offset: int) -> Batch | None:
-        """Return the batch with `offset` if that takes no waiting, else None."""
-        return self.reader.batch_at_hand(offset)
-
     def used(self) -> None:
         """Restart the expiry time of a queue with `x-expires`."""
         if self.settings.expires_ms is not None and not self.deleted:
@@ -646,7 +491,7 @@ class Queue(OpenQueue):
         self._delivering, self._ready_filters = None, ()
 
 
-def _nothing() -> None:
+def _get_none() -> None:
     """Return None: a paused queue has nothing to get."""
 
 

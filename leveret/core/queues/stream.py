@@ -70,7 +70,7 @@ class Stream(OpenQueue):
         self._wall_ms = services.timers.wall_ms
         self.state = StreamState(log.committed)
         self._readers: dict[QueueConsumer, StreamReader] = {}
-        self._nothing = LogWindow(log)  # shared by readers that hold nothing
+        self._empty_window = LogWindow(log)  # shared by readers that hold nothing
         self._shared: deque[LogWindow] = deque(maxlen=SHARED_WINDOWS_MAX)
         self._errors = ErrorThrottle(self, services.report)
         self._extend(Demand(opening=True))
@@ -153,7 +153,7 @@ class Stream(OpenQueue):
     def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:  # noqa: ARG002
         """Add `consumer` at the position its validated arguments ask for."""
         wanted = self.services.stream_filter(consumer.arguments, self._turn.is_over)
-        self._readers[consumer] = StreamReader(wanted, self._nothing)
+        self._readers[consumer] = StreamReader(wanted, self._empty_window)
         self.searches = self.searches or wanted is not None
         state = self.state
         match parse_start(consumer.arguments.get(STREAM_OFFSET, Place.NEXT.value)):
@@ -209,7 +209,7 @@ class Stream(OpenQueue):
         offer = state.credit(consumer, capacity, self.log.settled)
         if offer is None:
             if capacity > 0:  # it has read everything
-                reader.window = self._nothing
+                reader.window = self._empty_window
                 if not state.has_next:
                     self._shared.clear()
             return 0

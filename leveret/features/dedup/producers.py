@@ -190,14 +190,14 @@ class Producers(LogWriter):
 
 
 def _packed(rows: Iterable[tuple[Producer, Position, int]]) -> bytes:
-    pieces = []
+    parts = []
     for producer, position, time_ms in rows:
         id_, user = (text.encode(errors="surrogateescape") for text in producer)
-        pieces += [SIZE.pack(len(id_) | (OWNED if user else 0)), id_]
+        parts += [SIZE.pack(len(id_) | (OWNED if user else 0)), id_]
         if user:
-            pieces += [SIZE.pack(len(user)), user]
-        pieces.append(NUMBERS.pack(*position, time_ms))
-    return b"".join(pieces)
+            parts += [SIZE.pack(len(user)), user]
+        parts.append(NUMBERS.pack(*position, time_ms))
+    return b"".join(parts)
 
 
 def _unpacked(record: bytes) -> Iterable[tuple[Producer, Position, int]]:

@@ -174,8 +174,8 @@ async def delete(caller: CallerHere, request: Request, vhost: Segment, name: Seg
     """Delete dead letters."""
     await require_to_browse(caller, vhost, name)
     asked = await json_object(request)
-    chosen = _selection(asked)
-    return answer({"count": await caller.perform(dlq_delete, vhost=vhost, queue=name, **chosen)})
+    selected = _selection(asked)
+    return answer({"count": await caller.perform(dlq_delete, vhost=vhost, queue=name, **selected)})
 
 
 def _selection(asked: dict[str, Any]) -> dict[str, Any]:

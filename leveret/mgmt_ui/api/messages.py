@@ -205,7 +205,7 @@ async def delete(caller: CallerHere, request: Request, vhost: Segment, name: Seg
     """Settle the selected messages."""
     await require_to_browse(caller, vhost, name)
     asked = await json_object(request)
-    return answer(await caller.perform(message_delete, vhost=vhost, queue=name, **_chosen(asked)))
+    return answer(await caller.perform(message_delete, vhost=vhost, queue=name, **_selected(asked)))
 
 
 @router.post("/move", openapi_extra=described(SENT))
@@ -228,7 +228,7 @@ async def _transfer(
     where = {key: asked.get(key) for key in ("to_queue", "exchange", "routing_key")}
     await require_to_transfer(caller, vhost, where)
     return answer(
-        await caller.perform(operation, vhost=vhost, queue=name, **_chosen(asked), **where)
+        await caller.perform(operation, vhost=vhost, queue=name, **_selected(asked), **where)
     )
 
 
@@ -251,7 +251,7 @@ async def _require_topic(caller: Caller, vhost: str, exchange: str, key: object)
     await caller.require_topic(vhost, exchange, str(key), "write")
 
 
-def _chosen(asked: dict[str, Any]) -> dict[str, Any]:
+def _selected(asked: dict[str, Any]) -> dict[str, Any]:
     return {
         "select": asked.get("select", {}),
         "after": asked.get("after"),

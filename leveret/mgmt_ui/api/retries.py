@@ -102,5 +102,5 @@ async def _deal(
     vhost, name = queue
     await require_to_browse(caller, vhost, name)
     asked = await json_object(request)
-    chosen = {"ids": texts(asked, "ids"), "all": flag(asked, "all")}
-    return answer({"count": await caller.perform(operation, vhost=vhost, queue=name, **chosen)})
+    selected = {"ids": texts(asked, "ids"), "all": flag(asked, "all")}
+    return answer({"count": await caller.perform(operation, vhost=vhost, queue=name, **selected)})

@@ -158,7 +158,7 @@ async def cancel(caller: CallerHere, request: Request, vhost: Segment) -> Respon
         await _require_to_change(caller, vhost, asked)
     else:
         await require_to_browse(caller, vhost, queue)
-    return await _done(caller, schedule_cancel, _chosen(vhost, asked), queue=queue)
+    return await _done(caller, schedule_cancel, _selected(vhost, asked), queue=queue)
 
 
 @router.post("/deliver", openapi_extra=described(EXAMPLE))
@@ -166,7 +166,7 @@ async def deliver_now(caller: CallerHere, request: Request, vhost: Segment) -> R
     """Deliver delayed messages at once."""
     asked = await json_object(request)
     await _require_to_change(caller, vhost, asked)
-    return await _done(caller, schedule_deliver_now, _chosen(vhost, asked))
+    return await _done(caller, schedule_deliver_now, _selected(vhost, asked))
 
 
 @router.post("/reschedule", openapi_extra=described(RESCHEDULED))
@@ -175,13 +175,13 @@ async def reschedule(caller: CallerHere, request: Request, vhost: Segment) -> Re
     asked = await json_object(request)
     await _require_to_change(caller, vhost, asked)
     when = {key: asked.get(key) for key in ("delay_ms", "due_ms")}
-    return await _done(caller, schedule_reschedule, _chosen(vhost, asked), **when)
+    return await _done(caller, schedule_reschedule, _selected(vhost, asked), **when)
 
 
 async def _done(
-    caller: Caller, operation: AnyCommand, chosen: dict[str, Any], **more: object
+    caller: Caller, operation: AnyCommand, selected: dict[str, Any], **more: object
 ) -> Response:
-    return answer({"count": await caller.perform(operation, **chosen, **more)})
+    return answer({"count": await caller.perform(operation, **selected, **more)})
 
 
 async def _require_to_change(caller: Caller, vhost: str, asked: dict[str, Any]) -> None:
@@ -201,7 +201,7 @@ async def require_to_publish(caller: Caller, vhost: str, exchange: str | None) -
         await caller.require(vhost, "exchange", name or "amq.default", "write")
 
 
-def _chosen(vhost: str, asked: dict[str, Any]) -> dict[str, Any]:
+def _selected(vhost: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Return the selection of messages, as operations take it. Raises ApiError 400."""
     return {
         "vhost": vhost,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.pages.forms import Form
     from leveret.mgmt_ui.pages.viewing import Viewer
 
-__all__ = ["CHOSEN_MAX", "chosen_ids", "chosen_offsets", "readable_queue", "readable_queues"]
+__all__ = ["CHOSEN_MAX", "readable_queue", "readable_queues", "selected_ids", "selected_offsets"]
 
 CHOSEN_MAX = 200  # boxes on a page
 
@@ -50,15 +50,15 @@ async def readable_queues(viewer: Viewer, is_wanted: Callable[[Queue], bool]) ->
     return sorted(found, key=lambda queue: (queue.definition.vhost, queue.name))
 
 
-def chosen_offsets(form: Form) -> list[int]:
+def selected_offsets(form: Form) -> list[int]:
     """Return the offsets of checked boxes. Raises ApiError 400 for none."""
-    values = chosen_ids(form, "offset")
+    values = selected_ids(form, "offset")
     if not all(value.isascii() and value.isdigit() and len(value) < 19 for value in values):
         raise bad_request("an offset is a whole number")
     return list(map(int, values))
 
 
-def chosen_ids(form: Form, name: str = "id") -> list[str]:
+def selected_ids(form: Form, name: str = "id") -> list[str]:
     """Return the values of checked boxes. Raises ApiError 400 for none."""
     ids = [id_ for id_ in form.all(name) if id_]
     if not ids:

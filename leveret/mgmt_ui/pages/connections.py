@@ -18,7 +18,7 @@ from leveret.mgmt_ui.pages.forms import FormHere, act
 from leveret.mgmt_ui.pages.histories import FLOW, chart_of_rates, latest_rates
 from leveret.mgmt_ui.pages.live import Frame, live_stream
 from leveret.mgmt_ui.pages.rendering import page
-from leveret.mgmt_ui.pages.tables import Column, chosen, list_rows
+from leveret.mgmt_ui.pages.tables import Column, list_rows, query_filters
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.yielding import picked
 
@@ -61,7 +61,7 @@ CHANNEL_COLUMNS = (
 @router.get("/connections")
 async def list_connections(request: Request, viewer: ViewerHere) -> Response:
     """Show all connections to monitors, else the user's own."""
-    filters = chosen(request, "vhost", "user")
+    filters = query_filters(request, "vhost", "user")
     found = await picked(
         viewer.caller.visible_clients(),
         lambda client: (
@@ -92,7 +92,7 @@ async def list_connections(request: Request, viewer: ViewerHere) -> Response:
 @router.get("/channels")
 async def list_channels(request: Request, viewer: ViewerHere) -> Response:
     """Show the channels of the connections that the user may see."""
-    filters = chosen(request, "vhost")
+    filters = query_filters(request, "vhost")
     channels = list(clients.channels_of(viewer.caller.visible_clients()))
     found = await picked(
         channels, lambda channel: filters["vhost"] in {"", channel.connection.vhost.name}

@@ -26,7 +26,7 @@ from leveret.mgmt_ui.api.dead_letters import require_to_redrive
 from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.pages.celery import with_tasks
-from leveret.mgmt_ui.pages.choosing import chosen_offsets, readable_queue, readable_queues
+from leveret.mgmt_ui.pages.choosing import readable_queue, readable_queues, selected_offsets
 from leveret.mgmt_ui.pages.formats import epoch_ms, path, with_query
 from leveret.mgmt_ui.pages.forms import Form, FormHere, act, refusals_told, seeing
 from leveret.mgmt_ui.pages.rendering import page
@@ -176,11 +176,11 @@ def _selection(asked: Mapping[str, str], offsets: Sequence[int] = ()) -> dict[st
     }
 
 
-def _chosen(form: Form) -> dict[str, Any]:
+def _selected(form: Form) -> dict[str, Any]:
     """Return the checked messages, or all that match the filter."""
     if form.word("which") == "matching":
         return _selection({key: form.word(key) for key in CRITERIA})
-    return _selection(dict.fromkeys(CRITERIA, ""), chosen_offsets(form))
+    return _selection(dict.fromkeys(CRITERIA, ""), selected_offsets(form))
 
 
 # -- doing
@@ -204,7 +204,7 @@ async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segm
             routing_key=key,
             routed=form.word("to") == "routed",
             rate=form.integer("rate"),
-            **_chosen(form),
+            **_selected(form),
         )
     return seeing(here)
 
@@ -234,7 +234,7 @@ async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segme
     """Delete the chosen messages."""
     await readable_queue(viewer, vhost, name)
     with refusals_told(viewer):
-        chosen = _chosen(form)
-        count = await viewer.caller.perform(dlq_delete, vhost=vhost, queue=name, **chosen)
+        selected = _selected(form)
+        count = await viewer.caller.perform(dlq_delete, vhost=vhost, queue=name, **selected)
         viewer.session.tell(f"{count} messages of queue {name} were deleted.")
     return seeing(path("dead-letters", vhost, name))

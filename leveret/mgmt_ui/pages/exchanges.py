@@ -28,7 +28,7 @@ from leveret.mgmt_ui.pages.histories import THROUGH, chart_of_rates, latest_rate
 from leveret.mgmt_ui.pages.live import Frame, live_stream
 from leveret.mgmt_ui.pages.publishing import BLANK, publish_written
 from leveret.mgmt_ui.pages.rendering import page
-from leveret.mgmt_ui.pages.tables import Column, chosen, list_rows
+from leveret.mgmt_ui.pages.tables import Column, list_rows, query_filters
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.yielding import picked
 
@@ -77,7 +77,7 @@ async def _list(
     request: Request, viewer: Viewer, form: Form, failure: str, status: int = 200
 ) -> Response:
     """Return the list page; after an invalid form with its fields and the error."""
-    filters = chosen(request, "vhost", "type")
+    filters = query_filters(request, "vhost", "type")
     hosts = [host for host in viewer.caller.open_vhosts() if filters["vhost"] in {"", host.name}]
     found = await picked(
         list(chain.from_iterable(host.exchanges.values() for host in hosts)),

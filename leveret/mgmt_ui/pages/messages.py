@@ -208,7 +208,7 @@ def _offset(asked: Mapping[str, str], key: str) -> int | None:
     return int(text)
 
 
-def _chosen(form: Form) -> dict[str, Any]:
+def _selected(form: Form) -> dict[str, Any]:
     """Return the checked messages, or all that match the filter. Raises ApiError 400."""
     if form.word("which") == "matching":
         return _selection({key: form.word(key) for key in CRITERIA})
@@ -256,7 +256,7 @@ async def _deal(
             command,
             vhost=vhost,
             queue=name,
-            select=_chosen(form),
+            select=_selected(form),
             after=None,
             limit=None,
             **where,

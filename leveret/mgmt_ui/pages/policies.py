@@ -104,13 +104,13 @@ async def set_policy(request: Request, viewer: ViewerHere, form: FormHere) -> Re
 async def clear_policy(viewer: ViewerHere, form: FormHere) -> Response:
     """Delete a policy."""
     _require(viewer, form)
-    chosen: dict[str, Any] = {
+    policy: dict[str, Any] = {
         "vhost": form.text("vhost"),
         "name": form.text("name"),
         "operator": form.flag("operator"),
     }
-    done = f"{_title(form)} {chosen['name']} in {chosen['vhost']} was deleted."
-    return await act(viewer, policy_clear, **chosen, done=done, then="/policies")
+    done = f"{_title(form)} {policy['name']} in {policy['vhost']} was deleted."
+    return await act(viewer, policy_clear, **policy, done=done, then="/policies")
 
 
 def _require(viewer: Viewer, form: Form) -> None:

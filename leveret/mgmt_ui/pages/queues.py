@@ -38,7 +38,7 @@ from leveret.mgmt_ui.pages.histories import (
 )
 from leveret.mgmt_ui.pages.live import Frame, live_stream
 from leveret.mgmt_ui.pages.rendering import page
-from leveret.mgmt_ui.pages.tables import Column, chosen, list_rows
+from leveret.mgmt_ui.pages.tables import Column, list_rows, query_filters
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.yielding import picked
 
@@ -83,7 +83,7 @@ async def _list(
     request: Request, viewer: Viewer, form: Form, failure: str, status: int = 200
 ) -> Response:
     """Return the list page; after an invalid form with its fields and the error."""
-    filters = chosen(request, "vhost", "type", "state")
+    filters = query_filters(request, "vhost", "type", "state")
     wanted = {name: value for name, value in filters.items() if value}
     found = queues_of(viewer.caller.open_vhosts())
     if wanted:

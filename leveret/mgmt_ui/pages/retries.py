@@ -15,7 +15,7 @@ from leveret.features.retry.retrying import retries_waiting
 from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor
 from leveret.mgmt_ui.pages.celery import with_tasks
-from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue, readable_queues
+from leveret.mgmt_ui.pages.choosing import readable_queue, readable_queues, selected_ids
 from leveret.mgmt_ui.pages.formats import path, with_query
 from leveret.mgmt_ui.pages.forms import Form, FormHere, refusals_told, seeing
 from leveret.mgmt_ui.pages.rendering import page
@@ -131,7 +131,7 @@ async def _deal(
     await readable_queue(viewer, vhost, name)
     every = form.word("which") == "all"
     with refusals_told(viewer):
-        chosen: dict[str, Any] = {"ids": [] if every else chosen_ids(form), "all": every}
-        count = await viewer.caller.perform(operation, vhost=vhost, queue=name, **chosen)
+        selected: dict[str, Any] = {"ids": [] if every else selected_ids(form), "all": every}
+        count = await viewer.caller.perform(operation, vhost=vhost, queue=name, **selected)
         viewer.session.tell(f"{count} messages of queue {name} {done}.")
     return seeing(path("retries", vhost, name))

@@ -31,7 +31,7 @@ from leveret.mgmt_ui.api.schedules import (
 )
 from leveret.mgmt_ui.api.views import tasks_pending
 from leveret.mgmt_ui.pages.celery import with_tasks
-from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue
+from leveret.mgmt_ui.pages.choosing import readable_queue, selected_ids
 from leveret.mgmt_ui.pages.drawing import histogram
 from leveret.mgmt_ui.pages.formats import epoch_ms, with_query
 from leveret.mgmt_ui.pages.forms import Form, FormHere, open_names, refusals_told, seeing
@@ -190,7 +190,7 @@ async def _each(
     viewer.caller.vhost(vhost)
     holder = more.get("queue")
     with refusals_told(viewer):
-        for id_ in chosen_ids(form):
+        for id_ in selected_ids(form):
             if holder is None:
                 await _require_to_publish(viewer, vhost, id_)
             count += await viewer.caller.perform(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from leveret.mgmt_ui.api.views import Row
 
-__all__ = ["Column", "Header", "TablePage", "chosen", "list_rows"]
+__all__ = ["Column", "Header", "TablePage", "list_rows", "query_filters"]
 
 T = TypeVar("T")
 
@@ -93,7 +93,7 @@ class TablePage:
         )
 
 
-def chosen(request: Request, *names: str) -> dict[str, str]:
+def query_filters(request: Request, *names: str) -> dict[str, str]:
     """Return the values of a page's own filters; "" for absent ones."""
     return {name: request.query_params.get(name, "") for name in names}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.core.queues import queue as queue_module
+from leveret.core.queues import delivering_queue
 from leveret.core.queues.queue import Queue
 from leveret.core.statistics.series import BASIC, Series
 from leveret.errors import StorageError
@@ -168,7 +168,7 @@ def test_a_removed_consumer_gets_nothing_more(bench):
 
 
 def test_one_turn_delivers_its_share(bench, monkeypatch):
-    monkeypatch.setattr(queue_module, "PUMP_RECORDS_MAX", 10)
+    monkeypatch.setattr(delivering_queue, "PUMP_RECORDS_MAX", 10)
     bench.store(25)
     consumer = Consumer(at_once=5)
     bench.queue.add_consumer(consumer)
