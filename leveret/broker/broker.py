@@ -48,7 +48,6 @@ from leveret.features.dead_letter.topics import DeadLetterTopics
 from leveret.features.dead_letter.worker import DeadLetterWorkers
 from leveret.features.dedup.extension import QueueWindows
 from leveret.features.dedup.idempotent_publish import IdempotentPublish
-from leveret.features.dedup.operations import DedupOperations
 from leveret.features.delay.delayed_delivery import DelayedDelivery
 from leveret.features.delay.store import DelayedMessageStores
 from leveret.features.filters.filtered import ConsumerFilters
@@ -161,7 +160,6 @@ class Broker:
             core, self.delayed_stores, self.idempotency.interceptor.forget_key
         )
         self.schedules = self.delayed.schedules
-        self.dedup_operations = DedupOperations(self.idempotency, self._queues)
 
         self.dead_letter_counters = DeadLetterCounters()
         services = self._queue_services(core)
@@ -439,9 +437,6 @@ class Broker:
             for queue in vhost.queues.values():
                 if not isinstance(queue, UnopenedQueue):
                     yield self._opened(queue)
-
-    def _queues(self, vhost: Vhost) -> Iterator[OpenQueue]:
-        return map(self._opened, vhost.queues.values())
 
     @staticmethod
     def _opened(queue: QueueLike) -> OpenQueue:

@@ -246,7 +246,7 @@ class _JsonLines:
             return {}
         if self._body is _Body.HEX:
             return {"payload": body.hex(), "payload_encoding": "hex"}
-        from leveret.mgmt_ui.operations.shown import payload
+        from leveret.core.admin.shown import payload
 
         return payload(body)  # type: ignore[return-value]  # all of it is text
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from fastapi import Request, Response
 
+from leveret.features.alerts.commands import alert_clear, alert_set, alert_status, rule_rows
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
-from leveret.mgmt_ui.operations.alerts import alert_clear, alert_set, alert_status, rule_rows
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller

@@ -43,9 +43,11 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from leveret.core.admin.commands import AdminCommand
+    from leveret.core.admin.rights import Right
     from leveret.core.clients import Client
     from leveret.core.vhost import Vhost
-    from leveret.mgmt_ui.operations.commands import AdminCommand
+    from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.mgmt_ui.sessions import WebSession
     from leveret.ports.authentication import Kind, Permission, Rights
 
@@ -209,13 +211,14 @@ class Caller:
             raise self.refusal(error.explanation) from None
 
     async def perform(
-        self, command: AdminCommand[P, R], /, *_: P.args, **parameters: P.kwargs
+        self, command: AdminCommand[AdminContext, P, R], /, *_: P.args, **parameters: P.kwargs
     ) -> R:
         """Perform a command as the user and return its result. Raises ApiError.
 
-        The route must have checked the user's rights.
+        Raises ApiError 401 without the command's right.
         """
         values = {name.rstrip("_"): value for name, value in parameters.items()}
+        await self._require_right(command.right, values)
         try:
             answer = await perform_command(self.node.context, command, values, self.actor)
         except AdministrationError as error:
@@ -223,6 +226,21 @@ class Caller:
         if not answer["ok"]:
             raise refused_operation(str(answer["error"]), str(answer["explanation"]))
         return cast("R", answer["result"])
+
+    async def _require_right(self, right: Right, values: Mapping[str, Any]) -> None:
+        """Raise ApiError 401 without a command's right, 404 for an unknown virtual host."""
+        if right.tag == "administrator":
+            self.require_administrator()
+        elif right.tag == "policymaker":
+            self.require_policymaker()
+        if right.in_vhost:
+            vhost = self.vhost(values["vhost"]).name
+            for permission, kind, parameter in right.permissions:
+                name = values.get(parameter)
+                if isinstance(name, str):  # the command refuses what is no name
+                    await self.require(vhost, kind, name, permission)
+                    if kind == "queue":
+                        self.require_shared(vhost, name)
 
     @property
     def actor(self) -> Actor:

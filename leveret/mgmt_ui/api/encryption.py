@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from fastapi import Response
 
+from leveret.core.admin.commands import AnyCommand
 from leveret.mgmt_ui.api.callers import AdministratorHere
 from leveret.mgmt_ui.api.listing import READ, ObjectKind, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.api.views import Row
-from leveret.mgmt_ui.operations.commands import AnyCommand
 from leveret.mgmt_ui.operations.encryption import (
     encryption_disable,
     encryption_enable,

@@ -95,7 +95,6 @@ async def pause(caller: CallerHere, request: Request, vhost: Segment, name: Segm
     publishing = asked.get("publishing", False)
     if not isinstance(publishing, bool):
         raise bad_request("publishing is true or false")
-    await require_to_configure(caller, vhost, name)
     await caller.perform(queue_pause, vhost=vhost, name=name, publishing=publishing)
     return Response(status_code=204)
 
@@ -103,7 +102,6 @@ async def pause(caller: CallerHere, request: Request, vhost: Segment, name: Segm
 @router.delete("/pause")
 async def resume(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
     """Resume a paused queue."""
-    await require_to_configure(caller, vhost, name)
     await caller.perform(queue_resume, vhost=vhost, name=name)
     return Response(status_code=204)
 

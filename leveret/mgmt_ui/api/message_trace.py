@@ -1,4 +1,4 @@
-"""Traces of single messages (leveret.mgmt_ui.operations.message_trace).
+"""Traces of single messages (leveret.features.trace.commands).
 
     GET  /api/leveret/queues/VHOST/NAME/messages/OFFSET/trace   of one message
     GET  /api/leveret/messages/VHOST/trace?message_id=ID        of all messages with an id
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
 
+from leveret.features.trace.commands import message_trace
 from leveret.mgmt_ui.api.bodies import path_number, whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import query as described
@@ -22,7 +23,6 @@ from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import bad_request
-from leveret.mgmt_ui.operations.message_trace import message_trace
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller

@@ -1,7 +1,7 @@
 """/api/leveret/queues/VHOST/NAME/messages: browse and alter messages of a queue or stream.
 
     GET     …/messages               browse: ?from, after, order, limit, truncate, encoding and the
-                                     criteria of leveret.mgmt_ui.operations.selection, `header` as
+                                     criteria of leveret.features.browse.selection, `header` as
                                      name=value; a parameter may be repeated
     GET     …/messages/OFFSET        one message
     GET     …/messages/OFFSET/body   its payload, for download
@@ -20,8 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
 
+from leveret.core.admin.commands import AnyCommand
 from leveret.errors import StorageError
 from leveret.features.browse.browsing import find
+from leveret.features.browse.commands import (
+    message_copy,
+    message_delete,
+    message_edit,
+    message_list,
+    message_move,
+    message_show,
+)
 from leveret.mgmt_ui.api.bodies import (
     headers,
     json_object,
@@ -35,15 +44,6 @@ from leveret.mgmt_ui.api.describing import query as described_query
 from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import bad_request, not_found, queue_not_found, refused_operation
-from leveret.mgmt_ui.operations.commands import AnyCommand
-from leveret.mgmt_ui.operations.messages import (
-    message_copy,
-    message_delete,
-    message_edit,
-    message_list,
-    message_move,
-    message_show,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,23 +17,25 @@ from __future__ import annotations
 
 from fastapi import Request, Response
 
+from leveret.features.dedup.commands import (
+    dedup_forget,
+    dedup_list,
+    dedup_show,
+    producers_forget,
+    producers_list,
+)
+from leveret.features.transactions.commands import (
+    prepared_commit,
+    prepared_list,
+    prepared_rollback,
+    prepared_show,
+)
 from leveret.mgmt_ui.api.callers import AdministratorHere, CallerHere
 from leveret.mgmt_ui.api.describing import query as described_query
 from leveret.mgmt_ui.api.listing import READ, ObjectKind, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.api.views import Row
-from leveret.mgmt_ui.operations.dedup import (
-    dedup_forget,
-    dedup_list,
-    dedup_show,
-    prepared_commit,
-    prepared_list,
-    prepared_rollback,
-    prepared_show,
-    producers_forget,
-    producers_list,
-)
 
 __all__ = ["router"]
 
@@ -50,7 +52,6 @@ DECISIONS = {"commit": prepared_commit, "rollback": prepared_rollback}
 @router.api_route("/dedup/{vhost}", methods=READ)
 async def list_windows(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
     """The de-duplication windows of queues and exchanges."""
-    caller.vhost(vhost)
     return await listed(await caller.perform(dedup_list, vhost=vhost), WINDOWS, query)
 
 
@@ -79,9 +80,6 @@ async def forget_seen(
     """Remove an id from a window: a message with it is stored again."""
     caller.vhost(vhost)
     window = _window(kind, name)
-    await caller.require(
-        vhost, "queue" if window["exchange"] is None else "exchange", name, "configure"
-    )
     await caller.perform(dedup_forget, vhost=vhost, id_=id, **window)
     return done()
 
@@ -89,7 +87,6 @@ async def forget_seen(
 @router.api_route("/producers/{vhost}", methods=READ)
 async def list_producers(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
     """Idempotent producers."""
-    caller.vhost(vhost)
     return await listed(await caller.perform(producers_list, vhost=vhost), BY_ID, query)
 
 
@@ -110,7 +107,6 @@ async def forget_producer(
 @router.api_route("/prepared/{vhost}", methods=READ)
 async def list_prepared(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
     """Prepared messages that wait, without their bodies."""
-    caller.vhost(vhost)
     return await listed(await caller.perform(prepared_list, vhost=vhost), BY_ID, query)
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.definitions.document import OPERATOR_POLICY, VHOST_LIMITS, parameter_rows
+from leveret.features.alerts.commands import without_secret
 from leveret.features.alerts.rules import COMPONENT
 from leveret.mgmt_ui.api.bodies import json_object, require_fields
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import READ, ObjectKind, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.problems import bad_request, not_found
-from leveret.mgmt_ui.operations.alerts import without_secret
 from leveret.mgmt_ui.operations.rules import (
     global_parameter_clear,
     global_parameter_set,

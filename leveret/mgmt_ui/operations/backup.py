@@ -9,12 +9,13 @@ import asyncio
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from leveret.core.admin.commands import command, query
+from leveret.core.admin.node import not_running, vhost_of
+from leveret.core.admin.shown import check_short
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.logs.internal_topics import INCARNATION
 from leveret.core.settings.arguments import QUEUE_TYPE
-from leveret.mgmt_ui.operations.commands import command, query
-from leveret.mgmt_ui.operations.context import not_running
-from leveret.mgmt_ui.operations.topology import check_short, table_arguments, vhost_of
+from leveret.mgmt_ui.operations.topology import table_arguments
 from leveret.ports.definitions import QueueDefinition
 from leveret.storage.files import ReadOnlyFiles
 from leveret.storage.orphans import Orphan, read_orphan

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.config.handshake import PRODUCT, PRODUCT_VERSION
-from leveret.core.definitions.administration import AdministrationError
+from leveret.core.admin.node import not_running
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.features.alerts.alerting import Alerting
     from leveret.features.dead_letter.redrive import Redrives
-    from leveret.features.dedup.operations import DedupOperations
+    from leveret.features.dedup.interceptor import DedupInterceptor
+    from leveret.features.delay.delayed_delivery import DelayedDelivery
     from leveret.features.delay.schedules import Schedules
+    from leveret.features.transactions.prepared_interceptor import PreparedInterceptor
     from leveret.mgmt_ui.operations.audit import Audit
     from leveret.mgmt_ui.operations.runtime import Runtime
     from leveret.ports.sessions import Sessions
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AdminContext",
     "UsageRecords",
-    "not_running",
     "runtime_of",
 ]
 
@@ -80,9 +81,19 @@ class AdminContext:
         return None if self.broker is None else self.broker.redrives
 
     @property
-    def dedup(self) -> DedupOperations | None:
-        """De-duplication and prepared messages of a running node, else None."""
-        return None if self.broker is None else self.broker.dedup_operations
+    def dedup(self) -> DedupInterceptor | None:
+        """De-duplication of a running node, else None."""
+        return None if self.broker is None else self.broker.idempotency.interceptor
+
+    @property
+    def prepared(self) -> PreparedInterceptor | None:
+        """Prepared messages of a running node, else None."""
+        return None if self.broker is None else self.broker.idempotency.prepared
+
+    @property
+    def delayed(self) -> DelayedDelivery | None:
+        """Stores of delayed messages of a running node, else None."""
+        return None if self.broker is None else self.broker.delayed
 
 
 async def policies_followed(node: AdminContext) -> None:
@@ -90,11 +101,6 @@ async def policies_followed(node: AdminContext) -> None:
     # The turn is at it, a part in each pass of the loop, and knows of nobody to wake.
     while node.broker is not None and not node.broker.follows_policies:  # noqa: ASYNC110
         await asyncio.sleep(0)
-
-
-def not_running() -> AdministrationError:
-    """Build the error of an operation that needs a running node."""
-    return AdministrationError("not_running", "no node is running: start one with `leveret serve`")
 
 
 def runtime_of(node: AdminContext) -> Runtime:

@@ -13,41 +13,63 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.core.admin.commands import named
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.document import OPERATOR_POLICY, DefinitionsError
 from leveret.core.events import acting_as
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
-from leveret.mgmt_ui.operations import (  # noqa: F401  # they register their commands
+from leveret.features.alerts import commands as alerts
+from leveret.features.browse import commands as browse
+from leveret.features.dead_letter import commands as dead_letter
+from leveret.features.dedup import commands as dedup
+from leveret.features.delay import commands as delay
+from leveret.features.retry import commands as retry
+from leveret.features.trace import commands as trace
+from leveret.features.transactions import commands as transactions
+from leveret.mgmt_ui.operations import (
     access,
-    alerts,
     backup,
-    dead_letters,
-    dedup,
     encryption,
     inventory,
-    message_trace,
-    messages,
     publishing,
     records,
-    retries,
     rules,
-    schedules,
     topology,
     transfer,
 )
-from leveret.mgmt_ui.operations import node as _node  # noqa: F401
-from leveret.mgmt_ui.operations.commands import named
+from leveret.mgmt_ui.operations import node as node_commands
 from leveret.ports.audit import Way
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from leveret.mgmt_ui.operations.commands import AnyCommand
+    from leveret.core.admin.commands import AnyCommand
     from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.ports.audit import Actor
 
-__all__ = ["perform", "perform_command"]
+__all__ = ["MODULES", "perform", "perform_command"]
 
+# Modules whose commands exist.
+MODULES: Final = (
+    access,
+    alerts,
+    backup,
+    browse,
+    dead_letter,
+    dedup,
+    delay,
+    encryption,
+    inventory,
+    node_commands,
+    publishing,
+    records,
+    retry,
+    rules,
+    topology,
+    trace,
+    transactions,
+    transfer,
+)
 # What AMQP's reply codes are called here; all others mean that a request made no sense.
 REPLY_CODES: Final = {403: "forbidden", 404: "not_found", 405: "locked"}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leveret.core.admin.commands import command, query
 from leveret.core.definitions.administration import AdministrationError
-from leveret.mgmt_ui.operations.commands import command, query
 from leveret.storage.master_key import MasterKeyError
 
 if TYPE_CHECKING:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, Unpack
 
+from leveret.core.admin.commands import query
+from leveret.core.admin.node import queue_of, vhost_of
 from leveret.core.definitions.administration import AdministrationError
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.views import Ranges, Shown
@@ -21,8 +23,7 @@ from leveret.mgmt_ui.objects import (
     open_consumers,
     queues_of,
 )
-from leveret.mgmt_ui.operations.commands import query
-from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
+from leveret.mgmt_ui.operations.topology import broker_of
 from leveret.mgmt_ui.yielding import made, picked, sorted_by
 
 if TYPE_CHECKING:

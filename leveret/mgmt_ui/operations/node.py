@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leveret import __version__
+from leveret.core.admin.commands import command, query
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.parameters import CLUSTER_NAME
 from leveret.core.definitions.validation import check_name
 from leveret.mgmt_ui import log_output
-from leveret.mgmt_ui.operations.commands import command, query
 from leveret.mgmt_ui.operations.context import runtime_of
 from leveret.mgmt_ui.operations.inventory import object_totals
 from leveret.mgmt_ui.operations.node_health import diagnose

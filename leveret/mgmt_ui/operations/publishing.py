@@ -10,12 +10,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.access.operator_rights import OperatorRights
+from leveret.core.admin.commands import command
+from leveret.core.admin.node import not_running, queue_of, vhost_of
+from leveret.core.admin.rights import READ_QUEUE, may
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.events import COMMAND_LINE_USER
 from leveret.mgmt_ui.contents import content_of, got_row
-from leveret.mgmt_ui.operations.commands import command
-from leveret.mgmt_ui.operations.context import not_running
-from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
+from leveret.mgmt_ui.operations.topology import broker_of
 from leveret.ports.sessions import OverRateError, RejectedError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ async def _session(node: AdminContext, vhost: str) -> AsyncIterator[Session]:
         raise AdministrationError("invalid", str(error)) from None
 
 
-@command("message.publish")
+@command("message.publish", may("write", exchange="exchange"))
 async def message_publish(
     node: AdminContext,
     *,
@@ -85,7 +86,7 @@ async def message_publish(
     return {"published": count, "routed": routed}
 
 
-@command("message.take")
+@command("message.take", READ_QUEUE)
 async def message_take(
     node: AdminContext, *, vhost: str, queue: str, count: int, requeue: bool
 ) -> dict[str, list[dict[str, Any]]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.core.admin.commands import command, query
+from leveret.core.admin.rights import MANAGEMENT
 from leveret.core.definitions.administration import AdministrationError
-from leveret.mgmt_ui.operations.commands import command, query
 from leveret.ports.audit import AuditQuery
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ AUDIT_ROWS_MAX: Final = 1000  # of one answer
 NUMBER_MAX: Final = 2**63 - 1  # SQLite's
 
 
-@query("usage.list")
+@query("usage.list", MANAGEMENT)
 async def usage_list(
     node: AdminContext,
     *,

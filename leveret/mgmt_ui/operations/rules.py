@@ -9,10 +9,11 @@ import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from leveret.core.admin.commands import command, query
+from leveret.core.admin.rights import MANAGEMENT, POLICYMAKER, Right
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.document import policy_row
 from leveret.core.definitions.effects import without_effect
-from leveret.mgmt_ui.operations.commands import command, query
 from leveret.mgmt_ui.operations.context import policies_followed
 from leveret.ports.definitions import (
     GlobalParameterDefinition,
@@ -115,7 +116,7 @@ def _warned(node: AdminContext, thing: str, definition: Definition) -> dict[str,
     return {"warnings": warnings}
 
 
-@command("policy.set")
+@command("policy.set", POLICYMAKER)
 async def policy_set(
     node: AdminContext,
     *,
@@ -135,21 +136,21 @@ async def policy_set(
     return _warned(node, f"{kind} {quoted(policy.name)} in vhost {quoted(policy.vhost)}", policy)
 
 
-@command("policy.clear")
+@command("policy.clear", POLICYMAKER)
 async def policy_clear(node: AdminContext, *, vhost: str, name: str, operator: bool) -> None:
     """Delete a policy; its settings end at once."""
     node.administration.clear_policy(vhost, name, operator=operator)
     await policies_followed(node)
 
 
-@query("policy.list")
+@query("policy.list", MANAGEMENT)
 async def policy_list(node: AdminContext, *, vhost: str | None = None, operator: bool) -> Rows:
     """Return policies, in the order in which they are tried."""
     held = node.administration.policies.select(vhost, operator=operator)
     return [policy_row(policy) for policy in held]
 
 
-@command("parameter.set")
+@command("parameter.set", POLICYMAKER)
 async def parameter_set(
     node: AdminContext, *, vhost: str, component: str, name: str, value: Any = None
 ) -> dict[str, Any]:
@@ -160,7 +161,7 @@ async def parameter_set(
     return _warned(node, thing, parameter)
 
 
-@command("parameter.clear")
+@command("parameter.clear", POLICYMAKER)
 async def parameter_clear(node: AdminContext, *, vhost: str, component: str, name: str) -> None:
     """Delete a parameter."""
     node.administration.clear_parameter(vhost, component, name)
@@ -175,7 +176,7 @@ async def parameter_list(
     return [asdict(definition) for definition in held]
 
 
-@command("global_parameter.set")
+@command("global_parameter.set", Right("policymaker"))
 async def global_parameter_set(
     node: AdminContext, *, name: str, value: Any = None
 ) -> dict[str, Any]:
@@ -185,7 +186,7 @@ async def global_parameter_set(
     return _warned(node, f"global parameter {quoted(parameter.name)}", parameter)
 
 
-@command("global_parameter.clear")
+@command("global_parameter.clear", Right("policymaker"))
 async def global_parameter_clear(node: AdminContext, *, name: str) -> None:
     """Delete a parameter."""
     node.administration.clear_global_parameter(name)

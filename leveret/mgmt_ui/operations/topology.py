@@ -9,16 +9,17 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from leveret.broker import alter_queue
+from leveret.core.admin.commands import command
+from leveret.core.admin.node import not_running, queue_of, vhost_of
+from leveret.core.admin.rights import IN_VHOST, MANAGEMENT, may
+from leveret.core.admin.shown import check_short
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.definitions.validation import NAME_BYTES_MAX
 from leveret.core.json_fields import InvalidFieldError, table_of
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.arguments import QUEUE_TYPE
 from leveret.errors import ConnectionClosingError
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.retry.retrying import RetryTopic
-from leveret.mgmt_ui.operations.commands import command
-from leveret.mgmt_ui.operations.context import not_running
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 from leveret.ports.callbacks import has_failed
 from leveret.ports.definitions import Paused
@@ -26,19 +27,11 @@ from leveret.ports.definitions import Paused
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.ports.authentication import Kind
     from leveret.ports.definitions import Arguments
 
-__all__ = [
-    "broker_of",
-    "check_short",
-    "queue_of",
-    "table_arguments",
-    "vhost_of",
-    "when_caught_up",
-]
+__all__ = ["broker_of", "table_arguments", "when_caught_up"]
 
 REASON_BYTES_MAX: Final = 200  # a reply text has 255 at most
 
@@ -48,23 +41,6 @@ def broker_of(node: AdminContext) -> Broker:
     if node.broker is None:
         raise not_running()
     return node.broker
-
-
-def vhost_of(node: AdminContext, name: str) -> Vhost:
-    """Return the virtual host of a request. Raises AdministrationError."""
-    vhost = broker_of(node).vhosts.get(name)
-    if vhost is None:
-        raise AdministrationError("not_found", f"no vhost '{name}'")
-    return vhost
-
-
-def queue_of(node: AdminContext, vhost_name: str, name: str) -> OpenQueue:
-    """Return the queue of a request, exclusive or not. Raises AdministrationError."""
-    vhost = vhost_of(node, vhost_name)
-    held = vhost.queues.get(name)
-    if held is None:
-        raise AdministrationError("not_found", vhost.no_queue(name))
-    return broker_of(node).find_queue(vhost, name, held.owner)
 
 
 async def when_caught_up(queue: OpenQueue) -> None:
@@ -83,12 +59,6 @@ def table_arguments(value: dict[str, Any]) -> Arguments:
     return table
 
 
-def check_short(what: str, text: str) -> None:
-    """Raise AdministrationError for text too long for a short string of AMQP."""
-    if len(text.encode()) > NAME_BYTES_MAX:
-        raise AdministrationError("invalid", f"{what} has at most {NAME_BYTES_MAX} bytes")
-
-
 async def _free(node: AdminContext, vhost: str, kind: Kind, name: str) -> None:
     """Wait until the bindings of a deleted object of that name are gone."""
     freeing = vhost_of(node, vhost).freeing(kind, name)
@@ -100,7 +70,7 @@ async def _free(node: AdminContext, vhost: str, kind: Kind, name: str) -> None:
 # -- exchanges
 
 
-@command("exchange.declare")
+@command("exchange.declare", may("configure", exchange="name"))
 async def exchange_declare(
     node: AdminContext,
     *,
@@ -125,7 +95,7 @@ async def exchange_declare(
     )
 
 
-@command("exchange.delete")
+@command("exchange.delete", may("configure", exchange="name"))
 async def exchange_delete(node: AdminContext, *, vhost: str, name: str, if_unused: bool) -> None:
     """Delete an exchange and its bindings."""
     found = vhost_of(node, vhost)
@@ -136,7 +106,7 @@ async def exchange_delete(node: AdminContext, *, vhost: str, name: str, if_unuse
 # -- queues
 
 
-@command("queue.declare")
+@command("queue.declare", may("configure", queue="name"))
 async def queue_declare(
     node: AdminContext,
     *,
@@ -164,7 +134,7 @@ async def queue_declare(
     return declared.definition.name
 
 
-@command("queue.delete")
+@command("queue.delete", may("configure", queue="name"))
 async def queue_delete(
     node: AdminContext, *, vhost: str, name: str, if_unused: bool, if_empty: bool
 ) -> int:
@@ -177,7 +147,7 @@ async def queue_delete(
     )
 
 
-@command("queue.purge")
+@command("queue.purge", may("read", queue="name"))
 async def queue_purge(node: AdminContext, *, vhost: str, name: str, waiting: bool) -> int:
     """Purge a queue; return the number of ready messages and, with `waiting`, waiting ones."""
     queue = queue_of(node, vhost, name)
@@ -201,7 +171,7 @@ async def _drop_waiting(queue: Queue) -> int:
     return count
 
 
-@command("queue.change")
+@command("queue.change", may("configure", queue="name"))
 async def queue_change(
     node: AdminContext, *, vhost: str, name: str, arguments: dict[str, Any]
 ) -> None:
@@ -212,26 +182,26 @@ async def queue_change(
     alter_queue.change_arguments(broker_of(node), queue, table)
 
 
-@command("queue.rename")
+@command("queue.rename", may("configure", queue="name"))
 async def queue_rename(node: AdminContext, *, vhost: str, name: str, new_name: str) -> None:
     """Rename a queue; the old name stays an alias until `queue remove-alias`."""
     alter_queue.rename(broker_of(node), queue_of(node, vhost, name), new_name)
 
 
-@command("queue.alias.remove")
+@command("queue.alias.remove", IN_VHOST)
 async def queue_alias_remove(node: AdminContext, *, vhost: str, alias: str) -> None:
     """Remove an alias of a renamed queue: clients that use it get 404."""
     vhost_of(node, vhost).remove_alias(alias)
 
 
-@command("queue.pause")
+@command("queue.pause", may("configure", queue="name"))
 async def queue_pause(node: AdminContext, *, vhost: str, name: str, publishing: bool) -> None:
     """Stop delivering from a queue until it is resumed."""
     paused = Paused.ALL if publishing else Paused.DELIVERIES
     alter_queue.pause(broker_of(node), queue_of(node, vhost, name), paused)
 
 
-@command("queue.resume")
+@command("queue.resume", may("configure", queue="name"))
 async def queue_resume(node: AdminContext, *, vhost: str, name: str) -> None:
     """Resume the delivery of a paused queue."""
     alter_queue.resume(broker_of(node), queue_of(node, vhost, name))
@@ -251,13 +221,13 @@ class BindingNames(TypedDict):
     arguments: dict[str, Any]
 
 
-@command("binding.declare")
+@command("binding.declare", may("read", exchange="source"))
 async def binding_declare(node: AdminContext, **binding: Unpack[BindingNames]) -> None:
     """Bind a queue or an exchange to an exchange; nothing changes if the binding exists."""
     _bind(node, binding, wanted=True)
 
 
-@command("binding.delete")
+@command("binding.delete", may("read", exchange="source"))
 async def binding_delete(node: AdminContext, **binding: Unpack[BindingNames]) -> bool:
     """Delete a binding; return whether it existed."""
     return bool(_bind(node, binding, wanted=False))
@@ -285,7 +255,7 @@ def _bind(node: AdminContext, binding: BindingNames, *, wanted: bool) -> bool | 
 # -- connections
 
 
-@command("connection.close")
+@command("connection.close", MANAGEMENT)
 async def connection_close(node: AdminContext, *, name: str, reason: str | None = None) -> None:
     """Close a connection; its client gets the reason."""
     reason = reason or "Closed via management plugin"

@@ -6,11 +6,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from leveret.core.admin.commands import command, query
 from leveret.core.definitions.document import DefinitionsError, document, parse
 from leveret.core.definitions.effects import warnings
 from leveret.core.definitions.for_rabbitmq import for_rabbitmq
 from leveret.core.definitions.importing import Import, add_contents, rehearse, snapshot
-from leveret.mgmt_ui.operations.commands import command, query
 from leveret.mgmt_ui.operations.context import policies_followed
 from leveret.mgmt_ui.yielding import OwnRows
 

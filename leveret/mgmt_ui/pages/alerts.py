@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.features.alerts.commands import alert_clear, alert_set, alert_status, rule_rows
 from leveret.features.alerts.rules import AlertCondition, AlertSeverity
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
-from leveret.mgmt_ui.operations.alerts import alert_clear, alert_set, alert_status, rule_rows
 from leveret.mgmt_ui.pages.forms import Form, FormHere, act, open_names, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere

@@ -13,10 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.queue_settings import TOPIC_SUFFIX
-from leveret.mgmt_ui.api.dead_letters import require_to_redrive
-from leveret.mgmt_ui.api.listing import Segment
-from leveret.mgmt_ui.api.problems import ApiError
-from leveret.mgmt_ui.operations.dead_letters import (
+from leveret.features.dead_letter.commands import (
     dlq_cancel,
     dlq_delete,
     dlq_list,
@@ -25,6 +22,9 @@ from leveret.mgmt_ui.operations.dead_letters import (
     dlq_resume,
     dlq_status,
 )
+from leveret.mgmt_ui.api.dead_letters import require_to_redrive
+from leveret.mgmt_ui.api.listing import Segment
+from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import readable_queue, readable_queues, selected_offsets
 from leveret.mgmt_ui.pages.formats import epoch_ms, path, with_query

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.mgmt_ui.api.problems import bad_request, not_found
-from leveret.mgmt_ui.operations.commands import AnyCommand
-from leveret.mgmt_ui.operations.dedup import (
+from leveret.core.admin.commands import AnyCommand
+from leveret.features.dedup.commands import (
     dedup_forget,
     dedup_list,
+    producers_forget,
+    producers_list,
+)
+from leveret.features.transactions.commands import (
     prepared_commit,
     prepared_list,
     prepared_rollback,
     prepared_show,
-    producers_forget,
-    producers_list,
 )
+from leveret.mgmt_ui.api.problems import bad_request, not_found
 from leveret.mgmt_ui.pages.formats import with_query
 from leveret.mgmt_ui.pages.forms import FormHere, act, open_names
 from leveret.mgmt_ui.pages.rendering import page
@@ -89,9 +91,6 @@ async def forget(viewer: ViewerHere, form: FormHere) -> Response:
     viewer.caller.vhost(vhost)
     if kind not in KINDS:
         raise bad_request("a de-duplication window belongs to a queue or an exchange")
-    await viewer.caller.require(
-        vhost, "queue" if kind == "queue" else "exchange", name, "configure"
-    )
     return await act(
         viewer,
         dedup_forget,

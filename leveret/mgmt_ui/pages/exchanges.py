@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.core.admin.commands import AnyCommand
 from leveret.core.exchanges import EXCHANGE_TYPES, describe_type
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.bindings import Ends, require_to_bind
 from leveret.mgmt_ui.api.callers import require_to_declare
 from leveret.mgmt_ui.api.listing import ObjectKind, Segment
 from leveret.mgmt_ui.api.problems import ApiError, not_found
-from leveret.mgmt_ui.operations.commands import AnyCommand
 from leveret.mgmt_ui.operations.topology import (
     binding_declare,
     binding_delete,
@@ -177,7 +177,6 @@ async def delete_exchange(
 ) -> Response:
     """Delete an exchange with its bindings."""
     _existing(viewer, vhost, name)
-    await viewer.caller.require(vhost, "exchange", name, "configure")
     return await act(
         viewer,
         exchange_delete,

@@ -19,7 +19,7 @@ from leveret.mgmt_ui.sessions import CSRF_HEADER
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from leveret.mgmt_ui.operations.commands import AnyCommand
+    from leveret.core.admin.commands import AnyCommand
     from leveret.mgmt_ui.pages.viewing import Viewer
 
 __all__ = [
@@ -148,8 +148,8 @@ async def act(
 ) -> RedirectResponse:
     """Perform a command, then redirect to the page `then` with the notice `done`.
 
-    If the operation is refused, redirect to `otherwise` (or `then`) with the reason. The page must
-    have checked the rights; raises ApiError where the operation itself finds that they are missing.
+    If the operation is refused, redirect to `otherwise` (or `then`) with the reason. Raises
+    ApiError 401 without the command's right.
     """
     with refusals_told(viewer):
         await viewer.caller.perform(command, **parameters)

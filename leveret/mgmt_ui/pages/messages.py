@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.core.admin.commands import AnyCommand
 from leveret.core.queues.queue import Queue
-from leveret.features.browse.message_filter import MessageState
-from leveret.features.trace.message_trace import sentences
-from leveret.mgmt_ui.api.listing import Segment
-from leveret.mgmt_ui.api.message_trace import trace_of
-from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
-from leveret.mgmt_ui.api.problems import ApiError, bad_request, queue_not_found
-from leveret.mgmt_ui.operations.commands import AnyCommand
-from leveret.mgmt_ui.operations.messages import (
+from leveret.features.browse.commands import (
     message_copy,
     message_delete,
     message_list,
     message_move,
     message_show,
 )
+from leveret.features.browse.message_filter import MessageState
+from leveret.features.trace.message_trace import sentences
+from leveret.mgmt_ui.api.listing import Segment
+from leveret.mgmt_ui.api.message_trace import trace_of
+from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
+from leveret.mgmt_ui.api.problems import ApiError, bad_request, queue_not_found
 from leveret.mgmt_ui.pages.bodies import BODY_BYTES_MAX, FORMS, body_of, shown_as
 from leveret.mgmt_ui.pages.formats import epoch_ms, path, with_query
 from leveret.mgmt_ui.pages.forms import Form, FormHere, refusals_told, seeing

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from leveret import __version__
+from leveret.features.alerts.commands import alert_row
 from leveret.mgmt_ui.api.overview import object_totals
 from leveret.mgmt_ui.objects import message_counts
-from leveret.mgmt_ui.operations.alerts import alert_row
 from leveret.mgmt_ui.operations.node import node_diagnose
 from leveret.mgmt_ui.pages import formats
 from leveret.mgmt_ui.pages.charts import DEFAULT, PERIODS, Chart, period_named

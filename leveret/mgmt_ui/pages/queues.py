@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.core.admin.commands import AnyCommand
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.arguments import TYPES
 from leveret.features.celery.eta_hold import EtaHold
@@ -17,7 +18,6 @@ from leveret.mgmt_ui.api.callers import require_to_declare
 from leveret.mgmt_ui.api.listing import ObjectKind, Segment
 from leveret.mgmt_ui.api.problems import ApiError, queue_not_found
 from leveret.mgmt_ui.objects import queues_of
-from leveret.mgmt_ui.operations.commands import AnyCommand
 from leveret.mgmt_ui.operations.topology import (
     queue_declare,
     queue_delete,
@@ -208,7 +208,7 @@ async def live(request: Request, viewer: ViewerHere, vhost: Segment, name: Segme
 @router.post("/queues/{vhost}/{name}/purge")
 async def purge(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Purge ready messages, and waiting ones if the form says so."""
-    await _require(viewer, vhost, name, "read")
+    _existing(viewer, vhost, name)
     waiting = form.flag("waiting")
     done = f"The ready{' and waiting' * waiting} messages of queue {name} were deleted."
     return await _act(viewer, queue_purge, vhost, name, done, waiting=waiting)
@@ -217,7 +217,7 @@ async def purge(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segmen
 @router.post("/queues/{vhost}/{name}/delete")
 async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Delete the queue with its messages."""
-    await _require(viewer, vhost, name, "configure")
+    _existing(viewer, vhost, name)
     return await act(
         viewer,
         queue_delete,
@@ -234,7 +234,7 @@ async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segme
 @router.post("/queues/{vhost}/{name}/pause")
 async def pause(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Pause delivery, and publishing if the form says so."""
-    await _require(viewer, vhost, name, "configure")
+    _existing(viewer, vhost, name)
     done = f"Queue {name} was paused."
     publishing = form.flag("publishing")
     return await _act(viewer, queue_pause, vhost, name, done, publishing=publishing)
@@ -243,7 +243,7 @@ async def pause(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segmen
 @router.post("/queues/{vhost}/{name}/resume")
 async def resume(viewer: ViewerHere, _: FormHere, vhost: Segment, name: Segment) -> Response:
     """Resume the queue."""
-    await _require(viewer, vhost, name, "configure")
+    _existing(viewer, vhost, name)
     return await _act(viewer, queue_resume, vhost, name, f"Queue {name} was resumed.")
 
 
@@ -252,13 +252,6 @@ async def _act(
 ) -> Response:
     then = path("queues", vhost, name)
     return await act(viewer, operation, vhost=vhost, name=name, done=done, then=then, **more)
-
-
-async def _require(viewer: Viewer, vhost: str, name: str, permission: Any) -> None:
-    """Raise ApiError 401 or 404 unless the user has a permission for the queue."""
-    _existing(viewer, vhost, name)
-    await viewer.caller.require(vhost, "queue", name, permission)
-    viewer.caller.require_shared(vhost, name)
 
 
 # -- what is shown

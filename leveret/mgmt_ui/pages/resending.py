@@ -17,13 +17,13 @@ from leveret.core.definitions.administration import AdministrationError
 from leveret.core.queues.queue import Queue
 from leveret.errors import StorageError
 from leveret.features.browse.browsing import find
+from leveret.features.browse.commands import message_delete, message_edit, message_show
 from leveret.features.browse.editing import sent_anew
+from leveret.features.browse.selection import changes_of
 from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.problems import ApiError, not_found, queue_not_found, refused_operation
 from leveret.mgmt_ui.api.publish_get import publish_content
-from leveret.mgmt_ui.operations.messages import message_delete, message_edit, message_show
-from leveret.mgmt_ui.operations.selection import changes_of
 from leveret.mgmt_ui.pages.bodies import body_of
 from leveret.mgmt_ui.pages.formats import as_json, json_lines, path
 from leveret.mgmt_ui.pages.forms import Form, FormHere, json_object_of, seeing

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.core.admin.commands import AnyCommand
+from leveret.features.retry.commands import retry_cancel, retry_list, retry_retry_now, retry_show
 from leveret.features.retry.retrying import retries_waiting
 from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor
-from leveret.mgmt_ui.operations.commands import AnyCommand
-from leveret.mgmt_ui.operations.retries import retry_cancel, retry_list, retry_retry_now, retry_show
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import readable_queue, readable_queues, selected_ids
 from leveret.mgmt_ui.pages.formats import path, with_query

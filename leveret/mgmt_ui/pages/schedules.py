@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.core.admin.commands import AnyCommand
 from leveret.core.queues.queue import Queue
 from leveret.features.celery.eta_hold import EtaHold
+from leveret.features.delay.commands import (
+    schedule_cancel,
+    schedule_deliver_now,
+    schedule_list,
+    schedule_reschedule,
+    schedule_show,
+)
 from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.problems import bad_request
 from leveret.mgmt_ui.api.schedules import (
@@ -22,14 +30,6 @@ from leveret.mgmt_ui.api.schedules import (
     with_open_headers,
 )
 from leveret.mgmt_ui.api.views import tasks_pending
-from leveret.mgmt_ui.operations.commands import AnyCommand
-from leveret.mgmt_ui.operations.schedules import (
-    schedule_cancel,
-    schedule_deliver_now,
-    schedule_list,
-    schedule_reschedule,
-    schedule_show,
-)
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import readable_queue, selected_ids
 from leveret.mgmt_ui.pages.drawing import histogram

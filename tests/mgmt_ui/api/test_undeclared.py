@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from leveret.core.admin.commands import COMMANDS
 from leveret.mgmt_ui.control import COMMAND_LINE
-from leveret.mgmt_ui.operations.commands import COMMANDS
 from leveret.mgmt_ui.operations.dispatcher import perform
 from tests.mgmt_ui.api.test_rights import BODIES, ROUTES, filled
 from tests.support.client import Client

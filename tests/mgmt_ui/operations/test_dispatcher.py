@@ -1,13 +1,16 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from leveret.core.access.passwords import verify_password
+from leveret.core.admin.commands import COMMANDS
 from leveret.core.definitions.model import Model
 from leveret.errors import StorageError
 from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.access import create_defaults
-from leveret.mgmt_ui.operations.commands import COMMANDS
 from leveret.mgmt_ui.operations.context import AdminContext
-from leveret.mgmt_ui.operations.dispatcher import perform
+from leveret.mgmt_ui.operations.dispatcher import MODULES, perform
 from leveret.ports.definitions import Definitions
 from leveret.storage.files import RealFileSystem
 from leveret.storage.key_administration import KeyAdministration
@@ -16,14 +19,18 @@ from leveret.storage.usage import SqliteUsageStore
 from tests.memory_metadata import MemoryMetadataStore
 from tests.storage.keys import make_keyring
 
+ROOT = Path(__file__).parents[3]
 # Modules whose commands need a running node.
 RUNNING = {
-    f"leveret.mgmt_ui.operations.{name}"
-    for name in (
-        "backup", "dead_letters", "dedup", "inventory", "message_trace", "messages", "node",
-        "publishing", "retries", "schedules", "topology",
-    )
-}  # fmt: skip
+    *(
+        f"leveret.features.{name}.commands"
+        for name in ("browse", "dead_letter", "dedup", "delay", "retry", "trace", "transactions")
+    ),
+    *(
+        f"leveret.mgmt_ui.operations.{name}"
+        for name in ("backup", "inventory", "node", "publishing", "topology")
+    ),
+}
 TOPIC = {"user": "u", "vhost": "v", "exchange": "x"}
 PARAMETER = {"vhost": "v", "component": "c", "name": "n"}
 POLICY = {
@@ -74,6 +81,16 @@ async def test_answer_comes_after_the_change_is_durable(node, administration):
 async def test_no_answer_carries_a_password_or_its_hash(node, administration):
     answer = await ask(node, "user.list")
     assert answer["result"] == [{"name": "guest", "tags": ["administrator"], "limits": {}}]
+
+
+def test_every_module_with_commands_is_listed():
+    found = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in (ROOT / "leveret").rglob("*.py")
+        if re.search(r"^@(command|query)\(", path.read_text(), re.MULTILINE)
+    }
+    assert found == {module.__name__ for module in MODULES}
+    assert found == {command.handler.__module__ for command in COMMANDS.values()}
 
 
 async def test_every_operation_answers(node, administration, tmp_path):

@@ -6,24 +6,34 @@ A message must match all of `offsets`, `message_ids`, `reason`, `source`, `heade
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
+from leveret.core.admin.commands import command, query
+from leveret.core.admin.node import AdminNode
+from leveret.core.admin.rights import READ_QUEUE
+from leveret.core.admin.shown import headers_of, integer, payload, properties
 from leveret.core.definitions.administration import AdministrationError
 from leveret.features.dead_letter import scan
 from leveret.features.dead_letter.redrive import Target
 from leveret.features.dead_letter.redrive_rules import RATE_MAX, DeadLetterFilter
-from leveret.mgmt_ui.operations.commands import command, query
-from leveret.mgmt_ui.operations.shown import headers_of, integer, payload, properties
 
 if TYPE_CHECKING:
     from leveret.core.queues.queue import Queue
     from leveret.features.dead_letter.redrive import Redrive, Redrives
     from leveret.features.dead_letter.scan import StoredDeadLetter
-    from leveret.mgmt_ui.operations.context import AdminContext
 
 ROWS_MAX = 1000  # of one answer; more need further requests
 HEADERS_MAX = 100
 IDS_MAX = 10_000
+
+
+class DeadLetterNode(AdminNode, Protocol):
+    """Parts of a node that commands on dead letters and retries use."""
+
+    @property
+    def redrives(self) -> Redrives | None:
+        """Redrives of a running node, else None."""
+        ...
 
 
 class DeadLetterSelection(TypedDict):
@@ -38,9 +48,9 @@ class DeadLetterSelection(TypedDict):
     until: Any
 
 
-@query("dlq.list")
+@query("dlq.list", READ_QUEUE)
 async def dlq_list(
-    node: AdminContext,
+    node: DeadLetterNode,
     *,
     vhost: str,
     queue: str,
@@ -66,8 +76,8 @@ async def dlq_list(
     }
 
 
-@query("dlq.show")
-async def dlq_show(node: AdminContext, *, vhost: str, queue: str, offset: int) -> dict[str, Any]:
+@query("dlq.show", READ_QUEUE)
+async def dlq_show(node: DeadLetterNode, *, vhost: str, queue: str, offset: int) -> dict[str, Any]:
     """Return one message with its properties and its payload."""
     found_in, offset = _queue(node, vhost, queue), integer("offset", offset)
     behind = min(offset + 1, found_in.log.committed)
@@ -81,9 +91,9 @@ async def dlq_show(node: AdminContext, *, vhost: str, queue: str, offset: int) -
     raise AdministrationError("not_found", f"no message {offset} in queue '{found_in.name}'")
 
 
-@command("dlq.redrive")
+@command("dlq.redrive", READ_QUEUE)
 async def dlq_redrive(
-    node: AdminContext,
+    node: DeadLetterNode,
     *,
     vhost: str,
     queue: str,
@@ -105,39 +115,39 @@ async def dlq_redrive(
     return _status_of(_redrives(node).start(source, criteria, target, rate))
 
 
-@query("dlq.status")
-async def dlq_status(node: AdminContext, *, vhost: str, queue: str) -> dict[str, Any]:
+@query("dlq.status", READ_QUEUE)
+async def dlq_status(node: DeadLetterNode, *, vhost: str, queue: str) -> dict[str, Any]:
     """Return the status of the redrive that runs, or ran last."""
     return _status_of(_redrives(node).latest(_queue(node, vhost, queue)))
 
 
-@command("dlq.pause")
-async def dlq_pause(node: AdminContext, *, vhost: str, queue: str) -> dict[str, Any]:
+@command("dlq.pause", READ_QUEUE)
+async def dlq_pause(node: DeadLetterNode, *, vhost: str, queue: str) -> dict[str, Any]:
     """Pause the redrive; return its status."""
     redrive = _redrives(node).latest(_queue(node, vhost, queue))
     redrive.pause()
     return _status_of(redrive)
 
 
-@command("dlq.resume")
-async def dlq_resume(node: AdminContext, *, vhost: str, queue: str) -> dict[str, Any]:
+@command("dlq.resume", READ_QUEUE)
+async def dlq_resume(node: DeadLetterNode, *, vhost: str, queue: str) -> dict[str, Any]:
     """Resume the redrive; return its status."""
     redrive = _redrives(node).latest(_queue(node, vhost, queue))
     redrive.resume()
     return _status_of(redrive)
 
 
-@command("dlq.cancel")
-async def dlq_cancel(node: AdminContext, *, vhost: str, queue: str) -> dict[str, Any]:
+@command("dlq.cancel", READ_QUEUE)
+async def dlq_cancel(node: DeadLetterNode, *, vhost: str, queue: str) -> dict[str, Any]:
     """Cancel the redrive; return its status."""
     redrive = _redrives(node).latest(_queue(node, vhost, queue))
     redrive.cancel()
     return _status_of(redrive)
 
 
-@command("dlq.delete")
+@command("dlq.delete", READ_QUEUE)
 async def dlq_delete(
-    node: AdminContext, *, vhost: str, queue: str, **selection: Unpack[DeadLetterSelection]
+    node: DeadLetterNode, *, vhost: str, queue: str, **selection: Unpack[DeadLetterSelection]
 ) -> int:
     """Delete the selected messages; return their number."""
     found, criteria = _queue(node, vhost, queue), _filter(selection)
@@ -148,8 +158,8 @@ async def dlq_delete(
     return count
 
 
-@command("dlq.purge")
-async def dlq_purge(node: AdminContext, *, vhost: str, queue: str) -> int:
+@command("dlq.purge", READ_QUEUE)
+async def dlq_purge(node: DeadLetterNode, *, vhost: str, queue: str) -> int:
     """Delete all messages except unacknowledged ones."""
     found = _queue(node, vhost, queue)
     count = found.purge()
@@ -157,7 +167,7 @@ async def dlq_purge(node: AdminContext, *, vhost: str, queue: str) -> int:
     return count
 
 
-def _tell(node: AdminContext, queue: Queue, count: int) -> None:
+def _tell(node: DeadLetterNode, queue: Queue, count: int) -> None:
     told = {"queue": queue.name, "vhost": queue.definition.vhost, "deleted": count}
     _redrives(node).emit("dead_letters.deleted", told)
 
@@ -165,13 +175,13 @@ def _tell(node: AdminContext, queue: Queue, count: int) -> None:
 # -- what is asked for
 
 
-def _redrives(node: AdminContext) -> Redrives:
+def _redrives(node: DeadLetterNode) -> Redrives:
     if node.redrives is None:
         raise AdministrationError("invalid", "no node runs here: only a running one has messages")
     return node.redrives
 
 
-def _queue(node: AdminContext, vhost: str, name: str) -> Queue:
+def _queue(node: DeadLetterNode, vhost: str, name: str) -> Queue:
     return _redrives(node).queue(vhost, name)
 
 

@@ -3,10 +3,11 @@
 import pytest
 from pamqp import commands
 
+from leveret.features.trace import commands as message_trace
+from leveret.features.trace import trace_search
 from leveret.features.trace.message_trace import sentences
-from leveret.mgmt_ui.operations import message_trace, trace_search
 from leveret.ports.definitions import PermissionDefinition
-from tests.mgmt_ui.operations.test_messages import Desk
+from tests.features.browse.test_commands import Desk
 from tests.support.client import Client
 
 DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
+from leveret.core.admin.commands import command, query
+from leveret.core.admin.node import AdminNode, not_running
+from leveret.core.admin.rights import MANAGEMENT, POLICYMAKER
 from leveret.features.alerts.rules import COMPONENT
-from leveret.mgmt_ui.operations.commands import command, query
-from leveret.mgmt_ui.operations.context import not_running
 from leveret.ports.definitions import ParameterDefinition
 
 if TYPE_CHECKING:
     from leveret.features.alerts.alerting import Alerting
     from leveret.features.alerts.rules import Alert
-    from leveret.mgmt_ui.operations.context import AdminContext
 
 __all__ = ["alert_row", "rule_rows", "without_secret"]
 
 HIDDEN: Final = "…"
 
 
-def rule_rows(node: AdminContext, vhost: str | None) -> list[dict[str, Any]]:
+class AlertNode(AdminNode, Protocol):
+    """Parts of a node that commands on alerts use."""
+
+    @property
+    def alerting(self) -> Alerting | None:
+        """Alerts of a running node, else None."""
+        ...
+
+
+def rule_rows(node: AlertNode, vhost: str | None) -> list[dict[str, Any]]:
     """Return the rules of one virtual host or of all, with secrets hidden."""
     held = node.administration.parameters.select(vhost=vhost, component=COMPONENT)
     return [
@@ -67,13 +76,13 @@ def alert_row(alert: Alert) -> dict[str, Any]:
 
 
 @query("alert.list")
-async def alert_list(node: AdminContext, *, vhost: str | None = None) -> list[dict[str, Any]]:
+async def alert_list(node: AlertNode, *, vhost: str | None = None) -> list[dict[str, Any]]:
     """Return the rules, with secrets hidden."""
     return rule_rows(node, vhost)
 
 
-@command("alert.set")
-async def alert_set(node: AdminContext, *, vhost: str, name: str, rule: dict[str, Any]) -> None:
+@command("alert.set", POLICYMAKER)
+async def alert_set(node: AlertNode, *, vhost: str, name: str, rule: dict[str, Any]) -> None:
     """Add or replace a rule; it applies within seconds."""
     rule = dict(rule)
     for key, shown in SHOWN.items():  # a hidden value that comes back stays unchanged
@@ -83,7 +92,7 @@ async def alert_set(node: AdminContext, *, vhost: str, name: str, rule: dict[str
     node.administration.set_parameter(ParameterDefinition(vhost, COMPONENT, name, rule))
 
 
-def _known(node: AdminContext, vhost: str, name: str) -> dict[str, Any]:
+def _known(node: AlertNode, vhost: str, name: str) -> dict[str, Any]:
     """Return the stored rule of a name; empty if there is none."""
     for held in node.administration.parameters.select(vhost=vhost, component=COMPONENT):
         if held.name == name and isinstance(held.value, dict):
@@ -91,14 +100,14 @@ def _known(node: AdminContext, vhost: str, name: str) -> dict[str, Any]:
     return {}
 
 
-@command("alert.clear")
-async def alert_clear(node: AdminContext, *, vhost: str, name: str) -> None:
+@command("alert.clear", POLICYMAKER)
+async def alert_clear(node: AlertNode, *, vhost: str, name: str) -> None:
     """Delete a rule; its firing alerts are resolved."""
     node.administration.clear_parameter(vhost, COMPONENT, name)
 
 
-@query("alert.status")
-async def alert_status(node: AdminContext, *, vhost: str | None = None) -> dict[str, Any]:
+@query("alert.status", MANAGEMENT)
+async def alert_status(node: AlertNode, *, vhost: str | None = None) -> dict[str, Any]:
     """Return the firing alerts, and those that began or ended lately, latest first."""
     alerting = _alerting(node)
     return {
@@ -109,7 +118,7 @@ async def alert_status(node: AdminContext, *, vhost: str | None = None) -> dict[
     }
 
 
-def _alerting(node: AdminContext) -> Alerting:
+def _alerting(node: AlertNode) -> Alerting:
     if node.alerting is None:
         raise not_running()
     return node.alerting

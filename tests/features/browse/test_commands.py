@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from leveret.errors import DiskFullError
-from leveret.mgmt_ui.operations import messages
+from leveret.features.browse import commands as messages
 from leveret.ports.contents import headers_table
 from leveret.ports.definitions import PermissionDefinition, TopicPermissionDefinition
 from leveret.ports.records import RecordFlag

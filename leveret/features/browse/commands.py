@@ -1,35 +1,36 @@
 """Operations on single messages of queues and streams.
 
-`select` is a message filter (see leveret.mgmt_ui.operations.selection). Each request scans a
+`select` is a message filter (see leveret.features.browse.selection). Each request scans a
 bounded number of messages, and answers how many it has `scanned` and `after` which one the next
 request continues; null means that nothing is left.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from leveret.core.admin.commands import command, query
+from leveret.core.admin.node import queue_of, vhost_of
+from leveret.core.admin.rights import READ_QUEUE
+from leveret.core.admin.shown import check_short, integer, payload, properties
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.queues.queue import Queue
 from leveret.errors import StorageError
 from leveret.features.browse.browsing import BrowseCursor, find
 from leveret.features.browse.editing import edited
 from leveret.features.browse.moving import Destination, MoveCounts, Mover, delete, portions
-from leveret.mgmt_ui.operations.commands import command, query
-from leveret.mgmt_ui.operations.selection import changes_of, message_filter_of
-from leveret.mgmt_ui.operations.shown import integer, payload, properties
-from leveret.mgmt_ui.operations.topology import broker_of, check_short, queue_of, vhost_of
+from leveret.features.browse.selection import changes_of, message_filter_of
 from leveret.ports.callbacks import has_failed
+from leveret.ports.waiting import let_others_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from leveret.core.admin.node import AdminNode
     from leveret.core.logs.atomic import AtomicWrite
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.features.browse.browsing import BrowsedMessage
     from leveret.features.browse.message_filter import MessageFilter
-    from leveret.mgmt_ui.operations.context import AdminContext
 
 ROWS = 100
 ROWS_MAX = 1000  # of one answer; more need further requests
@@ -58,9 +59,9 @@ class MessageTransfer(MessageSelection):
 # -- looking
 
 
-@query("message.list")
+@query("message.list", READ_QUEUE)
 async def message_list(
-    node: AdminContext,
+    node: AdminNode,
     *,
     from_: Any = None,
     backwards: bool,
@@ -79,7 +80,7 @@ async def message_list(
     async for found in walk.matching(criteria):
         if not page.take(found):
             break
-        await asyncio.sleep(0)
+        await let_others_run()
     return {
         "messages": page.rows,
         "scanned": walk.scanned,
@@ -114,9 +115,9 @@ class _Page:
         return True
 
 
-@query("message.show")
+@query("message.show", READ_QUEUE)
 async def message_show(
-    node: AdminContext,
+    node: AdminNode,
     *,
     vhost: str,
     queue: str,
@@ -156,10 +157,8 @@ def _row(seen: BrowsedMessage, bytes_max: int, *, as_text: bool) -> dict[str, An
 # -- deleting, moving and copying
 
 
-@command("message.delete")
-async def message_delete(
-    node: AdminContext, **selection: Unpack[MessageSelection]
-) -> dict[str, Any]:
+@command("message.delete", READ_QUEUE)
+async def message_delete(node: AdminNode, **selection: Unpack[MessageSelection]) -> dict[str, Any]:
     """Delete the selected messages."""
     queue = _leasing(node, selection["vhost"], selection["queue"])
     criteria = message_filter_of(selection["select"])
@@ -177,22 +176,22 @@ async def message_delete(
     }
 
 
-@command("message.move")
-async def message_move(node: AdminContext, **transfer: Unpack[MessageTransfer]) -> dict[str, Any]:
+@command("message.move", READ_QUEUE)
+async def message_move(node: AdminNode, **transfer: Unpack[MessageTransfer]) -> dict[str, Any]:
     """Move the selected messages; after a crash, too, each is in exactly one place."""
     queue = _leasing(node, transfer["vhost"], transfer["queue"])
     return await _transfer(node, queue, transfer, moves=True)
 
 
-@command("message.copy")
-async def message_copy(node: AdminContext, **transfer: Unpack[MessageTransfer]) -> dict[str, Any]:
+@command("message.copy", READ_QUEUE)
+async def message_copy(node: AdminNode, **transfer: Unpack[MessageTransfer]) -> dict[str, Any]:
     """Copy the selected messages to a queue or an exchange."""
     queue = queue_of(node, transfer["vhost"], transfer["queue"])
     return await _transfer(node, queue, transfer, moves=False)
 
 
 async def _transfer(
-    node: AdminContext, queue: OpenQueue, transfer: MessageTransfer, *, moves: bool
+    node: AdminNode, queue: OpenQueue, transfer: MessageTransfer, *, moves: bool
 ) -> dict[str, Any]:
     criteria = message_filter_of(transfer["select"])
     mover = _mover(node, queue, transfer)
@@ -215,9 +214,9 @@ async def _transfer(
     }
 
 
-@command("message.edit")
+@command("message.edit", READ_QUEUE)
 async def message_edit(
-    node: AdminContext, *, vhost: str, queue: str, offset: int, changes: dict[str, Any]
+    node: AdminNode, *, vhost: str, queue: str, offset: int, changes: dict[str, Any]
 ) -> dict[str, Any]:
     """Replace a message with an edited copy at the tail of the queue."""
     found = _leasing(node, vhost, queue)
@@ -232,7 +231,7 @@ async def message_edit(
     return {"edited": outcome.done}
 
 
-def _mover(node: AdminContext, queue: OpenQueue, transfer: MessageTransfer) -> Mover:
+def _mover(node: AdminNode, queue: OpenQueue, transfer: MessageTransfer) -> Mover:
     vhost, exchange = vhost_of(node, transfer["vhost"]), transfer["exchange"]
     key, target = transfer["routing_key"], transfer["to_queue"]
     if (exchange is None) == (target is None):
@@ -255,10 +254,10 @@ def _mover(node: AdminContext, queue: OpenQueue, transfer: MessageTransfer) -> M
     return _move_to(node, queue, Destination(exchange, key))
 
 
-def _move_to(node: AdminContext, queue: OpenQueue, destination: Destination | None) -> Mover:
-    broker = broker_of(node)
-    vhost = broker.vhosts[queue.definition.vhost]
-    return Mover(broker.atomic, vhost, queue, destination, _carry_out)
+def _move_to(node: AdminNode, queue: OpenQueue, destination: Destination | None) -> Mover:
+    vhost = vhost_of(node, queue.definition.vhost)
+    assert node.broker is not None, "it has the virtual host"
+    return Mover(node.broker.atomic, vhost, queue, destination, _carry_out)
 
 
 async def _carry_out(write: AtomicWrite) -> bool:
@@ -294,7 +293,7 @@ class _Tour:
             if room <= 0:
                 self._was_left = True
                 return
-            await asyncio.sleep(0)
+            await let_others_run()
 
     def leave(self) -> None:
         """Stop here: messages behind the last one were not processed."""
@@ -343,7 +342,7 @@ def _after(walk: BrowseCursor) -> int | None:
 # -- what is asked for
 
 
-def _leasing(node: AdminContext, vhost: str, name: str) -> Queue:
+def _leasing(node: AdminNode, vhost: str, name: str) -> Queue:
     """Return a queue whose messages can be leased, so no stream."""
     queue = queue_of(node, vhost, name)
     if not isinstance(queue, Queue):

@@ -1,4 +1,4 @@
-"""Search of a virtual host's waiting messages by message id (see operations.message_trace).
+"""Search of a virtual host's waiting messages by message id (see `commands`).
 
 A waiting message is in no queue's log: it is to be retried, it is a Celery task that a queue holds,
 it is delayed, or prepared and undecided. Its row has the `state` retry, eta, scheduled or prepared,
@@ -7,10 +7,10 @@ the `id` that operations use, and its due time.
 
 from __future__ import annotations
 
-import asyncio
 import heapq
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from leveret.core.admin.node import AdminNode
 from leveret.core.json_fields import plain
 from leveret.core.queues.queue import Queue
 from leveret.features.browse.browsing import SCANNED_MAX
@@ -18,21 +18,22 @@ from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.delay.search import DelayedMessageFilter, DelayedMessageSearch
 from leveret.features.retry.retrying import RetryTopic
 from leveret.features.trace.message_trace import WAITING, TraceStep, trace_steps
-from leveret.mgmt_ui.operations.topology import broker_of
-from leveret.mgmt_ui.yielding import picked
 from leveret.ports.records import RecordFlag
+from leveret.ports.waiting import let_others_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.core.routing.message import StoredMessage
     from leveret.core.vhost import Vhost
+    from leveret.features.delay.delayed_delivery import DelayedDelivery
     from leveret.features.delay.store import DelayedMessageStore
-    from leveret.mgmt_ui.operations.context import AdminContext
+    from leveret.features.transactions.prepared_interceptor import PreparedInterceptor
 
 __all__ = [
     "END",
     "TraceCursor",
+    "TraceNode",
     "TraceSearch",
     "search_delayed",
     "search_prepared",
@@ -43,11 +44,26 @@ __all__ = [
 
 ROWS_MAX: Final = 100  # messages of one answer
 NAMES_MAX: Final = 1000  # of queues that are looked at in one request, each some microseconds
+SLICE_QUEUES: Final = 100  # a twentieth of a millisecond of the event loop
 PREPARED_AT_ONCE: Final = 50  # are read one by one, each a wait for the disk
 # Behind all that any log has, of as many digits as requests may have.
 END: Final = 10**18 - 1
 
 Row = dict[str, Any]
+
+
+class TraceNode(AdminNode, Protocol):
+    """Parts of a node that a trace uses."""
+
+    @property
+    def delayed(self) -> DelayedDelivery | None:
+        """Delayed messages of a running node, else None."""
+        ...
+
+    @property
+    def prepared(self) -> PreparedInterceptor | None:
+        """Prepared messages of a running node, else None."""
+        ...
 
 
 class TraceCursor(NamedTuple):
@@ -66,7 +82,7 @@ class TraceCursor(NamedTuple):
 class TraceSearch:
     """A search for messages with one id: results, and number of scanned messages."""
 
-    def __init__(self, node: AdminContext, vhost: Vhost, message_id: str) -> None:
+    def __init__(self, node: TraceNode, vhost: Vhost, message_id: str) -> None:
         self.node = node
         self.vhost = vhost
         self.message_id = message_id
@@ -111,10 +127,12 @@ async def _beside_queues(
     store_of: Callable[[object], DelayedMessageStore | None],
 ) -> TraceCursor | None:
     queues = trace.vhost.queues
-    waiting = await picked(
-        list(queues),
-        lambda name: begin.is_ahead(name) and store_of(queues.get(name)) is not None,
-    )
+    waiting = []
+    for number, name in enumerate(list(queues)):
+        if number % SLICE_QUEUES == SLICE_QUEUES - 1:
+            await let_others_run()
+        if begin.is_ahead(name) and store_of(queues.get(name)) is not None:
+            waiting.append(name)
     names = heapq.nsmallest(NAMES_MAX, waiting)
     for name in names:
         store = store_of(queues.get(name))
@@ -129,7 +147,8 @@ async def _beside_queues(
 
 async def search_delayed(trace: TraceSearch, begin: TraceCursor) -> TraceCursor | None:
     """Search the delayed messages of the virtual host."""
-    delayed = broker_of(trace.node).delayed.find(trace.vhost.name)
+    assert trace.node.delayed is not None, "the node runs"
+    delayed = trace.node.delayed.find(trace.vhost.name)
     if delayed is None:
         return None
     return await _in_store(trace, begin, delayed.store, "scheduled", None)
@@ -160,8 +179,8 @@ async def _in_store(
 
 async def search_prepared(trace: TraceSearch, begin: TraceCursor) -> TraceCursor | None:
     """Search the undecided prepared messages of the virtual host."""
-    once = trace.node.dedup
-    messages = None if once is None else once.prepared_messages(trace.vhost)
+    assert trace.node.prepared is not None, "the node runs"
+    messages = trace.node.prepared.kept.get(trace.vhost.name)
     if messages is None:
         return None
     after = begin.first - 1  # a place holds the offset that comes next
@@ -181,7 +200,7 @@ async def search_prepared(trace: TraceSearch, begin: TraceCursor) -> TraceCursor
             trace.rows.append({**row, **told})
             if not trace.room:
                 break
-        await asyncio.sleep(0)
+        await let_others_run()
 
 
 def _told(trace: TraceSearch, message: StoredMessage, waits: TraceStep, state: str) -> Row:

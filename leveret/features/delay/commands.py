@@ -8,25 +8,35 @@ messages; `after` says where the next request continues.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
+from leveret.core.admin.commands import command, query
+from leveret.core.admin.node import AdminNode
+from leveret.core.admin.rights import IN_VHOST, READ_QUEUE
+from leveret.core.admin.shown import integer, payload, properties
 from leveret.core.definitions.administration import AdministrationError
 from leveret.errors import StorageError
 from leveret.features.delay.rules import DELAY_MS_MAX
 from leveret.features.delay.schedules import row_of
 from leveret.features.delay.search import DelayedMessageFilter
-from leveret.mgmt_ui.operations.commands import command, query
-from leveret.mgmt_ui.operations.shown import integer, payload, properties
 from leveret.ports.callbacks import has_failed
 
 if TYPE_CHECKING:
     from leveret.features.delay.schedules import Schedules
     from leveret.features.delay.search import Cursor
-    from leveret.mgmt_ui.operations.context import AdminContext
 
 __all__ = ["ScheduleCriteria", "cursor_of", "filter_of"]
 
 ROWS_MAX = 10_000  # of one answer; more need further requests
+
+
+class ScheduleNode(AdminNode, Protocol):
+    """Parts of a node that commands on delayed messages use."""
+
+    @property
+    def schedules(self) -> Schedules | None:
+        """Delayed messages of a running node, else None."""
+        ...
 
 
 class ScheduleCriteria(TypedDict):
@@ -47,9 +57,9 @@ class ScheduleSelection(ScheduleCriteria):
     all: bool
 
 
-@query("schedule.list")
+@query("schedule.list", READ_QUEUE)
 async def schedule_list(
-    node: AdminContext,
+    node: ScheduleNode,
     *,
     vhost: str,
     id_: str | None = None,
@@ -72,9 +82,9 @@ async def schedule_list(
     return {"rows": page.rows, "after": following, "pending": pending}
 
 
-@query("schedule.show")
+@query("schedule.show", READ_QUEUE)
 async def schedule_show(
-    node: AdminContext, *, vhost: str, queue: str | None = None, id_: str
+    node: ScheduleNode, *, vhost: str, queue: str | None = None, id_: str
 ) -> dict[str, Any]:
     """Return one message with its properties, its headers and its payload."""
     found = await _schedules(node, vhost, queue).find(vhost, id_, queue=queue)
@@ -85,9 +95,9 @@ async def schedule_show(
     return {**row, "properties": {**told, "headers": row["headers"]}, **payload(found.body)}
 
 
-@command("schedule.cancel")
+@command("schedule.cancel", READ_QUEUE)
 async def schedule_cancel(
-    node: AdminContext,
+    node: ScheduleNode,
     *,
     vhost: str,
     queue: str | None = None,
@@ -98,9 +108,9 @@ async def schedule_cancel(
     return _found(await schedules.cancel(vhost, chosen, queue=queue), vhost, selection)
 
 
-@command("schedule.deliver_now")
+@command("schedule.deliver_now", IN_VHOST)
 async def schedule_deliver_now(
-    node: AdminContext, *, vhost: str, **selection: Unpack[ScheduleSelection]
+    node: ScheduleNode, *, vhost: str, **selection: Unpack[ScheduleSelection]
 ) -> int:
     """Deliver one message at once, or all that meet every condition given."""
     schedules, chosen = _schedules(node, vhost), _chosen(selection)
@@ -109,9 +119,9 @@ async def schedule_deliver_now(
     return _found(count, vhost, selection)
 
 
-@command("schedule.reschedule")
+@command("schedule.reschedule", IN_VHOST)
 async def schedule_reschedule(
-    node: AdminContext,
+    node: ScheduleNode,
     *,
     vhost: str,
     delay_ms: Any = None,
@@ -138,7 +148,7 @@ async def _written(schedules: Schedules, vhost: str) -> None:
         raise StorageError("the disk refused it, and nothing has changed: see the node's log")
 
 
-def _schedules(node: AdminContext, vhost: str, queue: str | None = None) -> Schedules:
+def _schedules(node: ScheduleNode, vhost: str, queue: str | None = None) -> Schedules:
     """Return the schedules. Raises AdministrationError without node, virtual host or queue."""
     node.administration.vhost(vhost)
     if node.schedules is None:

@@ -1,21 +1,19 @@
-"""Common parts of commands: messages as people see them, and numbers of requests."""
+"""Common parts of commands: messages as people see them; numbers and names of requests."""
 
 from __future__ import annotations
 
 import codecs
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from leveret.core.definitions.administration import AdministrationError
+from leveret.core.definitions.validation import NAME_BYTES_MAX
 from leveret.core.json_fields import plain
 from leveret.ports.contents import decode_properties, open_header
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["headers_of", "integer", "payload", "properties"]
+__all__ = ["check_short", "headers_of", "integer", "payload", "properties"]
 
 
 def properties(header: bytes, flags: int) -> dict[str, object]:
@@ -63,3 +61,9 @@ def integer(name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
         raise AdministrationError("invalid", f"bad parameter '{name}'")
     return value
+
+
+def check_short(what: str, text: str) -> None:
+    """Raise AdministrationError for text too long for a short string of AMQP."""
+    if len(text.encode()) > NAME_BYTES_MAX:
+        raise AdministrationError("invalid", f"{what} has at most {NAME_BYTES_MAX} bytes")

@@ -7,27 +7,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leveret.core.admin.commands import command, query
+from leveret.core.admin.rights import READ_QUEUE
+from leveret.core.admin.shown import headers_of, payload, properties
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
 from leveret.core.routing.message import StoredMessage
+from leveret.features.delay.commands import ScheduleCriteria, cursor_of, filter_of
 from leveret.features.delay.search import SCANNED_MAX, DelayedMessageSearch
 from leveret.features.retry import rules as retry
 from leveret.features.retry.retrying import RetryTopic
-from leveret.mgmt_ui.operations.commands import command, query
-from leveret.mgmt_ui.operations.schedules import ScheduleCriteria, cursor_of, filter_of
-from leveret.mgmt_ui.operations.shown import headers_of, payload, properties
 
 if TYPE_CHECKING:
     from leveret.core.queues.queue import Queue
+    from leveret.features.dead_letter.commands import DeadLetterNode
     from leveret.features.delay.store import PendingMessage
-    from leveret.mgmt_ui.operations.context import AdminContext
 
 ROWS_MAX = 1000  # of one answer; more need further requests
 
 
-@query("retry.list")
+@query("retry.list", READ_QUEUE)
 async def retry_list(
-    node: AdminContext,
+    node: DeadLetterNode,
     *,
     vhost: str,
     queue: str,
@@ -60,8 +61,8 @@ async def retry_list(
     return {"rows": rows, "after": last, "pending": topic.pending_count}
 
 
-@query("retry.show")
-async def retry_show(node: AdminContext, *, vhost: str, queue: str, id_: str) -> dict[str, Any]:
+@query("retry.show", READ_QUEUE)
+async def retry_show(node: DeadLetterNode, *, vhost: str, queue: str, id_: str) -> dict[str, Any]:
     """Return one message with its properties and its payload."""
     holder = _queue(node, vhost, queue)
     topic = holder.extension(RetryTopic)
@@ -72,9 +73,9 @@ async def retry_show(node: AdminContext, *, vhost: str, queue: str, id_: str) ->
     raise AdministrationError("not_found", f"no message '{id_}' waits for queue '{holder.name}'")
 
 
-@command("retry.retry_now")
+@command("retry.retry_now", READ_QUEUE)
 async def retry_retry_now(
-    node: AdminContext, *, vhost: str, queue: str, ids: list[str], all_: bool
+    node: DeadLetterNode, *, vhost: str, queue: str, ids: list[str], all_: bool
 ) -> int:
     """Retry messages now."""
     holder, offsets = _queue(node, vhost, queue), _chosen(ids, every=all_)
@@ -86,9 +87,9 @@ async def retry_retry_now(
     return count
 
 
-@command("retry.cancel")
+@command("retry.cancel", READ_QUEUE)
 async def retry_cancel(
-    node: AdminContext, *, vhost: str, queue: str, ids: list[str], all_: bool
+    node: DeadLetterNode, *, vhost: str, queue: str, ids: list[str], all_: bool
 ) -> int:
     """Delete waiting messages; they are not dead-lettered."""
     holder, offsets = _queue(node, vhost, queue), _chosen(ids, every=all_)
@@ -100,13 +101,13 @@ async def retry_cancel(
     return count
 
 
-def _tell(node: AdminContext, queue: Queue, event: str, count: int) -> None:
+def _tell(node: DeadLetterNode, queue: Queue, event: str, count: int) -> None:
     if node.redrives is not None:
         told = {"queue": queue.name, "vhost": queue.definition.vhost, "count": count}
         node.redrives.emit(event, told)
 
 
-def _queue(node: AdminContext, vhost: str, name: str) -> Queue:
+def _queue(node: DeadLetterNode, vhost: str, name: str) -> Queue:
     if node.redrives is None:
         raise AdministrationError("invalid", "no node runs here: only a running one has messages")
     return node.redrives.queue(vhost, name)

@@ -1,7 +1,7 @@
 """Admin commands: each is one function, whose keyword parameters are the command's.
 
-    @command("policy.clear")
-    async def _clear(node: AdminContext, *, vhost: str, name: str, operator: bool) -> None:
+    @command("policy.clear", POLICYMAKER)
+    async def _clear(node: AdminNode, *, vhost: str, name: str, operator: bool) -> None:
 
 A `command` changes something and is written into the audit log; a `query` only looks. All
 interfaces find them in the registry by their names, `thing.verb`, and send JSON. What comes is
@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
     Concatenate,
@@ -31,35 +30,35 @@ from typing import (
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, create_model
 
+from leveret.core.admin.rights import ADMINISTRATOR, Right
 from leveret.core.definitions.administration import AdministrationError
 from leveret.ports.declared import suggestion, undeclared
-
-if TYPE_CHECKING:
-    from leveret.mgmt_ui.operations.context import AdminContext
 
 __all__ = ["COMMANDS", "AdminCommand", "AnyCommand", "command", "named", "query"]
 
 INTEGER_MAX: Final = (1 << 63) - 1  # no clock, offset or store has more
 
+N_contra = TypeVar("N_contra", contravariant=True)  # what a command needs of a node
 P = ParamSpec("P")
 R = TypeVar("R")
-Handler: TypeAlias = Callable[Concatenate["AdminContext", P], Awaitable[R]]
+Handler: TypeAlias = Callable[Concatenate[N_contra, P], Awaitable[R]]
 
 
 @dataclass(frozen=True)
-class AdminCommand(Generic[P, R]):
+class AdminCommand(Generic[N_contra, P, R]):
     """A command by its name. One that `changes` something waits until that is durable."""
 
     name: str
-    handler: Handler[P, R]
+    handler: Handler[N_contra, P, R]
     changes: bool
     is_audited: bool
+    right: Right
 
-    async def __call__(self, node: AdminContext, *args: P.args, **parameters: P.kwargs) -> R:
+    async def __call__(self, node: N_contra, *args: P.args, **parameters: P.kwargs) -> R:
         """Return the result. Raises what the function raises."""
         return await self.handler(node, *args, **parameters)
 
-    async def run(self, node: AdminContext, values: Mapping[str, Any]) -> R:
+    async def run(self, node: N_contra, values: Mapping[str, Any]) -> R:
         """Return the result for checked values."""
         names = {name.rstrip("_"): name for name in self._keywords}
         handler: Callable[..., Awaitable[R]] = self.handler
@@ -94,25 +93,29 @@ class AdminCommand(Generic[P, R]):
         return create_model(self.name, __config__=ConfigDict(strict=True), **fields)
 
 
-AnyCommand: TypeAlias = AdminCommand[..., Any]
+AnyCommand: TypeAlias = AdminCommand[Any, ..., Any]
 COMMANDS: Final[dict[str, AnyCommand]] = {}
 
 
-def command(name: str) -> Callable[[Handler[P, R]], AdminCommand[P, R]]:
+def command(
+    name: str, right: Right = ADMINISTRATOR
+) -> Callable[[Handler[N_contra, P, R]], AdminCommand[N_contra, P, R]]:
     """Register a function as a command that changes something."""
-    return _registered(name, changes=True, is_audited=True)
+    return _registered(name, right, changes=True, is_audited=True)
 
 
-def query(name: str, *, is_audited: bool = False) -> Callable[[Handler[P, R]], AdminCommand[P, R]]:
+def query(
+    name: str, right: Right = ADMINISTRATOR, *, is_audited: bool = False
+) -> Callable[[Handler[N_contra, P, R]], AdminCommand[N_contra, P, R]]:
     """Register a function as a command that changes nothing; a telling one is audited."""
-    return _registered(name, changes=False, is_audited=is_audited)
+    return _registered(name, right, changes=False, is_audited=is_audited)
 
 
 def _registered(
-    name: str, *, changes: bool, is_audited: bool
-) -> Callable[[Handler[P, R]], AdminCommand[P, R]]:
-    def decorate(handler: Handler[P, R]) -> AdminCommand[P, R]:
-        made = AdminCommand(name, handler, changes, is_audited)
+    name: str, right: Right, *, changes: bool, is_audited: bool
+) -> Callable[[Handler[N_contra, P, R]], AdminCommand[N_contra, P, R]]:
+    def decorate(handler: Handler[N_contra, P, R]) -> AdminCommand[N_contra, P, R]:
+        made = AdminCommand(name, handler, changes, is_audited, right)
         COMMANDS[name] = made
         return made
 

@@ -6,26 +6,26 @@ written into a message (leveret.features.trace.message_trace), and last its curr
 settled record is found for as long as its segment is kept.
 
 A search by id goes through the queues in the order of their names, then through waiting messages
-beside them and in the virtual host (leveret.mgmt_ui.operations.trace_search). Each request scans a
+beside them and in the virtual host (leveret.features.trace.trace_search). Each request scans a
 bounded number of messages, and answers `after`, the [stage, name, …] where the next one continues;
 null means that nothing is left.
 """
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.core.admin.commands import query
+from leveret.core.admin.node import queue_of, vhost_of
+from leveret.core.admin.rights import READ_QUEUE
+from leveret.core.admin.shown import integer
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
 from leveret.features.browse.browsing import READ_BYTES_MAX, BrowseCursor, recall
 from leveret.features.browse.message_filter import MessageFilter, MessageState
 from leveret.features.trace.message_trace import STORED, TraceStep, trace_steps
-from leveret.mgmt_ui.operations.commands import query
-from leveret.mgmt_ui.operations.shown import integer
-from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
-from leveret.mgmt_ui.operations.trace_search import (
+from leveret.features.trace.trace_search import (
     END,
     TraceCursor,
     TraceSearch,
@@ -36,21 +36,22 @@ from leveret.mgmt_ui.operations.trace_search import (
     step_row,
 )
 from leveret.ports.records import RecordFlag
+from leveret.ports.waiting import let_others_run
 
 if TYPE_CHECKING:
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
     from leveret.features.browse.browsing import BrowsedMessage
-    from leveret.mgmt_ui.operations.context import AdminContext
+    from leveret.features.trace.trace_search import TraceNode
 
 QUEUES_MAX: Final = 1000  # of one request: an empty one costs some microseconds
 SLICE_CLIENTS: Final = 200  # about a millisecond of the event loop
 Row = dict[str, Any]
 
 
-@query("message.trace")
+@query("message.trace", READ_QUEUE)
 async def message_trace(
-    node: AdminContext,
+    node: TraceNode,
     *,
     vhost: str,
     queue: str | None = None,
@@ -75,7 +76,7 @@ async def message_trace(
 # -- all that have an id
 
 
-async def _trace_id(node: AdminContext, vhost: str, message_id: str, after: Any) -> Row:
+async def _trace_id(node: TraceNode, vhost: str, message_id: str, after: Any) -> Row:
     trace = TraceSearch(node, vhost_of(node, vhost), message_id)
     place = _place(after)
     for number in range(place.stage, len(STAGES)):
@@ -114,18 +115,18 @@ async def _queues(trace: TraceSearch, begin: TraceCursor) -> TraceCursor | None:
                 trace.rows.append(await _told(trace.node, queue, seen))
             if not trace.room:
                 return TraceCursor(begin.stage, each, trace.rows[-1]["offset"] + 1)
-            await asyncio.sleep(0)
+            await let_others_run()
         trace.scanned += walk.scanned
         read_bytes += walk.read_bytes
         if walk.rest is not None and not queue.deleted:
             return TraceCursor(begin.stage, each, walk.rest[0])
         if not trace.left or read_bytes >= READ_BYTES_MAX:
             return TraceCursor(begin.stage, each, END)
-        await asyncio.sleep(0)
+        await let_others_run()
     return TraceCursor(begin.stage, names[-1], END) if len(names) == QUEUES_MAX else None
 
 
-def _holding(node: AdminContext, vhost: Vhost, name: str) -> OpenQueue | None:
+def _holding(node: TraceNode, vhost: Vhost, name: str) -> OpenQueue | None:
     """Return a queue that has messages, opened; empty ones are not opened for this."""
     held = vhost.queues.get(name)
     if held is None or not (held.message_count or held.leased_count or held.delayed_count):
@@ -136,7 +137,7 @@ def _holding(node: AdminContext, vhost: Vhost, name: str) -> OpenQueue | None:
 # -- the row of one message
 
 
-async def _told(node: AdminContext, queue: OpenQueue, seen: BrowsedMessage) -> Row:
+async def _told(node: TraceNode, queue: OpenQueue, seen: BrowsedMessage) -> Row:
     message = seen.message
     flags = message.flags
     steps = trace_steps(
@@ -162,11 +163,12 @@ async def _told(node: AdminContext, queue: OpenQueue, seen: BrowsedMessage) -> R
     }
 
 
-async def _holder(node: AdminContext, queue: OpenQueue, offset: int) -> Row | None:
+async def _holder(node: TraceNode, queue: OpenQueue, offset: int) -> Row | None:
     """Return the client that holds a message; None for a receipt, or a move in progress."""
-    for number, client in enumerate(list(broker_of(node).connections)):
+    assert node.broker is not None, "it has the queue"
+    for number, client in enumerate(list(node.broker.connections)):
         if number % SLICE_CLIENTS == SLICE_CLIENTS - 1:
-            await asyncio.sleep(0)
+            await let_others_run()
         if client.vhost.name != queue.definition.vhost:
             continue
         holder = client.holder_of(queue, offset)

@@ -1,0 +1,1 @@
+"""Commands of administrators: the registry, and what commands of all packages share."""
