@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from leveret.errors import StorageError
 from leveret.mgmt_ui.operations.runtime import Listener
+from leveret.ports.callbacks import do_nothing
 
 if TYPE_CHECKING:
     import ssl
@@ -111,5 +112,8 @@ class MetricsServer(ManagementServer):
 def _load(maker: str, node: ManagedNode) -> WebServer:
     """Import FastAPI, pydantic and uvicorn, and build the application."""
     web = importlib.import_module("leveret.mgmt_ui.web")
+    # The first streamed answer makes anyio import its part for asyncio, 10 ms of the node's event
+    # loop, unless another loop has made it do so before.
+    asyncio.run(importlib.import_module("starlette.concurrency").run_in_threadpool(do_nothing))
     server: WebServer = getattr(web, maker)(node)
     return server

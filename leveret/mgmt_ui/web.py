@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-import anyio._backends._asyncio  # noqa: F401  # else the first streamed answer would import it
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
