@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from itertools import islice
 
 import pytest
 
+from leveret.errors import StorageError
+from leveret.storage.log import PartitionLog
+from tests.recovery import scenarios
 from tests.recovery.node import Node
 from tests.recovery.scenarios import SCENARIOS
 
@@ -36,6 +40,11 @@ def played(scenario, loop, steps, **limits):
         pass
     node.flush()
     return node
+
+
+def contents(observed):
+    """Return facts without their offsets, and how often each is known."""
+    return Counter((fact.topic, fact.what, str(fact.value)) for fact in observed.facts)
 
 
 def later(node):
@@ -93,4 +102,38 @@ def test_everything_around_damage_is_restored(loop, scenario, keeps_state):
     assert lost
     again = node.next_life(keeps_state=keeps_state)
     assert again.observe().difference(before.without(lost)) == []
+    again.kill()
+
+
+@pytest.mark.parametrize("failing", [{1}, {2, 3}, {1, 3}])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_a_log_that_cannot_be_read_for_a_while_is_restored_whole(
+    loop, monkeypatch, scenario, failing
+):
+    unended = played(scenario, loop, None, segment_bytes_max=300)
+    for _ in range(LATER_SECONDS):
+        unended.advance(1)
+    expected = unended.observe()
+    unended.kill()
+    node = played(scenario, loop, None, segment_bytes_max=300)
+    node.close()
+    fetch, reads = PartitionLog.fetch, Counter()
+
+    async def fetch_or_fail(log, offset, bytes_max):
+        reads[log.directory] += 1
+        if reads[log.directory] in failing:
+            raise StorageError("too many open files")
+        return await fetch(log, offset, bytes_max)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PartitionLog, "fetch", fetch_or_fail)
+        again = node.next_life()
+        for _ in range(LATER_SECONDS):
+            again.advance(1)
+    found = again.observe()
+    if scenario in {scenarios.celery_eta, scenarios.delayed_messages}:
+        assert contents(found) == contents(expected)  # what could not be read when due comes late
+    else:
+        assert found.difference(expected) == []
+    assert {str(error) for _, error in again.reported} <= {"too many open files"}
     again.kill()

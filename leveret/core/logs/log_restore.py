@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from leveret.core.logs.log_writer import LogWriter
     from leveret.ports.records import Batch
 
-__all__ = ["LogRestore"]
+__all__ = ["RETRY_MS", "LogRestore"]
 
 RETRY_MS = 1000  # until a log that could not be read is tried again
 

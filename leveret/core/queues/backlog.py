@@ -6,8 +6,10 @@ in its record: the log is scanned once for the queue and all of its extensions, 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from leveret.core.logs.log_restore import RETRY_MS
 from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import tell_each
 from leveret.errors import StorageError
@@ -21,8 +23,23 @@ if TYPE_CHECKING:
     from leveret.ports.records import Batch
 
 
+class BacklogReading:
+    """One reading of a backlog, which goes on where it was after an error of the storage."""
+
+    __slots__ = ("scan", "scans", "stop")
+
+    def __init__(self) -> None:
+        self.stop = -1  # committed offset when it began; negative before
+        self.scans: Iterator[LogScan] | None = None  # None until the extensions have recovered
+        self.scan: LogScan | None = None
+
+
 class Backlog:
-    """Backlog of one queue, and the waiters for its recovery."""
+    """Backlog of one queue, and the waiters for its recovery.
+
+    A log that cannot be read is tried again later (decision 0047): without the rest of it, messages
+    would be delivered in the wrong order, or twice.
+    """
 
     __slots__ = ("_lost", "_queue", "_readings", "_waiters")
 
@@ -40,10 +57,15 @@ class Backlog:
     def read(self) -> None:
         """Schedule reading the unsettled records: at start, or if more must be known of them."""
         self._readings += 1
+        self._begin(BacklogReading())
+
+    def _begin(self, reading: BacklogReading) -> None:
+        """Begin a reading, or go on with it."""
+        work = partial(self._restore, reading)
         if self._queue.held:  # publishers wait
-            self._queue.services.spawn(self._restore())
+            self._queue.services.spawn(work())
         else:
-            self._queue.services.read_backlog(self._restore)
+            self._queue.services.read_backlog(work)
 
     def await_restored(self, waiter: Waiter) -> None:
         """Pass `waiter` to the queue's `await_commit` once the backlog is read."""
@@ -54,19 +76,22 @@ class Backlog:
         waiters, self._waiters = self._waiters, []
         tell_each(waiters, self._queue.services.report, failed=False)
 
-    async def _restore(self) -> None:
+    async def _restore(self, reading: BacklogReading) -> None:
         queue = self._queue
-        stop = queue.log.committed
+        if reading.stop < 0:
+            reading.stop = queue.log.committed
         try:
-            all_from = await queue.recover_extensions()
-            for scan in self._scans(stop, all_from):
-                await self._read(scan)
+            await self._read_all(reading)
         except StorageError as error:
-            queue.reader.errors.report(error)
+            if not queue.deleted:
+                queue.reader.errors.report(error)
+                timers = queue.services.timers
+                timers.timer(partial(self._begin, reading)).set(timers.wall_ms() + RETRY_MS)
+                return
         self._readings -= 1
         if queue.deleted:
             return
-        queue.state.commit(max(queue.state.committed, stop))
+        queue.state.commit(max(queue.state.committed, reading.stop))
         queue.state.lose(self._lost)
         self._lost.clear()
         queue.backlog_restored()
@@ -74,6 +99,16 @@ class Backlog:
         for waiter in waiters:
             queue.await_commit(waiter)
         queue.touch()
+
+    async def _read_all(self, reading: BacklogReading) -> None:
+        """Let the extensions recover, then index the log."""
+        if reading.scans is None:
+            all_from = await self._queue.recover_extensions()
+            reading.scans = self._scans(reading.stop, all_from)
+            reading.scan = next(reading.scans)
+        while reading.scan is not None:
+            await self._read(reading.scan)
+            reading.scan = next(reading.scans, None)
 
     def _scans(self, stop: int, all_from: int | None) -> Iterator[LogScan]:
         """Yield the scans to be made; `all_from`: see OpenQueue.recover_extensions.

@@ -89,7 +89,10 @@ class QueueExtension:
     # -- recovery
 
     async def recover(self) -> None:
-        """Read what it needs besides the queue's log, before that is scanned."""
+        """Read what it needs besides the queue's log, before that is scanned.
+
+        Raises StorageError; it is called again later then.
+        """
 
     def scanned(self, batch: Batch) -> None:
         """Note a batch of the log, of which all records may be settled; called in order."""

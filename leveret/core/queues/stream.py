@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.core.logs.error_throttle import ErrorThrottle
+from leveret.core.logs.log_restore import RETRY_MS, LogRestore
 from leveret.core.logs.log_scan import LogScan, quarantine
 from leveret.core.logs.window import LogWindow
 from leveret.core.queues.consumer import QueueConsumer, say_farewell
@@ -75,20 +76,25 @@ class Stream(OpenQueue):
         self._errors = ErrorThrottle(self, services.report)
         self._extend(Demand(opening=True))
         if any(extension.recovers for extension in self._extensions):
-            self._spawn(self._recover())
+            self._begin_recovery()
+
+    def _begin_recovery(self) -> None:
+        self._spawn(self._recover())
 
     async def _recover(self) -> None:
-        """Let extensions restore what an earlier run has left."""
+        """Let extensions restore what an earlier run has left; until then publishers wait."""
         try:
             first = await self.recover_extensions()
-            if first is not None:
-                scan = LogScan(self.log, self._errors.report, first=first, all_from=first)
-                while not self.deleted and (batches := await scan.read()):
-                    for batch in batches:
-                        self.scanned(batch)
         except StorageError as error:
             self._errors.report(error)
-        self.log_scanned()
+            timers = self.services.timers
+            timers.timer(self._begin_recovery).set(timers.wall_ms() + RETRY_MS)
+            return
+        if first is None:
+            self.log_scanned()
+            return
+        scan = LogScan(self.log, self._errors.report, first=first, all_from=first)
+        LogRestore(self, self.services, scan, self.scanned, self.log_scanned).start()
 
     def _extension_kinds(self) -> Sequence[ExtensionKind]:
         return [kind for kind in self.services.extensions if kind.for_streams]

@@ -365,10 +365,9 @@ class DelayedMessages:
                     self._settle(older)
             self.ids.keep(key, offset)
 
-    def scan_ended(self, *, complete: bool) -> None:
+    def scan_ended(self) -> None:
         """Deliver what became due meanwhile."""
-        if complete:
-            self.ids.cover(self._scan_stop)
+        self.ids.cover(self._scan_stop)
         self._restoring = False
         early, self._early = self._early, []
         self._deliver(early)

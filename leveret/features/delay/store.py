@@ -63,8 +63,8 @@ class ScanListener(Protocol):
         """Note a batch, which may also hold other records; called in order."""
         ...
 
-    def scan_ended(self, *, complete: bool) -> None:
-        """Note the end of the scan, `complete` unless reading has failed."""
+    def scan_ended(self) -> None:
+        """Note the end of the scan."""
         ...
 
 
@@ -184,7 +184,6 @@ class DelayedMessageStore(LogWriter):
                     await self._index.round(self._timers.wall_ms(), self._complete)
                 except StorageError as error:
                     self._reader.report(error)
-                    self._end_listening(complete=False)
                     wakes_ms = self._timers.wall_ms() + RETRY_MS
                     break
                 if self._scan is None and not self._index.hurried:
@@ -206,21 +205,20 @@ class DelayedMessageStore(LogWriter):
         scan, dues = self._scan, DueList()
         if scan is None:
             return
-        while len(dues) < SCANNED_COUNT_MAX and (batches := await scan.read()):
-            for batch in batches:
-                if batch.stop_offset > self._indexed:
-                    dues.index(batch, self.log.settled)
-                if self._scan_listener is not None:
-                    self._scan_listener.scanned(batch)
-        self._add(dues)
+        try:
+            while len(dues) < SCANNED_COUNT_MAX and (batches := await scan.read()):
+                for batch in batches:
+                    if batch.stop_offset > self._indexed:
+                        dues.index(batch, self.log.settled)
+                    if self._scan_listener is not None:
+                        self._scan_listener.scanned(batch)
+        finally:  # the scan goes on behind what it has read
+            self._add(dues)
         if scan.is_over:
             self._scan = None
-            self._end_listening(complete=True)
-
-    def _end_listening(self, *, complete: bool) -> None:
-        listener, self._scan_listener = self._scan_listener, None
-        if listener is not None:
-            listener.scan_ended(complete=complete)
+            listener, self._scan_listener = self._scan_listener, None
+            if listener is not None:
+                listener.scan_ended()
 
     # -- what is due
 

@@ -19,7 +19,7 @@ from leveret.core.routing.message import raw_headers
 from leveret.core.settings.discard_reasons import Reason
 from leveret.core.settings.queue_settings import Overflow
 from leveret.core.settings.retry_policy import RetryPolicy
-from leveret.errors import ChannelError, StorageError
+from leveret.errors import ChannelError
 from leveret.features.retry.key_order import KeyOrder, key_of
 from leveret.features.retry.rules import (
     Attempts,
@@ -136,6 +136,7 @@ class RetryTopic(QueueExtension):
         self._coming: set[int] = set()  # offsets in the topic of messages on their way back
         self._refused: list[PendingMessage] = []  # messages that the full queue has refused
         self._again = self._timers.timer(self._try_again)
+        self._key_scan: LogScan | None = None  # see recover
         self.store: DelayedMessageStore = stores.open(
             definition.vhost,
             retry_topic(definition.topic),
@@ -326,22 +327,22 @@ class RetryTopic(QueueExtension):
         return self._queue.extension(KeyOrder) is not None
 
     async def recover(self) -> None:
-        """Block the keys of messages that an earlier run has left here."""
-        order = self._queue.extension(KeyOrder)
-        if order is not None:
-            await self._restore_keys(order)
+        """Block the keys of messages that an earlier run has left here. Raises StorageError.
 
-    async def _restore_keys(self, order: KeyOrder) -> None:
+        The next call goes on where an error was.
+        """
+        order = self._queue.extension(KeyOrder)
+        if order is None:
+            return
         log = self.store.log
-        scan = LogScan(log, partial(self._queue.services.report, self._queue), self.store.lose)
-        try:
-            while batches := await scan.read():
-                for batch in batches:
-                    for at, flags, _, exchange, routing_key, header, _ in batch.records():
-                        if at not in log.settled:
-                            order.found_away(at, key_of(flags, exchange, routing_key, header))
-        except StorageError as error:
-            self._queue.services.report(self._queue, error)
+        if self._key_scan is None:
+            report = partial(self._queue.services.report, self._queue)
+            self._key_scan = LogScan(log, report, self.store.lose)
+        while batches := await self._key_scan.read():
+            for batch in batches:
+                for at, flags, _, exchange, routing_key, header, _ in batch.records():
+                    if at not in log.settled:
+                        order.found_away(at, key_of(flags, exchange, routing_key, header))
 
     def _pages(self, offsets: Sequence[int] | None) -> Iterator[Sequence[int]]:
         """Yield these offsets, or all waiting ones in pages."""
