@@ -17,7 +17,9 @@ processor count, so the machine has to be idle. The targets are 10 s, 5 s, 4 kB 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import socket
 import tempfile
 import threading
 import time
@@ -30,7 +32,7 @@ from pamqp import commands
 
 from bench.leveret import Leveret
 from bench.processes import BenchError
-from leveret.mgmt_ui.control_client import CONTROL_SOCKET, request
+from leveret.mgmt_ui.control_client import CONTROL_SOCKET, control_address
 from leveret.perf.plan import Address
 from leveret.perf.process import usage
 from leveret.perf.session import LoadSession
@@ -42,6 +44,7 @@ EXCHANGE = "many"
 IMPORTED_AT_ONCE = 5000
 ASK_EVERY_S = 0.005
 CONNECTIONS = 300  # enough closed ones for a collection of everything
+READ_BYTES = 65_536
 READY_S, STOP_S, QUEUE_BYTES, WAIT_MS = 10.0, 5.0, 4000, 20.0
 PATHS = (
     "/api/queues?page=1&page_size=100",
@@ -212,10 +215,21 @@ def _read(node: Leveret, reading: list[str]) -> None:
                 for _ in answer.iter_raw():  # not kept: this process has to answer as well
                     pass
     for reading[0], parameters in QUERIES:
-        answered = request(node.data_dir / CONTROL_SOCKET, reading[0], parameters)
-        if not answered["ok"]:
-            raise BenchError(f"{reading[0]}: {answered['explanation']}")
+        _query(node.data_dir / CONTROL_SOCKET, reading[0], parameters)
     reading[0] = "nothing"
+
+
+def _query(path: Path, operation: str, parameters: dict[str, object]) -> None:
+    """Read an answer of the control socket, and decode none of it: see `_read`."""
+    with socket.socket(socket.AF_UNIX) as connection, control_address(path) as address:
+        connection.connect(address)
+        query = {"operation": operation, "parameters": parameters}
+        connection.sendall(json.dumps(query).encode() + b"\n")
+        received = begun = connection.recv(READ_BYTES)
+        while received and not received.endswith(b"\n"):
+            received = connection.recv(READ_BYTES)
+        if not begun.startswith(b'{"ok": true'):
+            raise BenchError(f"{operation}: {begun.decode(errors='replace')}")
 
 
 def _connect(node: Leveret) -> None:
