@@ -5,8 +5,8 @@ each once, and lets each touched connection write once. So a hundred publishers 
 hundred confirms a packet.
 
 Capacity that consumers of several queues share is granted round-robin, whatever it is: the prefetch
-of a channel, space in a connection's output, a rate. Queues whose consumers got
-nothing for lack of it are pumped before the others, the longest waiting first.
+of a channel, space in a connection's output, a rate. Queues whose consumers got nothing for lack of
+it are pumped before the others, the longest waiting first.
 
 If one read packs into very many queues, as through a fanout exchange, their flushes would delay all
 others: the first flush of a queue makes a directory and a file. Such queues are parked: each turn
@@ -237,7 +237,9 @@ class Turn:
         if queues:
             self._pump_all(list(queues) if len(queues) == 1 else self._in_order(queues))
         senders, self._senders = self._senders, []
-        for sender in senders:
+        # Consumers first, who were touched behind the publishers that wait for confirms: a delivery
+        # is one write earlier at its consumer.
+        for sender in reversed(senders):
             sender.touched = False
             try:
                 sender.send_pending()

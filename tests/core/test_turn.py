@@ -37,7 +37,7 @@ class Queue:
         self.touched = self.deleted = False
         self.passed_over_in = 0
         self.searches = False
-        self.on_flush = lambda: None
+        self.on_flush = self.on_pump = lambda: None
 
     def flush(self):
         self.events.append(f"flush {self.name}")
@@ -45,6 +45,7 @@ class Queue:
 
     def pump(self):
         self.events.append(f"pump {self.name}")
+        self.on_pump()
         self.pumps -= 1
         return self.pumps >= 0
 
@@ -52,11 +53,12 @@ class Queue:
 class Sender:
     touched = False
 
-    def __init__(self, events):
+    def __init__(self, events, name=""):
         self.events = events
+        self.name = name
 
     def send_pending(self):
-        self.events.append("send")
+        self.events.append(f"send {self.name}".rstrip())
 
 
 @pytest.fixture
@@ -106,6 +108,17 @@ def test_a_sender_touched_by_a_delivery_sends_in_the_same_turn(loop):
     loop.turn.touch(queue)
     loop.run()
     assert events == ["flush a", "pump a", "send"]
+
+
+def test_deliveries_are_sent_before_the_confirms_of_their_publishers(loop):
+    events = []
+    queue = Queue("a", events)
+    publisher, consumer = Sender(events, "confirm"), Sender(events, "delivery")
+    queue.on_flush = lambda: loop.turn.touch_sender(publisher)
+    queue.on_pump = lambda: loop.turn.touch_sender(consumer)
+    loop.turn.touch(queue)
+    loop.run()
+    assert events == ["flush a", "pump a", "send delivery", "send confirm"]
 
 
 def test_a_queue_with_more_to_deliver_takes_turns_with_others(loop):
