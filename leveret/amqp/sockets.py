@@ -67,6 +67,45 @@ class AmqpProtocol(asyncio.BufferedProtocol):
     certificate where the socket is one of TLS.
     """
 
+    # More attributes than CPython keeps without a dictionary per instance: see LogWriter.
+    __slots__ = (
+        "__weakref__",
+        "_admitted",
+        "_awaited",
+        "_buffer",
+        "_clogged",
+        "_closing",
+        "_connection",
+        "_cut_because",
+        "_deferred",
+        "_expiry",
+        "_handshake",
+        "_has_begun",
+        "_heard",
+        "_heartbeat",
+        "_heartbeat_seconds",
+        "_held",
+        "_is_stranger",
+        "_loop",
+        "_paced",
+        "_sent",
+        "_silent_checks",
+        "_sockets",
+        "_stopping",
+        "_tls",
+        "_transport",
+        "_turn",
+        "_unserved",
+        "certificate_login",
+        "endpoints",
+        "peer",
+        "peer_is_loopback",
+        "rights",
+        "touched",
+        "wall_ms",
+        "writable",
+    )
+
     def __init__(
         self,
         sockets: ClientSockets,

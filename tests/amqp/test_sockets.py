@@ -93,6 +93,10 @@ class Transport:
         return sent
 
 
+class PatchableProtocol(AmqpProtocol):
+    """Protocol of which tests replace methods."""
+
+
 class Rim:
     """One accepted socket."""
 
@@ -118,7 +122,7 @@ class Rim:
             poller=BusyPoller(self.loop, 0),
         )
         self.listener.stranger_buffer = self.listener.buffer
-        self.protocol = AmqpProtocol(self.listener)
+        self.protocol = PatchableProtocol(self.listener)
         self.transport = Transport(self.protocol, self.loop)
         self.protocol.connection_made(self.transport)
 
