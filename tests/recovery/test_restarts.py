@@ -10,6 +10,8 @@ from itertools import islice
 import pytest
 
 from leveret.errors import StorageError
+from leveret.features.retry.key_order import KeyOrder
+from leveret.features.retry.retrying import RetryTopic
 from leveret.storage.log import PartitionLog
 from tests.recovery import scenarios
 from tests.recovery.node import Node
@@ -137,3 +139,22 @@ def test_a_log_that_cannot_be_read_for_a_while_is_restored_whole(
         assert found.difference(expected) == []
     assert {str(error) for _, error in again.reported} <= {"too many open files"}
     again.kill()
+
+
+def test_each_order_of_keys_learns_those_of_retried_messages(loop):
+    node = played(scenarios.key_order, loop, 2)
+    node.close()
+    again = node.next_life()
+    again.run()
+    (queue,) = (each for each in again.broker.vhosts["/"].queues.values() if order_of(each))
+    order = order_of(queue)
+    away = dict(order._away)
+    assert away
+    order._away.clear()  # as one has it that is made anew
+    loop.run_until_complete(queue.extension(RetryTopic).recover())
+    assert order._away == away
+    again.kill()
+
+
+def order_of(queue):
+    return queue.extension(KeyOrder)

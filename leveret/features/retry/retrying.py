@@ -343,6 +343,7 @@ class RetryTopic(QueueExtension):
                 for at, flags, _, exchange, routing_key, header, _ in batch.records():
                     if at not in log.settled:
                         order.found_away(at, key_of(flags, exchange, routing_key, header))
+        self._key_scan = None  # another order that is asked for later has to be told again
 
     def _pages(self, offsets: Sequence[int] | None) -> Iterator[Sequence[int]]:
         """Yield these offsets, or all waiting ones in pages."""
