@@ -4,18 +4,21 @@ from libc.stdint cimport uint64_t
 
 @cython.final
 cdef class ServiceLine:
-    cdef readonly object priority
+    cdef object priority
     cdef uint64_t turns                 # turn numbers given out so far
     cdef dict places                    # turn number of each consumer
     cdef list entries                   # (turn number, consumer), a heap; turn numbers are unique
     cdef set aside                      # consumers without an entry, until they are woken
 
-    cpdef object next(self)
-    cpdef int set_aside(self, consumer) except -1
-    cpdef object share(self, capacity, uint64_t ready_count)
-    cpdef object served(self, consumer)
-    cpdef object wake(self, consumer)
-    cpdef object wake_all(self)
+    cdef object first(self)
+    cdef int add(self, consumer) except -1
+    cdef int remove(self, consumer) except -1
+    cdef object next(self)
+    cdef int set_aside(self, consumer) except -1
+    cdef object share(self, capacity, uint64_t ready_count)
+    cdef int served(self, consumer) except -1
+    cdef int wake(self, consumer) except -1
+    cdef int wake_all(self) except -1
     cdef bint is_place(self, tuple entry) except -1
     cdef tuple last_place(self, consumer)
     cdef int stand_last(self, consumer) except -1

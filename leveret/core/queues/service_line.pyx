@@ -55,24 +55,24 @@ cdef class ServiceLine:
     def __contains__(self, consumer):
         return consumer in self.places
 
-    def first(self):
+    cdef object first(self):
         """Return the next consumer, with or without capacity. There must be one."""
         self.wake_all()
         while not self.is_place(self.entries[0]):
             heappop(self.entries)
         return self.entries[0][1]
 
-    def add(self, consumer):
+    cdef int add(self, consumer) except -1:
         """Add a consumer at the end."""
-        self.stand_last(consumer)
+        return self.stand_last(consumer)
 
-    def remove(self, consumer):
+    cdef int remove(self, consumer) except -1:
         """Remove a consumer."""
         del self.places[consumer]
         self.aside.discard(consumer)
-        self.tidy()
+        return self.tidy()
 
-    cpdef object next(self):
+    cdef object next(self):
         """Return the consumer whose turn it is, or None if all are set aside."""
         cdef tuple entry
         while self.entries:
@@ -82,14 +82,14 @@ cdef class ServiceLine:
             heappop(self.entries)
         return None
 
-    cpdef int set_aside(self, consumer) except -1:
+    cdef int set_aside(self, consumer) except -1:
         """Do not ask a consumer again until it is woken: it has no capacity. It was `next`."""
         self.aside.add(consumer)
         if self.entries and self.entries[0][1] is consumer:
             heappop(self.entries)
         return 0
 
-    cpdef object share(self, capacity, uint64_t ready_count):
+    cdef object share(self, capacity, uint64_t ready_count):
         """Return how many of `ready_count` offsets one turn of a consumer gets.
 
         At most `capacity`, and exactly that if all other consumers are set aside.
@@ -100,25 +100,28 @@ cdef class ServiceLine:
         limit = chunk_offsets(ready_count, sharers)
         return capacity if limit >= capacity else limit
 
-    cpdef object served(self, consumer):
+    cdef int served(self, consumer) except -1:
         """Move a consumer that was served to the end."""
         if self.entries and self.entries[0][1] is consumer:
             heapreplace(self.entries, self.last_place(consumer))
         else:
             self.aside.discard(consumer)
             self.stand_last(consumer)
+        return 0
 
-    cpdef object wake(self, consumer):
+    cdef int wake(self, consumer) except -1:
         """Check a consumer again, in its old place: it may have capacity."""
         if consumer in self.aside:
             self.aside.discard(consumer)
             heappush(self.entries, (self.places[consumer], consumer))
+        return 0
 
-    cpdef object wake_all(self):
+    cdef int wake_all(self) except -1:
         """Check all consumers again."""
         if self.aside:
             self.aside.clear()
             self.make_anew()
+        return 0
 
     cdef bint is_place(self, tuple entry) except -1:
         """Whether an entry is its consumer's current one."""

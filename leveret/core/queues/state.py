@@ -49,11 +49,10 @@ RECORDS_FOR_BYTES = 256
 class QueueState(Serving):
     """Ready and leased offsets of one queue, and its consumers.
 
-    With `single_active` only one consumer is served until it is removed; then the next in line.
-    With `by_priority` too, one of higher priority takes over as soon as the active one holds no
-    messages. Offsets returned more than `delivery_limit` times are discarded; `counts` has the
-    number of returns, if `counts_returns` is set: of failures, or with `counts_every_return` of all
-    returns. `acquired` always counts all. `returns` holds both.
+    `single_active` and `by_priority` are those of Serving. Offsets returned more than
+    `delivery_limit` times are discarded; `counts` has the number of returns, if `counts_returns` is
+    set: of failures, or with `counts_every_return` of all returns. `acquired` always counts all.
+    `returns` holds both.
     """
 
     __slots__ = (

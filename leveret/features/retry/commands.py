@@ -12,7 +12,6 @@ from leveret.core.admin.rights import READ_QUEUE
 from leveret.core.admin.shown import headers_of, payload, properties
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
-from leveret.core.routing.message import StoredMessage
 from leveret.features.delay.commands import ScheduleCriteria, cursor_of, filter_of
 from leveret.features.delay.search import SCANNED_MAX, DelayedMessageSearch
 from leveret.features.retry import rules as retry
@@ -128,9 +127,7 @@ def _number(id_: str) -> int:
 
 
 def _row(record: PendingMessage) -> dict[str, Any]:
-    message = StoredMessage(
-        record.exchange, record.routing_key, record.header, record.body, record.flags
-    )
+    message = record.stored
     noted = message.headers
     first_at = noted.get(retry.FIRST_AT)
     return {
