@@ -505,8 +505,7 @@ class Connection(ConnectionBase):
         self._rate_hold = None if meter is None else RateHold(self, meter)
         self.channels.follow_rates()
         if was_held:  # not at once: one of its own methods may have changed the limit
-            timers = self.broker.timers
-            timers.timer(self.go_on).set(timers.wall_ms())
+            self.broker.timers.after(0, self.go_on)
 
     def _end_rates(self) -> None:
         if self._rate_hold is not None:

@@ -72,6 +72,10 @@ class Timers:
         """Return a new, inactive timer."""
         return Timer(self, callback)
 
+    def after(self, milliseconds: int, callback: Callable[[], None]) -> None:
+        """Call `callback` once after some time, and never within this call."""
+        self.timer(callback).set(self.wall_ms() + milliseconds)
+
     def close(self) -> None:
         """Stop all timers: the node stops, and due work waits for the next start."""
         self._closed = True

@@ -41,7 +41,6 @@ class LogRestore:
         self._take = take
         self._done = done
         self._errors = ErrorThrottle(owner, environment.report)
-        self._timer = environment.timers.timer(self.start)
 
     def start(self) -> None:
         """Start reading, or go on."""
@@ -54,6 +53,6 @@ class LogRestore:
                     self._take(batch)
         except StorageError as error:
             self._errors.report(error)
-            self._timer.set(self._environment.timers.wall_ms() + RETRY_MS)
+            self._environment.timers.after(RETRY_MS, self.start)
         else:
             self._done()

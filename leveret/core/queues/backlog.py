@@ -85,8 +85,7 @@ class Backlog:
         except StorageError as error:
             if not queue.deleted:
                 queue.reader.errors.report(error)
-                timers = queue.services.timers
-                timers.timer(partial(self._begin, reading)).set(timers.wall_ms() + RETRY_MS)
+                queue.services.timers.after(RETRY_MS, partial(self._begin, reading))
                 return
         self._readings -= 1
         if queue.deleted:

@@ -87,8 +87,7 @@ class Stream(OpenQueue):
             first = await self.recover_extensions()
         except StorageError as error:
             self._errors.report(error)
-            timers = self.services.timers
-            timers.timer(self._begin_recovery).set(timers.wall_ms() + RETRY_MS)
+            self.services.timers.after(RETRY_MS, self._begin_recovery)
             return
         if first is None:
             self.log_scanned()

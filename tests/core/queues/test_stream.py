@@ -1,10 +1,13 @@
 """Streams: every consumer reads what is kept from its place on, in order, once."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from leveret.core.queues.extensions import QueueExtension
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX
 from leveret.core.queues.services import QueueServices
 from leveret.core.queues.stream import Stream
@@ -284,6 +287,47 @@ def test_consumers_at_the_same_place_share_what_was_read(bench):
     bench.store(1, 3, 1)
     assert asked == [0, 1, 4]
     assert all(reader.offsets == [0, 1, 2, 3, 4] for reader in readers)
+
+
+class SlowToRecover(QueueExtension):
+    """Extension, and a kind of itself, that cannot read at first."""
+
+    recovers = for_streams = True
+    scans_from = 0
+
+    def __init__(self, errors):
+        self.errors = errors
+        self.offsets = []
+        self.is_recovered = False
+
+    def follow(self, _queue, _present, _demand):
+        return self
+
+    async def recover(self):
+        if self.errors:
+            raise self.errors.pop()
+
+    def scanned(self, batch):
+        self.offsets += range(batch.base_offset, batch.stop_offset)
+
+    def recovered(self):
+        self.is_recovered = True
+
+
+def test_an_extension_that_cannot_recover_is_tried_again_later(bench):
+    bench.store(2, 1)
+    bench.run()
+    slow = SlowToRecover([StorageError("no disk"), StorageError("no disk")])
+    services = replace(bench.stream.services, extensions=(slow,))
+    Stream(bench.stream.definition, QueueSettings(), bench.log, services)
+    for _ in range(2):
+        bench.run()
+        assert not slow.is_recovered
+        bench.clock.advance(1000)
+    bench.run()
+    assert slow.is_recovered
+    assert slow.offsets == [0, 1, 2]
+    assert [str(error) for _, error in bench.reported] == ["no disk"]
 
 
 def test_a_read_that_fails_is_told_once_and_tried_again(bench):
