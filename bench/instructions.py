@@ -61,6 +61,7 @@ class Exchange:
     size: int = 16
     arguments: dict[str, Any] = field(default_factory=dict)
     consumed: str = QUEUE
+    durability: str = "os"
 
 
 DEAD_LETTERED = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
@@ -70,6 +71,7 @@ EXCHANGES = (
     Exchange("thousand", 60, burst=1000),
     Exchange("twenty-1-kib", 800, burst=20, size=1024),
     Exchange("50-publishers", 100, publishers=50),
+    Exchange("quorum", 60, burst=1000, arguments={"x-queue-type": "quorum"}, durability="fsync"),
     Exchange("priorities", 60, burst=1000, arguments={"x-max-priority": 10}),
     Exchange(
         "expired",
@@ -169,8 +171,8 @@ class Client:
 class CountedNode(Leveret):
     """A node whose instructions are counted while `counting`."""
 
-    def __init__(self, directory: Path, python: Path) -> None:
-        super().__init__(directory, "os", (), python)
+    def __init__(self, directory: Path, python: Path, durability: str) -> None:
+        super().__init__(directory, durability, (), python)
         self._counts = directory / "counts"
 
     @property
@@ -236,7 +238,7 @@ def main(
 def _count(exchange: Exchange, python: Path) -> float:
     """Return the instructions per message of one build."""
     with tempfile.TemporaryDirectory(prefix="leveret-bench-") as directory:
-        node = CountedNode(Path(directory), python)
+        node = CountedNode(Path(directory), python, exchange.durability)
         node.start()
         try:
             node.wait_for_rest()

@@ -234,17 +234,18 @@ class Turn:
         self._flush_all(queues)
         if self.parked:
             self._flush_some_parked(queues)
+        publishers, self._senders = self._senders, []
         if queues:
             self._pump_all(list(queues) if len(queues) == 1 else self._in_order(queues))
-        senders, self._senders = self._senders, []
-        # Consumers first, who were touched behind the publishers that wait for confirms: a delivery
-        # is one write earlier at its consumer.
-        for sender in reversed(senders):
-            sender.touched = False
-            try:
-                sender.send_pending()
-            except Exception as error:  # noqa: BLE001
-                self._report(sender, error)
+        consumers, self._senders = self._senders, []
+        # Where clients wait for every answer, a delivery goes out one write before the confirm of
+        # its publisher. Among many clients, publishers that go on first make larger batches.
+        if self.has_single_reader:
+            self._send_all(consumers)
+            self._send_all(publishers)
+        else:
+            self._send_all(publishers)
+            self._send_all(consumers)
         self._scheduled = False
         if self._queues or self._senders or self.parked:
             self._ensure_scheduled()
@@ -285,6 +286,15 @@ class Turn:
                 queue.flush()
             except Exception as error:  # noqa: BLE001
                 self._report(queue, error)
+
+    def _send_all(self, senders: list[Sender]) -> None:
+        """Let touched connections write, in the order in which they were touched."""
+        for sender in senders:
+            sender.touched = False
+            try:
+                sender.send_pending()
+            except Exception as error:  # noqa: BLE001
+                self._report(sender, error)
 
     def _pump_all(self, queues: list[TouchedQueue]) -> None:
         """Pump queues one after the other; they search while the turn's time lasts."""

@@ -110,15 +110,26 @@ def test_a_sender_touched_by_a_delivery_sends_in_the_same_turn(loop):
     assert events == ["flush a", "pump a", "send"]
 
 
-def test_deliveries_are_sent_before_the_confirms_of_their_publishers(loop):
+@pytest.mark.parametrize(
+    ("single_reader", "sent"),
+    [(True, ["send delivery", "send confirm"]), (False, ["send confirm", "send delivery"])],
+)
+def test_a_lone_clients_delivery_is_sent_before_the_confirm(loop, single_reader, sent):
     events = []
     queue = Queue("a", events)
     publisher, consumer = Sender(events, "confirm"), Sender(events, "delivery")
     queue.on_flush = lambda: loop.turn.touch_sender(publisher)
     queue.on_pump = lambda: loop.turn.touch_sender(consumer)
-    loop.turn.touch(queue)
-    loop.run()
-    assert events == ["flush a", "pump a", "send delivery", "send confirm"]
+    for _ in range(SINGLE_READS_MIN if single_reader else 1):
+        for _ in range(1 if single_reader else 2):
+            loop.turn.begin_read()
+            loop.turn.touch(queue)
+            loop.turn.end_read(more=False)
+        if loop.scheduled:
+            events.clear()
+            loop.run()
+    assert loop.turn.has_single_reader is single_reader
+    assert events[-2:] == sent
 
 
 def test_a_queue_with_more_to_deliver_takes_turns_with_others(loop):
