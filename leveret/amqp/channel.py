@@ -249,6 +249,7 @@ class Channel(ChannelDeliveries):
     def cancel_consumer(self, consumer: ChannelConsumer) -> None:
         """Stop serving a consumer; its unacked deliveries stay outstanding on the channel."""
         self.consumers.pop(consumer.tag, None)
+        consumer.end()
         queue = consumer.queue
         announcements.consumer_ended(consumer)
         if not queue.deleted:

@@ -155,6 +155,12 @@ class ChannelConsumer(LeaseHolder):
             self.meter.stop()
         self.meter = limits.meter(self.queue, self)
 
+    def end(self) -> None:
+        """Be delivered to no more, and leave no cycle."""
+        if self.meter is not None:
+            self.meter.stop()
+            self.meter = None
+
     def release(self, count: int) -> None:
         """Return the credit of `count` deliveries that were settled or returned."""
         self.in_flight -= count
@@ -168,8 +174,7 @@ class ChannelConsumer(LeaseHolder):
         """End the consumer of a deleted queue; send basic.cancel if the client supports it."""
         if self.channel.consumers.get(self.tag) is not self:
             return  # it was cancelled before
-        if self.meter is not None:
-            self.meter.stop()
+        self.end()
         self.channel.consumer_gone(self.tag)
 
 

@@ -59,7 +59,7 @@ class RateHold:
     def end(self) -> None:
         """Remove the limit from the reader and unblock the connection."""
         self._count()
-        self._timer.set(None)
+        self._timer.close()
         self._reader.packed = None
         self._reader.allowance = UNLIMITED
         self._connection.unblock(Cause.RATE)

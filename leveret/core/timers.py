@@ -87,11 +87,11 @@ class Timers:
         """Set or cancel a timer; called by Timer.set."""
         self._set += (due_ms is not None) - (timer.due_ms is not None)
         timer.due_ms = due_ms
-        if due_ms is None:
-            return
         if len(self._heap) > STALE_ENTRIES_MAX * self._set + ENTRIES_MIN:
             self._heap = [entry for entry in self._heap if entry[0] == entry[2].due_ms]
             heapq.heapify(self._heap)
+        if due_ms is None:
+            return
         self._count += 1
         heapq.heappush(self._heap, (due_ms, self._count, timer))
         if self._handle is None or due_ms < self._wakes_ms():

@@ -159,6 +159,10 @@ class QueueWindow(QueueExtension):
         if self.is_on:
             self.window.truncate()
 
+    def close(self) -> None:
+        """Leave no cycle: the queue was deleted."""
+        self.window.close()
+
     def delete(self) -> None:
         """Remove all keys: the queue was deleted."""
         if self.is_on:

@@ -120,6 +120,7 @@ class DedupWindow:
         self._chunks: deque[KeyChunk] = deque()
         self._off = False
         self._writing = False
+        self._closed = False
         # Keys removed by an operator and not written yet: of cold chunks, chunks to rewrite, and
         # the end of the records that the state store must cover.
         self._forgotten: dict[bytes, None] = {}
@@ -276,6 +277,16 @@ class DedupWindow:
         self._timer.set(None)
         self._look_after()
 
+    def close(self) -> None:
+        """Refer to the owner no more, once what is to be written is written: it was deleted."""
+        self._closed = True
+        if not self._writing:
+            self._release()
+
+    def _release(self) -> None:
+        self._timer.close()
+        del self._queue
+
     # -- writing behind
 
     def _pin(self) -> None:
@@ -314,6 +325,8 @@ class DedupWindow:
             self._writing = False
         if off != self._off:
             self._wake_by(self._services.timers.wall_ms())
+        elif self._closed and self._timer.due_ms is None:  # else it is tried again
+            self._release()
         else:
             self._rest()
 

@@ -141,6 +141,7 @@ class Rates:
     def forget_queue(self, queue: OpenQueue) -> None:
         """Remove a queue that was deleted or has no rate any more."""
         if queue.rates is not None:
+            queue.rates.publish = queue.rates.consume = None  # for meters that have them
             queue.rates = None
             queues = self._queues[queue.definition.vhost]
             queues.discard(queue)
@@ -283,7 +284,7 @@ class PublishMeter:
         self._limits = limits
         self._wall_ms = wall_ms
         self.counts_queues = counts_queues
-        self._queues: set[OpenQueue] = set()  # queues with a rate that it has published to
+        self._queues: set[QueueRates] = set()  # of those that it has published to
 
     def published(self, count: int, builders: Collection[BatchBuilder]) -> None:
         """Count `count` published messages; `builders` are those of their target queues."""
@@ -293,7 +294,7 @@ class PublishMeter:
         for builder in builders:
             queue: OpenQueue = builder.owner
             if queue.rates is not None and queue.rates.publish is not None:
-                self._queues.add(queue)
+                self._queues.add(queue.rates)
                 queue.rates.count(queue, now_ms)
 
     def allowance(self) -> int | None:
@@ -318,9 +319,9 @@ class PublishMeter:
 
     def _current(self) -> list[Limit]:
         """Return the effective limits, without those of queues that lost their rate meanwhile."""
-        self._queues = {queue for queue in self._queues if queue.rates is not None}
-        of_queues = [queue.rates.publish for queue in self._queues if queue.rates is not None]
-        return [*self._limits, *(limit for limit in of_queues if limit is not None)]
+        self._queues = {rates for rates in self._queues if rates.publish is not None}
+        of_queues = [rates.publish for rates in self._queues if rates.publish is not None]
+        return [*self._limits, *of_queues]
 
 
 class ConsumeMeter:
@@ -369,7 +370,7 @@ class ConsumeMeter:
 
     def stop(self) -> None:
         """Stop the meter: it is replaced, or the consumer was cancelled."""
-        self._timer.set(None)
+        self._timer.close()
 
 
 def _wait_ms(bucket: TokenBucket, parts: int, now_ms: int) -> int | None:

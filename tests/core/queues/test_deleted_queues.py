@@ -1,11 +1,15 @@
 """A deleted queue goes with the last who has it: nothing of it waits for the garbage collector."""
 
+import gc
+
 import pytest
 from pamqp import commands
 
 from leveret.amqp.settling import (
     DELIVERY_STATISTICS_MIN,  # a channel counts for as many that are gone
 )
+from leveret.core.queues.queue import Queue
+from leveret.ports.definitions import PolicyDefinition
 from tests.support.client import Client
 from tests.support.cycles import left_in_cycles
 from tests.support.stage import Stage
@@ -18,6 +22,15 @@ KINDS = {
     "priorities": {"x-max-priority": 5},
     "one active": {"x-single-active-consumer": True},
     "stream": {"x-queue-type": "stream"},
+    "de-duplicating": {"x-dedup-window": 60_000},
+    "de-duplicating stream": {"x-queue-type": "stream", "x-dedup-window": 60_000},
+    "message groups": {"x-group-ordering": True},
+    "retrying": {"x-retry-delays": [1000]},
+    "retrying in order": {"x-retry-delays": [1000], "x-retry-keep-order": "key"},
+    "tasks": {"x-celery-eta": True},
+    "rates": {"x-publish-rate": 1000, "x-consume-rate": 1000},
+    "quorum": {"x-queue-type": "quorum"},
+    "leases": {"x-visibility-timeout": 60_000},
 }
 
 
@@ -58,3 +71,44 @@ def test_a_deleted_queue_leaves_no_cycle(stage, client, kind):
         for number in range(DELIVERY_STATISTICS_MIN + 8):
             use(client, f"q{number}", KINDS[kind])
     assert left == []
+
+
+POLICIES = {
+    "message-ttl": 60_000,
+    "max-length": 5,
+    "expires": 60_000,
+    "dedup-window": 60_000,
+    "publish-rate": 1000,
+    "retry-delays": [1000],
+    "celery-eta": True,
+}
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("key", POLICIES)
+def test_a_queue_that_a_policy_has_changed_leaves_nothing(stage, client, key, durable):
+    def use_by_policy(count):
+        for number in range(count):
+            client.call(commands.Queue.Declare(queue=f"q{number}", durable=durable))
+        stage.broker.policies.put(PolicyDefinition("/", "p", ".*", {key: POLICIES[key]}))
+        stage.broker.apply_policies("/")
+        stage.run()
+        for number in range(count):
+            client.publish(f"q{number}", b"body")
+        stage.broker.policies.remove("/", "p", operator=False)
+        for number in range(count):
+            client.call(commands.Queue.Delete(queue=f"q{number}"))
+        stage.advance(1)
+        stage.run()
+
+    use_by_policy(3)  # what is made once for all
+    before = queues_in_memory()
+    with left_in_cycles() as left:
+        use_by_policy(DELIVERY_STATISTICS_MIN + 100)
+        kept = queues_in_memory() - before
+    assert left == []
+    assert kept <= DELIVERY_STATISTICS_MIN  # that stale timers and the like may still name
+
+
+def queues_in_memory():
+    return sum(isinstance(each, Queue) for each in gc.get_objects())
