@@ -185,11 +185,12 @@ from leveret.amqp.deliveries import Outbox
 
 outbox = Outbox()
 outbox.write(b"x" * 1000)
+chunk = bytes(1 << 20)  # so that nothing but the outbox asks for memory below
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (96 << 20), resource.RLIM_INFINITY))
 try:
     while True:
-        outbox.write(bytes(1 << 20))
+        outbox.write(chunk)
 except MemoryError:
     pass
 assert outbox.is_torn
