@@ -67,6 +67,7 @@ SEARCH_NS_MAX = 2_000_000
 # parked. A flush takes some 15 microseconds; the first one of a queue makes a file, in up to half a
 # millisecond.
 TOUCHED_TOGETHER_MAX = 256
+PUBLISHERS_FEW = 8  # that are sent their confirms after the deliveries of a turn
 MADE_TOGETHER_MAX = 64  # limit if some were never written to
 # Time per turn for flushing parked queues, beside those touched by others.
 PARKED_NS_MAX = 5_000_000
@@ -238,9 +239,9 @@ class Turn:
         if queues:
             self._pump_all(list(queues) if len(queues) == 1 else self._in_order(queues))
         consumers, self._senders = self._senders, []
-        # Where clients wait for every answer, a delivery goes out one write before the confirm of
-        # its publisher. Among many clients, publishers that go on first make larger batches.
-        if self.has_single_reader:
+        # A delivery goes out before the confirm of its publisher, one write earlier. But many
+        # publishers go on first, since that makes larger batches.
+        if len(publishers) <= PUBLISHERS_FEW:
             self._send_all(consumers)
             self._send_all(publishers)
         else:

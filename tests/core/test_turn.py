@@ -6,6 +6,7 @@ from leveret.core.turn import (
     INLINE_TURNS_MAX,
     MADE_TOGETHER_MAX,
     PARKED_NS_MAX,
+    PUBLISHERS_FEW,
     SEARCH_NS_MAX,
     SINGLE_READS_MIN,
     TOUCHED_TOGETHER_MAX,
@@ -110,26 +111,17 @@ def test_a_sender_touched_by_a_delivery_sends_in_the_same_turn(loop):
     assert events == ["flush a", "pump a", "send"]
 
 
-@pytest.mark.parametrize(
-    ("single_reader", "sent"),
-    [(True, ["send delivery", "send confirm"]), (False, ["send confirm", "send delivery"])],
-)
-def test_a_lone_clients_delivery_is_sent_before_the_confirm(loop, single_reader, sent):
+@pytest.mark.parametrize("publishers", [1, PUBLISHERS_FEW, PUBLISHERS_FEW + 1])
+def test_few_publishers_are_sent_their_confirms_behind_the_deliveries(loop, publishers):
     events = []
-    queue = Queue("a", events)
-    publisher, consumer = Sender(events, "confirm"), Sender(events, "delivery")
-    queue.on_flush = lambda: loop.turn.touch_sender(publisher)
+    queue, consumer = Queue("a", events), Sender(events, "delivery")
+    confirmed = [Sender(events, "confirm") for _ in range(publishers)]
+    queue.on_flush = lambda: [loop.turn.touch_sender(each) for each in confirmed]
     queue.on_pump = lambda: loop.turn.touch_sender(consumer)
-    for _ in range(SINGLE_READS_MIN if single_reader else 1):
-        for _ in range(1 if single_reader else 2):
-            loop.turn.begin_read()
-            loop.turn.touch(queue)
-            loop.turn.end_read(more=False)
-        if loop.scheduled:
-            events.clear()
-            loop.run()
-    assert loop.turn.has_single_reader is single_reader
-    assert events[-2:] == sent
+    loop.turn.touch(queue)
+    loop.run()
+    sent = [event for event in events if event.startswith("send")]
+    assert sent.index("send delivery") == (0 if publishers <= PUBLISHERS_FEW else publishers)
 
 
 def test_a_queue_with_more_to_deliver_takes_turns_with_others(loop):
