@@ -8,7 +8,7 @@ is a contract; each implementation of a protocol passes the suite of the same na
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -61,14 +61,35 @@ class Damage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Retention limits of a log without consumers that settle its records. None: no limit.
+    """Retention limits of a log. None: no limit.
 
-    Whole segments are deleted, oldest first, never the one that is being written.
+    With `keeps_settled` records that were settled stay readable within the limits; otherwise
+    records beyond the limits are settled, as nobody else settles them. Whole segments are deleted,
+    oldest first, never the one that is being written.
+
+    A log waits for readers that are behind (`TopicLog.retention_waits_at`), but for no record
+    longer than `waits_ms_max`, and beyond no more than twice its other limits.
     """
 
     bytes_max: int | None = None
     age_ms_max: int | None = None
+    records_max: int | None = None
     segment_bytes_max: int | None = None  # None or larger than the node's: the node's
+    keeps_settled: bool = False
+    waits_ms_max: int | None = None  # None: twice `age_ms_max`
+
+    @property
+    def while_waiting(self) -> Retention:
+        """Limits that count for records that a reader still needs."""
+        age_ms_max = self.waits_ms_max
+        if age_ms_max is None and self.age_ms_max is not None:
+            age_ms_max = 2 * self.age_ms_max
+        return replace(
+            self,
+            bytes_max=None if self.bytes_max is None else 2 * self.bytes_max,
+            records_max=None if self.records_max is None else 2 * self.records_max,
+            age_ms_max=age_ms_max,
+        )
 
 
 class LogFile(NamedTuple):
@@ -138,9 +159,12 @@ class TopicLog(Protocol):
         ...
 
     retention: Retention | None
-    """Retention limits that the log applies by itself, oldest records first.
+    """Retention limits that the log applies by itself, oldest records first. None: it has none."""
 
-    None: it settles nothing.
+    retention_waits_at: Callable[[], int | None]
+    """Offset from which a reader that retention must wait for has records to read; None: nobody.
+
+    Asked whenever the limits are checked. To be set again whenever the log is opened.
     """
 
     @property
@@ -151,11 +175,30 @@ class TopicLog(Protocol):
         """
         ...
 
-    keep_from: int | None
-    """Offset from which records are kept, settled or not, because another reader still needs them.
+    def keep_from(self, reader: str, offset: int | None) -> None:
+        """Keep records from `offset` on, settled or not, since a reader still needs them.
 
-    None: no such reader. To be set again whenever the log is opened, before anything is settled.
-    """
+        None: it needs none any more. To be called again whenever the log is opened, before anything
+        is settled. Each reader has a name of its own.
+        """
+        ...
+
+    @property
+    def kept_from(self) -> int | None:
+        """Lowest offset that some reader still needs; None: none does."""
+        ...
+
+    @property
+    def removed(self) -> RangeSet:
+        """Settled offsets that no file holds any more. The log owns the set."""
+        ...
+
+    def on_remove(self, callback: Callable[[int, int], None]) -> None:
+        """Call `callback(first, stop)` on the loop before files with these offsets are removed.
+
+        In a log without consumers of its own also when retention settles records.
+        """
+        ...
 
     @property
     def appended_bytes(self) -> int:
@@ -219,6 +262,13 @@ class TopicLog(Protocol):
 
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Mark [first, stop) ranges as settled; written behind, within one flush interval."""
+        ...
+
+    def restate(self, settled: RangeSet) -> None:
+        """Replace the settled offsets of a log without records; returns are forgotten.
+
+        Raises StorageError; then nothing has changed. Durable with the next `settlements_safe`.
+        """
         ...
 
     def note_returns(self, ranges: Sequence[tuple[int, int]]) -> None:
@@ -288,10 +338,12 @@ class TopicStore(Protocol):
         durability: Durability,
         *,
         retention: Retention | None = None,
+        has_records: bool = True,
     ) -> TopicLog:
         """Create or recover the log of one partition.
 
-        The files of a log with durability NONE are deleted at the next start.
+        The files of a log with durability NONE are deleted at the next start. A log without records
+        (`has_records`) keeps what was settled and returned of another log's records.
         """
         ...
 

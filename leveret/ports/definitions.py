@@ -160,6 +160,20 @@ class QueueDefinition:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupDefinition:
+    """A consumer group of a queue, which is named by its incarnation: it may be renamed.
+
+    The logs of what the group has read are named after its own `incarnation`.
+    """
+
+    vhost: str
+    queue: str
+    name: str
+    incarnation: str
+    created_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class BindingDefinition:
     """A binding from an exchange to a queue or an exchange (`destination_type`)."""
 
@@ -181,6 +195,7 @@ Definition: TypeAlias = (
     | GlobalParameterDefinition
     | ExchangeDefinition
     | QueueDefinition
+    | GroupDefinition
     | BindingDefinition
 )
 
@@ -198,4 +213,5 @@ class Definitions:
     policies: list[PolicyDefinition] = field(default_factory=list)
     exchanges: list[ExchangeDefinition] = field(default_factory=list)
     queues: list[QueueDefinition] = field(default_factory=list)
+    groups: list[GroupDefinition] = field(default_factory=list)
     bindings: list[BindingDefinition] = field(default_factory=list)

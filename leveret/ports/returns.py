@@ -62,6 +62,11 @@ class Returns:
             for offset in [offset for offset in counts if offset not in live]:
                 del counts[offset]
 
+    def clear(self) -> None:
+        """Drop all counts."""
+        self.acquired.clear()
+        self.failures.clear()
+
     def forget(self, ranges: Collection[tuple[int, int]]) -> None:
         """Drop the counts of settled ranges."""
         for counts in (self.acquired, self.failures):

@@ -176,6 +176,7 @@ class FlushedLog(ABC):
             self._reader,
             settled=self.settled,
             undone=self.undone,
+            removed=recovered.removed,
             keeps=self._keeps,
         )
         self._parts = TransactionParticipants(

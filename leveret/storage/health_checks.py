@@ -244,9 +244,11 @@ class LogCheck:
         self._known = {encode_name(vhost.name): set[str]() for vhost in definitions.vhosts}
         for known in self._known.values():
             known.add(INTERNAL_INCARNATION)
-        for queue in definitions.queues:
-            incarnation = encode_name(queue.incarnation, INCARNATION_BYTES_MAX)
-            self._known.setdefault(encode_name(queue.vhost), set()).add(incarnation)
+        of_queues = [(queue.vhost, queue.incarnation) for queue in definitions.queues]
+        of_groups = [(group.vhost, group.incarnation) for group in definitions.groups]
+        for vhost, named in of_queues + of_groups:
+            incarnation = encode_name(named, INCARNATION_BYTES_MAX)
+            self._known.setdefault(encode_name(vhost), set()).add(incarnation)
 
     @property
     def total_bytes(self) -> int:

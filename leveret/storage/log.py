@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PartitionLog"]
 
+RETENTION = "retention"  # as a reader that needs records (see keep_from)
 MERGED_RANGES_MIN = 64  # so many settled at once take one pass over all ranges, not one each
 
 
@@ -65,6 +66,7 @@ class PartitionLog(FlushedLog):
         "key",
         "noted",
         "redelivered_stop",
+        "retention_waits_at",
         "returns",
         "unclean",
     )
@@ -89,6 +91,7 @@ class PartitionLog(FlushedLog):
         self.noted = (-1, -1, -1)
         self.appended_bytes = 0
         self.redelivered_stop = recovered.redelivered_stop
+        self.retention_waits_at: Callable[[], int | None] = nobody
         self._retainer: Retainer | None = None  # once records are to be kept no longer than …
         self._setting_aside: asyncio.Lock | None = None  # once something is damaged
         self._pending = self._reclaimer.pending  # settled, not yet written down
@@ -107,8 +110,10 @@ class PartitionLog(FlushedLog):
             self._segments,
             services.committer,
             wall_ms=services.clock.wall_ms,
-            is_given_up=lambda segment: self.settled.contains(segment.base, segment.stop),
-            settle_below=self._settle_below,
+            end=lambda: self.end,
+            waits_at=self._waits_at,
+            is_given_up=self._is_given_up,
+            apply=self._let_go,
             warn=services.warn,
         )
 
@@ -156,34 +161,63 @@ class PartitionLog(FlushedLog):
             self._retainer = self._make_retainer()
         if self._retainer is not None:
             self._retainer.retention = retention
+            self.keep_from(RETENTION, 0 if self._keeps_settled else None)
         self._segments.segment_bytes_max = segment_bytes(
             retention, self._services.segment_bytes_max
         )
         self.check_retention()
 
     @property
-    def keep_from(self) -> int | None:
+    def kept_from(self) -> int | None:
         """Offset from which on nothing is removed (see ports.TopicLog)."""
-        return self._reclaimer.keep_from
+        return self._reclaimer.kept_from
 
-    @keep_from.setter
-    def keep_from(self, offset: int | None) -> None:
-        kept, self._reclaimer.keep_from = self._reclaimer.keep_from, offset
-        if kept is not None and not self._closed and self._segments.items:
-            stop = self._segments.active.base if offset is None else offset
-            self._reclaimer.reclaim(kept, stop)
+    def keep_from(self, reader: str, offset: int | None) -> None:
+        """Remove nothing from `offset` on (see ports.TopicLog)."""
+        free = self._reclaimer.keep_from(reader, offset)
+        if free is not None and not self._closed:
+            self._reclaimer.reclaim(*free)
             self._flush_for_reclaim()
 
+    @property
+    def removed(self) -> RangeSet:
+        """Settled offsets that no file holds (see ports.TopicLog)."""
+        return self._reclaimer.removed
+
+    def on_remove(self, callback: Callable[[int, int], None]) -> None:
+        """Call `callback` for offsets that are removed (see ports.TopicLog)."""
+        self._reclaimer.on_remove.append(callback)
+
     def check_retention(self) -> None:
-        """Settle records beyond the retention limits; called at times and for sealed segments."""
+        """Apply the retention limits; called at times and for sealed segments."""
         if not self._closed and self._retainer is not None:
             self._retainer.check()
 
-    def _settle_below(self, stop: int) -> None:
-        """Settle committed records below `stop`; uncommitted ones may yet be truncated."""
+    @property
+    def _keeps_settled(self) -> bool:
+        return self.retention is not None and self.retention.keeps_settled
+
+    def _waits_at(self) -> int | None:
+        return self.retention_waits_at()
+
+    def _is_given_up(self, segment: Segment) -> bool:
+        """Whether retention has let go of a segment, whose files may still be there."""
+        return not self._keeps_settled and self.settled.contains(segment.base, segment.stop)
+
+    def _let_go(self, stop: int) -> None:
+        """Keep no settled records below `stop`, or settle all that are below.
+
+        Uncommitted ones may yet be truncated.
+        """
+        if self._keeps_settled:
+            self.keep_from(RETENTION, stop)
+            return
         stop = min(stop, self.committed)
-        if stop:
+        first = self.first
+        if first < stop:
             self.settle([(0, stop)])
+            for callback in self._reclaimer.on_remove:
+                callback(first, stop)
 
     def use_key(self, key: DataKey | None) -> None:
         """Seal new batches with another key; None: stop sealing."""
@@ -398,6 +432,25 @@ class PartitionLog(FlushedLog):
         if not self._touched:
             self._touch()
 
+    def restate(self, settled: RangeSet) -> None:
+        """Replace what is settled of another log's records (see ports.TopicLog)."""
+        assert self.end == 0, "the log has records of its own"
+        before = self.settled.copy()
+        self._set_settled(settled)
+        try:
+            self._segments.roll(self.end)  # its checkpoint tells everything
+        except StorageError:
+            self._set_settled(before)
+            raise
+        self._pending.clear()
+        self._returned.clear()
+        self.returns.clear()
+        self._start_flush()
+
+    def _set_settled(self, settled: RangeSet) -> None:
+        self.settled.clear()  # in place: others have the set
+        self.settled.add_all(list(settled))
+
     def note_returns(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Count the return of ranges of records (see ports.TopicLog)."""
         for first, stop in ranges:
@@ -532,6 +585,7 @@ class PartitionLog(FlushedLog):
         # What refers to the log, and to which it refers: it goes with the last who has it.
         self._reclaimer.close()
         self._retainer = None
+        self.retention_waits_at = nobody
         self._commit_callbacks.clear()
         self._failure_callbacks.clear()
 
@@ -544,3 +598,7 @@ class PartitionLog(FlushedLog):
             await self._flush_idle()
         self._release()
         self._services.deleted(self.directory, self.key)
+
+
+def nobody() -> None:
+    """Return None: retention waits for no reader."""

@@ -8,7 +8,7 @@ from leveret.ports.ranges import RangeSet
 from leveret.storage.files import storage_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from leveret.storage.reader import LogReader
@@ -23,19 +23,20 @@ READ_SECONDS = 0.1  # until segments that were being read are tried again
 
 
 class Reclaimer:
-    """Removes sealed segments that hold nothing unsettled, nor anything from `keep_from` on.
+    """Removes sealed segments that hold nothing unsettled, nor anything from `kept_from` on.
 
     Where settlements are kept (`keeps`), a segment is removed only once all its settlements are
     durable: they have been written (`pending` are not), and a flush that began after that has
     ended. So after any crash, an offset that no file holds is settled in the files that are there.
     The `condemned` ones wait only for a flush; the running one covers `flushing` of them. `covered`
-    is the newest segment whose checkpoint is durable.
+    is the newest segment whose checkpoint is durable. `removed` are settled offsets of no file.
     """
 
     __slots__ = (
         "_being_read",
         "_directory",
         "_keeps",
+        "_needed",
         "_reader",
         "_segments",
         "_services",
@@ -44,8 +45,10 @@ class Reclaimer:
         "condemned",
         "covered",
         "flushing",
-        "keep_from",
+        "kept_from",
+        "on_remove",
         "pending",
+        "removed",
     )
 
     def __init__(
@@ -57,10 +60,14 @@ class Reclaimer:
         *,
         settled: RangeSet,
         undone: RangeSet,
+        removed: RangeSet,
         keeps: bool,
     ) -> None:
         self.covered: Segment | None = None
-        self.keep_from: int | None = None
+        self.kept_from: int | None = None
+        self.removed = removed
+        self.on_remove: list[Callable[[int, int], None]] = []
+        self._needed: dict[str, int] = {}  # by reader: the offset from which it needs records
         self.pending = RangeSet()
         self._services = services
         self._directory = directory
@@ -72,6 +79,22 @@ class Reclaimer:
         self.condemned: list[Segment] = []  # settled, and that is written down
         self.flushing = 0
         self._being_read: list[Segment] = []  # that could go otherwise
+
+    def keep_from(self, reader: str, offset: int | None) -> tuple[int, int] | None:
+        """Keep what a reader needs from now on; None: nothing.
+
+        Returns the range of offsets that nobody needs any more, to be reclaimed.
+        """
+        before = self.kept_from
+        if offset is None:
+            self._needed.pop(reader, None)
+        else:
+            self._needed[reader] = offset
+        self.kept_from = min(self._needed.values(), default=None)
+        if before is None or not self._segments.items:
+            return None
+        stop = self._segments.active.base if self.kept_from is None else self.kept_from
+        return (before, stop) if before < stop else None
 
     def reclaim(self, first: int, stop: int) -> None:
         """Look for removable segments with offsets in [first, stop), which were settled."""
@@ -109,7 +132,7 @@ class Reclaimer:
         for segment in segments:
             if self._keeps and (self.covered is None or not precedes(segment, self.covered)):
                 continue
-            if self.keep_from is not None and segment.stop > self.keep_from:
+            if self.kept_from is not None and segment.stop > self.kept_from:
                 break
             if not self._settled.contains(segment.base, segment.stop):
                 continue
@@ -128,7 +151,7 @@ class Reclaimer:
         for segment in due:
             if segment not in self._segments.items:
                 continue  # cut off, since a flush has failed
-            if self.keep_from is not None and segment.stop > self.keep_from:
+            if self.kept_from is not None and segment.stop > self.kept_from:
                 continue  # the next look finds it again
             if segment.pins:
                 if not self._being_read:
@@ -137,9 +160,13 @@ class Reclaimer:
                     self._being_read.append(segment)
                 continue
             self._services.open_files.forget(segment)
-            self._services.committer.submit(self._segments.remove(segment), self.removed)
-            self._undone.remove(segment.base, segment.stop)
+            base, stop = segment.base, segment.stop
+            self._services.committer.submit(self._segments.remove(segment), self._unlinked)
+            self._undone.remove(base, stop)
             self._reader.forget()
+            self.removed.add(base, stop)
+            for callback in self.on_remove:
+                callback(base, stop)
 
     def _look_again(self) -> None:
         """Try again to remove segments that were being read."""
@@ -149,8 +176,9 @@ class Reclaimer:
     def close(self) -> None:
         """Stop removing segments, because the log is closed or deleted."""
         self._being_read = []
+        self.on_remove.clear()
 
-    def removed(self, error: OSError | None) -> None:
+    def _unlinked(self, error: OSError | None) -> None:
         """Log an error of removing files."""
         if error is not None:
             self._services.warn(

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
+from leveret.ports.ranges import RangeSet
 from leveret.ports.records import HEADER_BYTES, MAGIC
 from leveret.storage.checkpoint import RecoveredState, TransactionPart, apply_payload, is_checkpoint
 from leveret.storage.damage import find_following, keep_damaged
@@ -32,7 +33,6 @@ from leveret.storage.segment import Segment, list_segments
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch
     from leveret.ports.returns import Returns
     from leveret.storage.files import FileSystem
@@ -81,6 +81,7 @@ class Recovered:
     losses: list[LostRange] = field(default_factory=list)
     begins_anew: bool = False
     flushed: int = 0  # so far it was known to be flushed
+    removed: RangeSet = field(default_factory=RangeSet)  # offsets that no file holds
 
     @property
     def settled(self) -> RangeSet:
@@ -98,16 +99,24 @@ class Recovered:
         return self.told.unresolved
 
 
-def recover(files: FileSystem, directory: Path, known: MarkedState | None = None) -> Recovered:
+def recover(
+    files: FileSystem,
+    directory: Path,
+    known: MarkedState | None = None,
+    *,
+    has_records: bool = True,
+) -> Recovered:
     """Recover the log in `directory`; an empty one if there is none. Waits for the device.
 
-    `known` is what is known of it beside its files. Raises StorageError, NewerFormatError.
+    `known` is what is known of it beside its files. Without records of its own (`has_records`) its
+    settlements are of another log's. Raises StorageError, NewerFormatError.
     """
     try:
         segments = list_segments(files, directory)
         if segments:
             _remove_drafts(files, directory, segments)
-        return _Recovery(files, directory, segments, known or MarkedState()).run()
+        recovery = _Recovery(files, directory, segments, known or MarkedState())
+        return recovery.run(has_records=has_records)
     except OSError as error:
         raise storage_error("recover the log in", directory, error) from error
 
@@ -175,7 +184,7 @@ class _Recovery:
         # What is read of segments tells what is settled, unless the mark does.
         self._scanned = RecoveredState() if self._mark is not None else self._found.told
 
-    def run(self) -> Recovered:
+    def run(self, *, has_records: bool) -> Recovered:
         """Recover the log."""
         found = self._found
         if not self._is_as_closed:
@@ -183,7 +192,8 @@ class _Recovery:
         self._walk(self._newest_checkpoint())
         self._compare_end()
         self._weigh_gaps()
-        self._trim()
+        if has_records:
+            self._trim()
         found.flushed = self._known.certain_flushed
         if self._is_as_closed and self._mark is not None:
             found.redelivered_stop = self._mark.redelivered_stop
@@ -429,6 +439,7 @@ class _Recovery:
         """Settle the offsets of gaps; report those that were not settled as lost."""
         found = self._found
         for gap in self._gaps:
+            found.removed.add(gap.first, gap.stop)
             lost = found.settled.gaps(gap.first, gap.stop)
             found.settled.add(gap.first, gap.stop)
             if not lost:

@@ -1,14 +1,19 @@
-"""Retention of a log's oldest segments, by size and by age, independent of consumers.
+"""Retention of a log's oldest segments, by size, age and number of records.
 
-Records beyond the limits are settled like any others; the log then removes segments as always, and
-recovery needs to know nothing of retention. A segment is as old as its youngest record, which came
-no later than the first batch of the segment behind it.
+A stream's records beyond the limits are settled like any others. Other logs keep settled records
+within the limits. Either way the log then removes segments as always, and recovery needs to know
+nothing of retention.
+
+A segment is as old as its youngest record. Segments begin with a checkpoint whose time is not
+before that of any earlier record (see Segments), even where the wall clock was set back: so a
+segment is at least as old as the first batch of the segment behind it says.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.errors import StorageError
 from leveret.storage.files import storage_error
 from leveret.storage.times import began_ms
 
@@ -26,6 +31,10 @@ __all__ = ["Retainer", "segment_bytes"]
 # A smaller segment costs more in files than it saves in bytes, and clients choose the size.
 SEGMENT_BYTES_MIN = 64 * 1024
 LOOKED_UP_MAX = 64  # times read at once from segments of earlier runs: some milliseconds of work
+# A segment is sealed after this part of the maximum age, so that a topic with few records keeps
+# them little longer than it should.
+AGE_PARTS = 8
+SEALED_AFTER_MS_MIN = 60_000
 
 
 def segment_bytes(retention: Retention | None, bytes_max: int) -> int:
@@ -36,7 +45,12 @@ def segment_bytes(retention: Retention | None, bytes_max: int) -> int:
 
 
 class Retainer:
-    """Decides which segments exceed a log's retention; `settle_below(offset)` settles them."""
+    """Decides which segments exceed a log's retention.
+
+    `is_given_up(segment)` says which no longer count, `apply(offset)` lets go of the records below
+    an offset. `end()` is the log's end, `waits_at()` the offset at which a reader is that retention
+    must wait for, None where there is none.
+    """
 
     def __init__(
         self,
@@ -45,8 +59,10 @@ class Retainer:
         committer: Committer,
         *,
         wall_ms: Callable[[], int],
+        end: Callable[[], int],
+        waits_at: Callable[[], int | None],
         is_given_up: Callable[[Segment], bool],
-        settle_below: Callable[[int], None],
+        apply: Callable[[int], None],
         warn: Callable[[str], None],
     ) -> None:
         self.retention: Retention | None = None
@@ -54,23 +70,56 @@ class Retainer:
         self._segments = segments
         self._committer = committer
         self._wall_ms = wall_ms
+        self._end = end
+        self._waits_at = waits_at
         self._is_given_up = is_given_up
-        self._settle_below = settle_below
+        self._apply = apply
         self._warn = warn
         self._looking_up = False
 
     def check(self) -> None:
-        """Settle what exceeds the limits now. Cheap if nothing does."""
-        if self.retention is None:
+        """Let go of what exceeds the limits now. Cheap if nothing does."""
+        retention = self.retention
+        if retention is None or not self._segments.items:
             return
+        self._seal_old(retention)
         kept = [segment for segment in self._segments.items if not self._is_given_up(segment)]
-        count = max(self._too_many(kept), self._too_old(kept))
-        if count:
-            self._settle_below(kept[count].base)
+        if not kept:
+            return
+        stop = self._beyond(kept, retention)
+        waits_at = self._waits_at()
+        if waits_at is not None and waits_at < stop:
+            stop = max(waits_at, self._beyond(kept, retention.while_waiting))
+        self._apply(stop)
 
-    def _too_many(self, kept: list[Segment]) -> int:
+    def _seal_old(self, retention: Retention) -> None:
+        """Seal the segment that is written to if its records would be kept for too long."""
+        active, end = self._segments.active, self._end()
+        if retention.age_ms_max is None or end == active.base:
+            return
+        if active.began_ms is None:
+            self._look_up([active])
+            return
+        after_ms = max(retention.age_ms_max // AGE_PARTS, SEALED_AFTER_MS_MIN)
+        if active.began_ms + after_ms > self._wall_ms():
+            return
+        try:
+            self._segments.roll(end)
+        except StorageError as error:
+            self._warn(f"{error}; its records are kept until it can be sealed")
+
+    def _beyond(self, kept: list[Segment], retention: Retention) -> int:
+        """Return the offset below which records of the `kept` segments exceed some limit."""
+        count = max(
+            self._too_large(kept, retention.bytes_max),
+            self._too_many(kept, retention.records_max),
+            self._too_old(kept, retention.age_ms_max),
+        )
+        return kept[count].base
+
+    @staticmethod
+    def _too_large(kept: list[Segment], bytes_max: int | None) -> int:
         """Number of the oldest segments that must go for the rest to fit."""
-        bytes_max = self.retention.bytes_max if self.retention is not None else None
         if bytes_max is None:
             return 0
         size = sum(segment.size for segment in kept)
@@ -78,11 +127,17 @@ class Retainer:
             if size <= bytes_max:
                 return count
             size -= segment.size
-        return max(len(kept) - 1, 0)
+        return len(kept) - 1
 
-    def _too_old(self, kept: list[Segment]) -> int:
+    def _too_many(self, kept: list[Segment], records_max: int | None) -> int:
+        """Number of the oldest segments without which there are `records_max` records or more."""
+        if records_max is None:
+            return 0
+        first = self._end() - records_max
+        return sum(segment.stop <= first for segment in kept[:-1])
+
+    def _too_old(self, kept: list[Segment], age_ms_max: int | None) -> int:
         """Number of the oldest segments that are too old, as far as their times are known."""
-        age_ms_max = self.retention.age_ms_max if self.retention is not None else None
         if age_ms_max is None:
             return 0
         expired_ms = self._wall_ms() - age_ms_max
@@ -92,7 +147,7 @@ class Retainer:
                 return count
             if after.began_ms >= expired_ms:
                 return count
-        return max(len(kept) - 1, 0)
+        return len(kept) - 1
 
     def _look_up(self, segments: list[Segment]) -> None:
         """Read the times of segments in a thread, then check again."""

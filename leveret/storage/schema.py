@@ -6,6 +6,7 @@
     user_version 3   queues that were renamed, and queues that are paused
     user_version 4   who created a queue, and when; vhosts that create queues for messages
     user_version 5   store: one row, which definitions these are and how often they were changed
+    user_version 6   groups of consumers
 
 A change of the layout is a new entry at the end of MIGRATIONS, never a change of an old one: a
 database of any age is brought up to date by the entries it has not seen. No foreign keys: what
@@ -23,6 +24,7 @@ from leveret.ports.definitions import (
     Definition,
     ExchangeDefinition,
     GlobalParameterDefinition,
+    GroupDefinition,
     ParameterDefinition,
     Paused,
     PermissionDefinition,
@@ -104,6 +106,12 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     (
         "CREATE TABLE store (identity BLOB NOT NULL, changes INTEGER NOT NULL)",
         "INSERT INTO store VALUES (randomblob(16), 0)",
+    ),
+    (
+        """CREATE TABLE groups (
+            vhost TEXT, queue TEXT, name TEXT, incarnation TEXT NOT NULL,
+            created_ms INTEGER NOT NULL, PRIMARY KEY (vhost, queue, name)
+        ) WITHOUT ROWID""",
     ),
 )
 
@@ -222,6 +230,7 @@ TABLES: Final[dict[type[Definition], Table]] = {
         Table("policies", PolicyDefinition, ("vhost", "operator", "name")),
         Table("exchanges", ExchangeDefinition, ("vhost", "name")),
         Table("queues", QueueDefinition, ("vhost", "name")),
+        Table("groups", GroupDefinition, ("vhost", "queue", "name")),
         Table("bindings", BindingDefinition, _BINDING_KEY),
     )
 }

@@ -38,11 +38,12 @@ class Segments:
     """Ordered segments; the last one is written to. Invariant: each stops where the next begins.
 
     A segment is full at `segment_bytes_max`. `position` is where the next batch goes, `dirty` the
-    segments with unflushed bytes, oldest first. `checkpoint` returns the payload every segment
-    begins with, None where nothing is kept; `on_roll` is called when a segment was sealed: it now
-    waits for its last flush; `on_open` when a file was opened to be written to. `rests_unflushed`:
-    no confirm waits for a flush. `new_sealer` returns a sealer for a key; a segment has one key at
-    most, so that its first bytes name the key it needs.
+    segments with unflushed bytes, oldest first, `latest_ms` the time of the youngest record.
+    `checkpoint` returns the payload every segment begins with, None where nothing is kept;
+    `on_roll` is called when a segment was sealed: it now waits for its last flush; `on_open` when a
+    file was opened to be written to. `rests_unflushed`: no confirm waits for a flush. `new_sealer`
+    returns a sealer for a key; a segment has one key at most, so that its first bytes name the key
+    it needs.
     """
 
     __slots__ = (
@@ -62,6 +63,7 @@ class Segments:
         "directory",
         "dirty",
         "items",
+        "latest_ms",
         "position",
         "segment_bytes_max",
     )
@@ -95,6 +97,7 @@ class Segments:
         self.items: list[Segment] = []
         self.dirty: list[Segment] = []
         self.position = 0
+        self.latest_ms = 0
         self._contradicting: list[Path] = []
         self._index = SparseIndex()
         self._roll_at = OPEN_FIRST  # from this position on a write first prepares a segment
@@ -160,6 +163,8 @@ class Segments:
             self._undo(active, position)
             raise storage_error("write to", active.path, error) from error
         self.position = active.size = position + size
+        latest_ms = batch.last_time
+        self.latest_ms = max(self.latest_ms, latest_ms)
         if position >= self._index.due and batch.count:
             self._index.note(batch.base_offset, position)
         if not active.dirty:
@@ -231,7 +236,8 @@ class Segments:
         segment.handle = self._files.open(segment.path, create=True)
         if self._checkpoint is None:
             return
-        segment.began_ms = self._wall_ms()
+        # Not before any record that is older, though the clock may have been set back.
+        segment.began_ms = self.latest_ms = max(self._wall_ms(), self.latest_ms)
         key_id = self._key.id if self._key is not None else 0
         batch = Batch.control(
             segment.base, self._checkpoint(), segment.began_ms, producer_id=key_id

@@ -59,6 +59,7 @@ __all__ = ["FileTopicStore", "StorageLimits"]
 logger = logging.getLogger(__name__)
 
 DIGEST_BYTES = 16
+SETTLEMENT_SEGMENT_BYTES = 1 << 20  # a checkpoint tells all that is in earlier ones
 DECISION_SEGMENT_BYTES = 1 << 20  # decisions live for a second: files that can go soon
 
 
@@ -226,8 +227,11 @@ class FileTopicStore:
         durability: Durability,
         *,
         retention: Retention | None = None,
+        has_records: bool = True,
     ) -> PartitionLog:
         """Open a log (see ports.TopicStore). Raises StorageError."""
+        if not has_records:
+            retention = Retention(segment_bytes_max=SETTLEMENT_SEGMENT_BYTES)
         root = self._transient if durability is Durability.NONE else self._topics
         name = log_key(vhost, topic, incarnation, partition)
         directory = root / name
@@ -239,7 +243,8 @@ class FileTopicStore:
             self._unopened.discard(name)
             self._left.add(name)
             mark_key = name.encode()
-            recovered = recover(self._files, directory, self._marks.known(mark_key))
+            known = self._marks.known(mark_key)
+            recovered = recover(self._files, directory, known, has_records=has_records)
             self._marks.forget([mark_key])
         for finding in recovered.findings:
             logger.warning("queue '%s' in vhost '%s': %s", topic, vhost, finding)

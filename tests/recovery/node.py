@@ -304,7 +304,7 @@ def topic_of(log: Any) -> str:
 
 def order_of(queue: Any) -> list[int]:
     """Return the offsets of a queue's messages in order of delivery; those of blocked keys, too."""
-    if queue.settings.retention is not None or queue.extension(KeyOrder) is not None:
+    if queue.settings.is_stream or queue.extension(KeyOrder) is not None:
         return offsets(queue.log.settled.gaps(0, queue.log.committed))
     return offsets(queue.state.next_ranges(ALL))
 

@@ -253,7 +253,7 @@ async def test_settled_segments_stay_that_somebody_must_read_first(tmp_path):
     state = MemoryStateStore()
     async with store_at(tmp_path, state=state, segment_bytes_max=2000) as store:
         log = open_log(store, Durability.FSYNC)
-        log.keep_from = 30
+        log.keep_from("reader", 30)
         for i in range(100):
             put(log, b"%d" % i * 10)
             await committed(log, i + 1)
@@ -262,17 +262,17 @@ async def test_settled_segments_stay_that_somebody_must_read_first(tmp_path):
         await until(lambda: log.first > 0)
         assert log.first <= 30
         assert list(await bodies(log, 30)) == list(range(30, 100))
-        log.keep_from = 60
+        log.keep_from("reader", 60)
         await until(lambda: log.first > 30)
         assert list(await bodies(log, 60)) == list(range(60, 100))
     async with store_at(tmp_path, state=state, segment_bytes_max=2000) as store:
         log = open_log(store, Durability.FSYNC)
-        log.keep_from = 60
+        log.keep_from("reader", 60)
         put(log, b"more")
         await committed(log, 101)
         assert list(await bodies(log, 60)) == list(range(60, 101))
         log.settle([(100, 101)])
-        log.keep_from = None
+        log.keep_from("reader", None)
         log.write_settlements()
         await until(lambda: len(list(tmp_path.rglob("*.log"))) <= 2)
 

@@ -31,7 +31,9 @@ class MemoryTopicLog:
         self.redelivered_stop = 0
         self.returns = Returns()
         self.retention: Retention | None = None
-        self.keep_from: int | None = None
+        self.retention_waits_at: Callable[[], int | None] = lambda: None
+        self.kept_from: int | None = None
+        self.removed = RangeSet()
         self.deleted = False
         self.append_error: Exception | None = None
         self.durability = durability
@@ -45,9 +47,22 @@ class MemoryTopicLog:
     def _forget_callbacks(self) -> None:
         self._on_commit: Callable[[], None] = lambda: None
         self._on_failure: Callable[[Exception], None] = lambda error: None
+        self._on_remove: Callable[[int, int], None] = lambda first, stop: None
 
     def on_commit(self, callback: Callable[[], None]) -> None:
         self._on_commit = callback
+
+    def keep_from(self, reader: str, offset: int | None) -> None:
+        self.kept_from = offset
+
+    def on_remove(self, callback: Callable[[int, int], None]) -> None:
+        self._on_remove = callback
+
+    def remove(self, first: int, stop: int) -> None:
+        """Play the retention that has removed records."""
+        self.batches = [batch for batch in self.batches if not first <= batch.base_offset < stop]
+        self.removed.add(first, stop)
+        self._on_remove(first, stop)
 
     def on_failure(self, callback: Callable[[Exception], None]) -> None:
         self._on_failure = callback
@@ -137,6 +152,11 @@ class MemoryTopicLog:
         for first, stop in ranges:
             self.settled.add(first, stop)
 
+    def restate(self, settled: RangeSet) -> None:
+        self.settled.clear()
+        self.settled.add_all(list(settled))
+        self.returns.clear()
+
     def note_returns(self, ranges: Sequence[tuple[int, int]]) -> None:
         pass
 
@@ -225,6 +245,7 @@ class MemoryTopicStore:
         durability: Durability,
         *,
         retention: Retention | None = None,
+        has_records: bool = True,
     ) -> MemoryTopicLog:
         left = self.logs.get((vhost, topic))
         log = self.logs[vhost, topic] = MemoryTopicLog(durability)

@@ -35,6 +35,7 @@ class QueueExtension:
     recovers = False  # it has something to restore, whatever unsettled records the queue has
     scans_from: int | None = None  # offset from which `scanned` must see all records
     held_bytes = 0  # estimated memory
+    consumer_count = 0  # consumers that are not the queue's own, but the extension's
     parked_count = 0  # leased to no consumer, until the extension makes them ready
     is_caught_up = True  # everything that it stored elsewhere is committed
     outlives_reordering = False  # else it is made anew when the queue's order changes

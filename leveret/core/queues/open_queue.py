@@ -92,6 +92,20 @@ class OpenQueue(LogWriter):
         self._extensions: tuple[QueueExtension, ...] = ()
         self._demanding = RecordFlag(0)  # flags of records that need another extension
 
+    # -- partitions: most queues have one, themselves
+
+    number = 0  # of this partition
+
+    @property
+    def whole(self) -> OpenQueue:
+        """Queue that clients know by the name, of which this is a partition or a subscription."""
+        return self
+
+    @property
+    def partitions(self) -> Sequence[OpenQueue]:
+        """Partitions of the queue."""
+        return (self,)
+
     # -- extensions
 
     def _extension_kinds(self) -> Sequence[ExtensionKind]:
@@ -174,6 +188,7 @@ class OpenQueue(LogWriter):
         """Apply other settings from now on, after a policy change."""
         self.settings = settings
         if not self.deleted:
+            self.log.retention = settings.retention
             self._turn.touch(self)
 
     def release(self) -> None:

@@ -47,18 +47,25 @@ class QueueOpener:
         policy = self.policy_of(definition)
         settings = self._resolve(definition, policy)
         queue: OpenQueue
-        if may_stay_unopened(definition, settings, self.services) and self._topics.leave_unopened(
-            definition.vhost, definition.topic, definition.incarnation, 0
-        ):
+        if self._may_stay_unopened(definition, settings):
             queue = UnopenedQueue(definition, settings, self.services, self._open_log)
-        elif settings.retention is None:
-            log = self._open_log(definition, settings)
-            queue = Queue(definition, settings, owner, log, self.services)
-        else:
+        elif settings.is_stream:
             log = self._open_log(definition, settings)
             queue = Stream(definition, settings, log, self.services)
+        else:
+            log = self._open_log(definition, settings)
+            queue = Queue(definition, settings, owner, log, self.services)
         queue.policy = policy
         return queue
+
+    def _may_stay_unopened(self, definition: QueueDefinition, settings: QueueSettings) -> bool:
+        """Whether nothing is to be done for a queue until it is used. Raises StorageError."""
+        if not may_stay_unopened(definition, settings, self.services):
+            return False
+        log = definition.vhost, definition.topic, definition.incarnation, 0
+        if settings.retention is not None:  # what it keeps is to be deleted in time
+            return not self._topics.exists(*log)
+        return self._topics.leave_unopened(*log)
 
     def _open_log_of(self, definition: QueueDefinition, settings: QueueSettings) -> TopicLog:
         """Create or recover the log of a queue. Raises StorageError."""

@@ -225,7 +225,8 @@ class Queue(DeliveringQueue):
     @property
     def consumer_count(self) -> int:
         """Number of consumers, with or without capacity."""
-        return self.state.consumer_count
+        own = self.state.consumer_count
+        return own + sum(each.consumer_count for each in self._extensions)
 
     # -- publishing
 

@@ -102,7 +102,6 @@ class Stream(OpenQueue):
         """Apply other settings from now on, retention included."""
         super().reconfigure(settings)
         if not self.deleted:
-            self.log.retention = settings.retention
             self._extend()
             for extension in self._extensions:
                 extension.reconfigure(settings)
@@ -128,7 +127,8 @@ class Stream(OpenQueue):
     @property
     def consumer_count(self) -> int:
         """Number of consumers, with or without capacity."""
-        return self.state.consumer_count
+        own = self.state.consumer_count
+        return own + sum(each.consumer_count for each in self._extensions)
 
     @property
     def held_bytes(self) -> int:
@@ -144,6 +144,8 @@ class Stream(OpenQueue):
 
     def _show_committed(self) -> None:
         self.state.commit(self.log.committed)
+        for extension in self._extensions:
+            extension.committed()
 
     def _failed(self, error: Exception) -> None:
         super()._failed(error)

@@ -165,7 +165,7 @@ def may_stay_unopened(
     """Whether a queue without messages has nothing to do by itself."""
     return (
         definition.durable
-        and settings.retention is None
+        and not settings.is_stream
         and settings.expires_ms is None
         and settings.publish_rate is None
         and settings.consume_rate is None

@@ -10,9 +10,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from leveret.core.erlang_terms import field_type, term
-from leveret.core.names import resource
+from leveret.core.names import NAME_BYTES_MAX, resource
 from leveret.core.settings.retry_policy import RETRY_ARGUMENTS
-from leveret.core.settings.stream_offsets import STREAM_OFFSET, interval_ms, parse_start
+from leveret.core.settings.stream_offsets import (
+    STREAM_OFFSET,
+    duration_ms,
+    interval_ms,
+    parse_start,
+)
 from leveret.errors import ChannelError
 from leveret.features.filters.rules import FILTER_CHECKS
 from leveret.ports.definitions import Arguments, QueueDefinition
@@ -25,6 +30,17 @@ QUEUE_TYPE = "x-queue-type"
 VISIBILITY_TIMEOUT = "x-visibility-timeout"
 GROUP_ORDERING = "x-group-ordering"
 CONSUMER_GROUP = "x-consumer-group"
+GROUP_SESSION = "x-group-session"
+GROUP_ASSIGN = "x-group-assign"
+SESSION_MS = 5 * 60_000  # as in Kafka, where it is the longest time between two polls
+RETENTION_LIMITS = (
+    "x-retention",
+    "x-retention-bytes",
+    "x-retention-messages",
+)  # of settled messages
+RETENTION_WAITS_FOR = "x-retention-waits-for"
+RETENTION_ARGUMENTS = (*RETENTION_LIMITS, RETENTION_WAITS_FOR, "x-retention-waits-max")
+WAITED_FOR_MAX = 16  # groups that retention may wait for
 
 # Ten years: a longer time is a mistake in the unit.
 EXPIRY_MS_MAX = 315_360_000_000
@@ -179,6 +195,97 @@ def dedup_window(value: Any, _arguments: Arguments) -> str | None:
     return unacceptable(value)
 
 
+def retention_time(value: Any, _arguments: Arguments) -> str | None:
+    """Check for a duration: milliseconds, or a text such as `14d`."""
+    if not isinstance(value, int | str) or isinstance(value, bool):
+        return unacceptable(value)
+    time_ms = duration_ms(value)
+    if time_ms is None or not 0 < time_ms <= EXPIRY_MS_MAX:
+        return f"{{invalid_duration,{term(value)}}}"
+    return None
+
+
+def retention_age(value: Any, arguments: Arguments) -> str | None:
+    """Check for a duration; a stream may state it in one way only."""
+    return retention_time(value, arguments) or not_beside("x-max-age", arguments)
+
+
+def retention_bytes(value: Any, arguments: Arguments) -> str | None:
+    """Check for a number of bytes; a stream may state it in one way only."""
+    problem = positive(value, arguments)
+    if problem is None and type_of(arguments) == "stream":
+        problem = not_beside("x-max-length-bytes", arguments)
+    return problem
+
+
+def not_beside(other: str, arguments: Arguments) -> str | None:
+    """Return the problem that an argument of the same meaning is there, or None."""
+    return f'"not together with {other}"' if other in arguments else None
+
+
+def group_names(value: Any, _arguments: Arguments) -> str | None:
+    """Check for a list of names of consumer groups."""
+    if not isinstance(value, list):
+        return unacceptable(value)
+    if not 0 < len(value) <= WAITED_FOR_MAX or not all(map(is_group_name, value)):
+        return f'"expected 1 to {WAITED_FOR_MAX} names of consumer groups"'
+    return None
+
+
+def waits_for(value: Any, arguments: Arguments) -> str | None:
+    """Check for groups that retention waits for; pointless without retention."""
+    problem = group_names(value, arguments)
+    if (
+        problem is None
+        and type_of(arguments) != "stream"
+        and arguments.keys().isdisjoint(RETENTION_LIMITS)
+    ):
+        problem = f'"it needs one of {", ".join(RETENTION_LIMITS)}"'
+    return problem
+
+
+def waits_max(value: Any, arguments: Arguments) -> str | None:
+    """Check for how long retention waits for groups, where it does."""
+    problem = retention_time(value, arguments)
+    if problem is None and RETENTION_WAITS_FOR not in arguments:
+        problem = f'"it needs {RETENTION_WAITS_FOR}"'
+    return problem
+
+
+def is_group_name(value: object) -> bool:
+    """Whether a value is a valid name of a consumer group."""
+    return isinstance(value, str) and 0 < len(value.encode()) <= NAME_BYTES_MAX
+
+
+def consumer_group(value: Any, _arguments: Arguments) -> str | None:
+    """Check for the name of a consumer group."""
+    if not isinstance(value, str):
+        return unacceptable(value)
+    return None if is_group_name(value) else f'"expected 1 to {NAME_BYTES_MAX} bytes"'
+
+
+def group_session(value: Any, arguments: Arguments) -> str | None:
+    """Check for the time within which a member of a group must settle: a duration."""
+    problem = retention_time(value, arguments) or of_groups(arguments)
+    if problem is None and (duration_ms(value) or 0) > TERM_MS_MAX:
+        return f"{{value_too_large,{term(value)}}}"
+    return problem
+
+
+def group_assign(value: Any, arguments: Arguments) -> str | None:
+    """Check for the list of partitions that a member of a group wants."""
+    if not isinstance(value, list):
+        return unacceptable(value)
+    if not value or any(integer(each, arguments) or each < 0 for each in value):
+        return '"expected a list of partitions"'
+    return of_groups(arguments)
+
+
+def of_groups(arguments: Arguments) -> str | None:
+    """Return the problem that an argument is for members of groups only, or None."""
+    return None if CONSUMER_GROUP in arguments else f'"it needs {CONSUMER_GROUP}"'
+
+
 def stream_offset(value: Any, _arguments: Arguments) -> str | None:
     """Check for a stream offset specification."""
     if parse_start(value) is not None:
@@ -291,7 +398,11 @@ FEATURES: dict[str, Check] = {
     "x-publish-burst": rate,
     "x-consume-rate": rate,
     "x-consume-burst": rate,
-    "x-retention": not_yet,
+    "x-retention": retention_age,
+    "x-retention-bytes": retention_bytes,
+    "x-retention-messages": positive,
+    RETENTION_WAITS_FOR: waits_for,
+    "x-retention-waits-max": waits_max,
     "x-partitions": not_yet,
 }
 TYPES = {
@@ -306,24 +417,37 @@ MODULES = {
     "stream": "rabbit_stream_queue",
 }
 EVERY_ARGUMENT = {key for known in TYPES.values() for key in known}
+GROUP_MEMBERS: dict[str, Check] = {
+    CONSUMER_GROUP: consumer_group,
+    GROUP_SESSION: group_session,
+    GROUP_ASSIGN: group_assign,
+}
+# What would be different for each member of a group, though a partition has one at a time.
+NOT_IN_GROUPS = (
+    "x-priority",
+    VISIBILITY_TIMEOUT,
+    "x-consumer-timeout",
+    "x-stream-filter",
+    *FILTER_CHECKS,
+)
 # Arguments of consumers.
 CONSUMER_TYPES: dict[str, dict[str, Check]] = {
     "classic": {
         "x-priority": integer,
         VISIBILITY_TIMEOUT: lease_term,
-        CONSUMER_GROUP: not_yet,
         **FILTER_CHECKS,
+        **GROUP_MEMBERS,
     },
     "quorum": {
-        CONSUMER_GROUP: not_yet,
         "x-priority": integer,
         "x-consumer-timeout": time_to_live,
         VISIBILITY_TIMEOUT: lease_term,
         **FILTER_CHECKS,
+        **GROUP_MEMBERS,
     },
     "stream": {
-        CONSUMER_GROUP: not_yet,
         **FILTER_CHECKS,
+        **GROUP_MEMBERS,
         STREAM_OFFSET: stream_offset,
         "x-stream-filter": anything,
         "x-stream-match-unfiltered": anything,
@@ -359,14 +483,36 @@ def check_queue_arguments(definition: QueueDefinition) -> None:
         check_replicated_properties(definition, name)
     if kind == "stream":
         check_stream_sizes(arguments)
+    elif not definition.durable:
+        _check_keeps_nothing(name, arguments)
+
+
+def _check_keeps_nothing(name: str, arguments: Arguments) -> None:
+    """Raise 406 for retention of a transient or exclusive queue, whose log is not kept."""
+    for key in RETENTION_ARGUMENTS:
+        if key in arguments:
+            problem = "only durable queues that are not exclusive keep messages"
+            raise ChannelError(406, f"invalid arg '{key}' for {name}: \"{problem}\"")
 
 
 def check_consumer_arguments(definition: QueueDefinition, arguments: Arguments) -> None:
     """Raise 406 unless every argument of a consumer suits the type of its queue."""
     name, kind = resource("queue", definition.name, definition.vhost), type_of(definition.arguments)
+    if CONSUMER_GROUP in arguments:
+        _check_member(name, arguments)
+        arguments = {key: value for key, value in arguments.items() if key != STREAM_OFFSET}
     _check_known(name, kind, arguments, EVERY_CONSUMER_ARGUMENT, CONSUMER_TYPES)
     for key, check in CONSUMER_TYPES[kind].items():
         check_value(key, check, name, arguments)
+
+
+def _check_member(name: str, arguments: Arguments) -> None:
+    """Raise 406 for an argument that no member of a group may have, whatever its queue."""
+    check_value(STREAM_OFFSET, stream_offset, name, arguments)
+    for key in NOT_IN_GROUPS:
+        if key in arguments:
+            problem = f"not together with {CONSUMER_GROUP}"
+            raise ChannelError(406, f"invalid arg '{key}' for {name}: \"{problem}\"")
 
 
 def _check_known(

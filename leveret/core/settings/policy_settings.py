@@ -16,9 +16,12 @@ from leveret.core.settings.arguments import (
     RATE_MAX,
     STREAM_SEGMENT_BYTES_MAX,
     TERM_MS_MAX,
+    group_names,
     is_window,
+    retention_time,
 )
 from leveret.core.settings.retry_policy import RETRY_ARGUMENTS
+from leveret.core.settings.stream_offsets import duration_ms
 from leveret.ports.fields import INT64_MAX, INT64_MIN
 
 if TYPE_CHECKING:
@@ -82,6 +85,21 @@ def one_of(*allowed: Json) -> Accepts:
 def max_age(value: Json) -> bool:
     """Whether the value is a number with a unit, such as `7D`."""
     return isinstance(value, str) and MAX_AGE.match(value) is not None
+
+
+def duration(value: Json) -> bool:
+    """Whether the value is a duration: milliseconds, or a text such as `14d`."""
+    return retention_time(value, {}) is None
+
+
+def shorter(own: Json, operator: Json) -> Json:
+    """Return the shorter duration."""
+    return min(own, operator, key=lambda value: duration_ms(value) or 0)
+
+
+def consumer_groups(value: Json) -> bool:
+    """Whether the value is a list of names of consumer groups."""
+    return group_names(value, {}) is None
 
 
 def filter_size(value: Json) -> bool:
@@ -177,6 +195,11 @@ SETTINGS: Final[dict[str, Setting]] = {
     "queue-mode": Setting("queue-mode value", one_of("default", "lazy")),
     "queue-version": Setting("queue-version value", one_of(1, 2), operator=True),
     "redeclare-mismatch": Setting("redeclare mismatch", one_of("refuse", "warn")),
+    "retention": Setting("retention", duration, operator=True, merge=shorter),
+    "retention-bytes": _bounded("retention in bytes", 1),
+    "retention-messages": _bounded("retention in messages", 1),
+    "retention-waits-for": Setting("list of consumer groups", consumer_groups),
+    "retention-waits-max": Setting("time for which retention waits", duration),
     "stream-filter-size-bytes": Setting("filter size. Valid range is 16-255", filter_size),
     "stream-max-segment-size-bytes": _number("segment size", maximum=STREAM_SEGMENT_BYTES_MAX),
     "target-group-size": _bounded("target group size", 1),

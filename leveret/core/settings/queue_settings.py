@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from leveret.core.settings.arguments import EXPIRY_MS_MAX, QUEUE_TYPE, RATE_MAX, window_ms
 from leveret.core.settings.discard_reasons import DEATHS, Reason
 from leveret.core.settings.retry_policy import RETRY_ARGUMENTS, RetryPolicy, retry_policy_of
-from leveret.core.settings.stream_offsets import interval_ms
+from leveret.core.settings.stream_offsets import duration_ms, interval_ms
 from leveret.ports import Retention
 from leveret.ports.definitions import Paused
 from leveret.ports.fields import INT64_MAX
@@ -139,7 +139,9 @@ class QueueSettings:
     dedup_window_ms: int | None = None  # within which no message is stored twice
     publish_rate: Rate | None = None  # of publishes
     consume_rate: Rate | None = None  # of deliveries, to all consumers together
-    retention: Retention | None = None  # of a stream; other queues have none
+    is_stream: bool = False  # records stay for any number of readers
+    retention: Retention | None = None  # None: settled messages are not kept
+    retention_waits_for: tuple[str, ...] = ()  # groups that must have read what is deleted
     is_paused: bool = False  # whether deliveries are paused
 
     @property
@@ -176,6 +178,8 @@ def resolve_settings(
         # A policy for all queues must not dead-letter dead letters again, to topics of topics.
         policy = {key: value for key, value in policy.items() if key not in GIVES_UP}
     settings = _resolve(definition, policy)
+    if settings.retention is not None and not definition.durable:
+        settings = replace(settings, retention=None)  # by a policy; its log is not kept
     if definition.paused is Paused.NOTHING:
         return settings
     settings = replace(settings, is_paused=True)
@@ -232,7 +236,9 @@ def _resolve(definition: QueueDefinition, policy: Mapping[str, Any]) -> QueueSet
 
 def _of_stream(stated: Stated) -> QueueSettings:
     return QueueSettings(
-        retention=_retention(stated),
+        is_stream=True,
+        retention=_stream_retention(stated),
+        retention_waits_for=tuple(stated("retention-waits-for") or ()),
         dedup_window_ms=window_ms(stated("dedup-window")),
         publish_rate=stated.rate("publish"),
         consume_rate=stated.rate("consume"),
@@ -289,6 +295,8 @@ def _of_any_queue(stated: Stated) -> QueueSettings:
         dedup_window_ms=window_ms(stated("dedup-window")),
         publish_rate=stated.rate("publish"),
         consume_rate=stated.rate("consume"),
+        retention=_settled_retention(stated),
+        retention_waits_for=tuple(stated("retention-waits-for") or ()),
     )
 
 
@@ -312,17 +320,37 @@ def _with_dead_letters(settings: QueueSettings, stated: Stated, *, limited: bool
     )
 
 
-def _retention(stated: Stated) -> Retention:
+def _stream_retention(stated: Stated) -> Retention:
     """Return a stream's retention; here the policy overrides the arguments, as in RabbitMQ."""
 
     def won(key: str) -> Any:
         return stated.policy.get(key, stated.arguments.get(f"x-{key}"))
 
     bytes_max, age = won("max-length-bytes"), won("max-age")
-    age_ms_max = interval_ms(age) if age is not None else None
-    if bytes_max is None and age_ms_max is None:
-        age_ms_max = STREAM_AGE_MS_MAX
-    return Retention(bytes_max, age_ms_max, won("stream-max-segment-size-bytes"))
+    limits = Retention(
+        bytes_max=won("retention-bytes") if bytes_max is None else bytes_max,
+        age_ms_max=duration_ms(won("retention")) if age is None else interval_ms(age),
+        records_max=won("retention-messages"),
+        segment_bytes_max=won("stream-max-segment-size-bytes"),
+        waits_ms_max=duration_ms(won("retention-waits-max")),
+    )
+    if limits.bytes_max is None and limits.age_ms_max is None and limits.records_max is None:
+        return replace(limits, age_ms_max=STREAM_AGE_MS_MAX)
+    return limits
+
+
+def _settled_retention(stated: Stated) -> Retention | None:
+    """Return the retention of settled messages of a classic or quorum queue, if any."""
+    limits = Retention(
+        bytes_max=stated("retention-bytes"),
+        age_ms_max=duration_ms(stated("retention")),
+        records_max=stated("retention-messages"),
+        keeps_settled=True,
+        waits_ms_max=duration_ms(stated("retention-waits-max")),
+    )
+    if limits.bytes_max is None and limits.age_ms_max is None and limits.records_max is None:
+        return None
+    return limits
 
 
 def _quorum_overflow(stated: str | None) -> Overflow:

@@ -20,6 +20,8 @@ UNITS_MS = {
     "m": 60_000,
     "s": 1000,
 }
+# Written by people for retention: there a month in capitals would be easily mistaken for a minute.
+DURATION = re.compile(r"([0-9]{1,18})([dhms])\Z", re.IGNORECASE)
 # Longer numbers are invalid; Python refuses to parse very long ones anyway.
 INTERVAL = re.compile(r"([0-9]{1,18})([YMDhms])\Z")
 
@@ -60,6 +62,19 @@ def interval_ms(text: str) -> int | None:
     """Parse an interval such as `12h` or `30D`; None if invalid."""
     found = INTERVAL.match(text)
     return int(found[1]) * UNITS_MS[found[2]] if found else None
+
+
+def duration_ms(value: Any) -> int | None:
+    """Parse a duration: milliseconds, or a text such as `14d` or `12h`; None if invalid."""
+    if isinstance(value, str):
+        found = DURATION.match(value)
+        if found is None:
+            return None
+        unit = found[2].lower()
+        return int(found[1]) * UNITS_MS["D" if unit == "d" else unit]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return None
 
 
 def parse_start(value: Any) -> Start | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QueueWindow", "QueueWindows", "window_of"]
 
+READER = "de-duplication"  # of the log, which keeps the records of the window for it
 KEY_BYTES = 72  # memory of a key, which takes 48 to 96
 
 
@@ -73,7 +74,7 @@ class QueueWindow(QueueExtension):
             self.window.begin()
         else:
             self.window.end()
-            self.log.keep_from = None
+            self.log.keep_from(READER, None)
 
     # -- as the owner of a window (see Windowed)
 
@@ -108,7 +109,7 @@ class QueueWindow(QueueExtension):
 
     def keep_from(self, offset: int) -> None:
         """Keep records from `offset` on in the log, settled or not, for the window."""
-        self.log.keep_from = offset
+        self.log.keep_from(READER, offset)
 
     def resume(self) -> None:
         """Resume appending: the window is restored."""

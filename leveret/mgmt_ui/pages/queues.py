@@ -312,4 +312,6 @@ def _log_facts(queue: OpenQueue) -> Row:
         age_ms, octets = retention.age_ms_max, retention.bytes_max
         facts["Retention time"] = "unlimited" if age_ms is None else formats.duration(age_ms / 1000)
         facts["Retention size"] = "unlimited" if octets is None else formats.size(octets)
+        if retention.records_max is not None:
+            facts["Retention messages"] = formats.count(retention.records_max)
     return facts

@@ -350,7 +350,7 @@ def test_a_filter_that_cannot_be_read_is_refused(arguments, problem):
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
-@pytest.mark.parametrize("key", ["x-retention", "x-partitions"])
+@pytest.mark.parametrize("key", ["x-partitions"])
 def test_what_is_promised_is_refused_until_it_is_there(kind, key):
     definition = QueueDefinition("/", "q", arguments={"x-queue-type": kind, key: 1})
     with pytest.raises(ChannelError) as refused:
@@ -359,6 +359,92 @@ def test_what_is_promised_is_refused_until_it_is_there(kind, key):
         f"PRECONDITION_FAILED - invalid arg '{key}' for queue 'q' in vhost '/': "
         '"it is not supported by this release"'
     )
-    consumed = QueueDefinition("/", "q", arguments={"x-queue-type": kind})
-    with pytest.raises(ChannelError, match=r"x-consumer-group.*not supported by this release"):
-        check_consumer_arguments(consumed, {"x-consumer-group": "g"})
+
+
+RETENTION_PROBLEMS = [
+    ({"x-retention": "14"}, '{invalid_duration,<<"14">>}'),
+    ({"x-retention": 0}, "{invalid_duration,0}"),
+    ({"x-retention": "11000d"}, "{invalid_duration,"),
+    ({"x-retention": True}, "{unacceptable_type,bool}"),
+    ({"x-retention-bytes": 0}, "{value_zero,0}"),
+    ({"x-retention-messages": -1}, "{value_negative,-1}"),
+    ({"x-retention": 5, "x-retention-waits-for": []}, '"expected 1 to 16 names'),
+    ({"x-retention": 5, "x-retention-waits-for": [7]}, '"expected 1 to 16 names'),
+    ({"x-retention": 5, "x-retention-waits-for": "g"}, "{unacceptable_type,longstr}"),
+    ({"x-retention": 5, "x-retention-waits-max": "1d"}, '"it needs x-retention-waits-for"'),
+]
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+@pytest.mark.parametrize(("arguments", "problem"), RETENTION_PROBLEMS)
+def test_wrong_retention_is_refused_with_the_reason(kind, arguments, problem):
+    key = next(reversed(arguments))
+    with pytest.raises(ChannelError) as refused:
+        check_queue_arguments(
+            QueueDefinition("/", "q", arguments={"x-queue-type": kind} | arguments)
+        )
+    text = f"PRECONDITION_FAILED - invalid arg '{key}' for queue 'q' in vhost '/': {problem}"
+    assert refused.value.reply_text.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        ({"x-retention": "1d", "x-max-age": "1D"}, "x-retention"),
+        ({"x-retention-bytes": 5, "x-max-length-bytes": 7}, "x-retention-bytes"),
+    ],
+)
+def test_a_stream_states_its_retention_once(arguments, key):
+    definition = QueueDefinition("/", "q", arguments={"x-queue-type": "stream"} | arguments)
+    with pytest.raises(ChannelError, match=f"{key}.*not together with"):
+        check_queue_arguments(definition)
+
+
+def test_groups_cannot_be_waited_for_without_retention():
+    definition = QueueDefinition("/", "q", arguments={"x-retention-waits-for": ["g"]})
+    with pytest.raises(ChannelError, match="it needs one of x-retention, x-retention-bytes"):
+        check_queue_arguments(definition)
+
+
+def test_a_transient_queue_cannot_keep_messages():
+    definition = QueueDefinition("/", "q", durable=False, arguments={"x-retention": "1d"})
+    with pytest.raises(ChannelError, match="only durable queues that are not exclusive keep"):
+        check_queue_arguments(definition)
+
+
+MEMBER_PROBLEMS = [
+    ({"x-consumer-group": ""}, "x-consumer-group"),
+    ({"x-consumer-group": 5}, "x-consumer-group"),
+    ({"x-consumer-group": "g", "x-group-session": "13h"}, "x-group-session"),
+    ({"x-group-session": "1m"}, "x-group-session"),
+    ({"x-consumer-group": "g", "x-group-assign": []}, "x-group-assign"),
+    ({"x-consumer-group": "g", "x-group-assign": [-1]}, "x-group-assign"),
+    ({"x-group-assign": [1]}, "x-group-assign"),
+    ({"x-consumer-group": "g", "x-stream-offset": "tomorrow"}, "x-stream-offset"),
+    ({"x-consumer-group": "g", "x-priority": 1}, "x-priority"),
+    ({"x-consumer-group": "g", "x-filter-tags": "a"}, "x-filter-tags"),
+    ({"x-consumer-group": "g", "x-visibility-timeout": 1}, "x-visibility-timeout"),
+]
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+@pytest.mark.parametrize(("arguments", "key"), MEMBER_PROBLEMS)
+def test_wrong_arguments_of_a_groups_member_are_refused(kind, arguments, key):
+    definition = QueueDefinition("/", "q", arguments={"x-queue-type": kind})
+    with pytest.raises(ChannelError) as refused:
+        check_consumer_arguments(definition, arguments)
+    assert refused.value.explanation.startswith(f"invalid arg '{key}' for queue 'q'")
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+def test_a_member_may_say_where_its_group_begins(kind):
+    definition = QueueDefinition("/", "q", arguments={"x-queue-type": kind})
+    check_consumer_arguments(
+        definition,
+        {
+            "x-consumer-group": "g",
+            "x-stream-offset": "first",
+            "x-group-session": "1m",
+            "x-group-assign": [0, 3],
+        },
+    )

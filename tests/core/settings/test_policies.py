@@ -236,7 +236,15 @@ routing-key"""
 OPERATOR_KEYS = """expires message-ttl max-length max-length-bytes max-in-memory-length
 max-in-memory-bytes delivery-limit queue-version overflow target-group-size delayed-retry-type
 delayed-retry-min delayed-retry-max"""
-OWN_OPERATOR_KEYS = {"publish-rate", "publish-burst", "consume-rate", "consume-burst"}
+OWN_OPERATOR_KEYS = {
+    "publish-rate",
+    "publish-burst",
+    "consume-rate",
+    "consume-burst",
+    "retention",
+    "retention-bytes",
+    "retention-messages",
+}
 
 
 @pytest.mark.covers("B-401", "B-402")

@@ -186,22 +186,56 @@ DAY_MS = 86_400_000
 @pytest.mark.parametrize(
     ("arguments", "policy", "retention"),
     [
-        ({}, {}, Retention(None, 14 * DAY_MS, None)),
-        ({"x-max-age": "1D"}, {}, Retention(None, DAY_MS, None)),
-        ({"x-max-length-bytes": 5}, {}, Retention(5, None, None)),
-        ({"x-max-age": "1D"}, {"max-age": "2D"}, Retention(None, 2 * DAY_MS, None)),
-        ({"x-max-length-bytes": 5}, {"max-length-bytes": 7}, Retention(7, None, None)),
+        ({}, {}, Retention(age_ms_max=14 * DAY_MS)),
+        ({"x-max-age": "1D"}, {}, Retention(age_ms_max=DAY_MS)),
+        ({"x-max-length-bytes": 5}, {}, Retention(bytes_max=5)),
+        ({"x-max-age": "1D"}, {"max-age": "2D"}, Retention(age_ms_max=2 * DAY_MS)),
+        ({"x-max-length-bytes": 5}, {"max-length-bytes": 7}, Retention(bytes_max=7)),
         (
             {"x-stream-max-segment-size-bytes": 9},
             {"max-length-bytes": 7, "message-ttl": 5},
-            Retention(7, None, 9),
+            Retention(bytes_max=7, segment_bytes_max=9),
+        ),
+        ({"x-retention": "12h"}, {}, Retention(age_ms_max=DAY_MS // 2)),
+        ({"x-retention": 1000}, {"retention": "2d"}, Retention(age_ms_max=2 * DAY_MS)),
+        ({"x-retention-messages": 9}, {}, Retention(records_max=9)),
+        (
+            {"x-retention-bytes": 9, "x-retention-waits-max": "3d"},
+            {},
+            Retention(bytes_max=9, waits_ms_max=3 * DAY_MS),
         ),
     ],
 )
 def test_a_stream_keeps_what_its_policy_or_its_arguments_say(arguments, policy, retention):
     settings = resolved({"x-queue-type": "stream", **arguments}, policy)
-    assert settings == QueueSettings(retention=retention)
+    assert settings == QueueSettings(is_stream=True, retention=retention)
 
 
 def test_no_other_queue_keeps_what_was_consumed():
     assert resolved({"x-max-length-bytes": 5}).retention is None
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize(
+    ("arguments", "policy", "limits"),
+    [
+        ({"x-retention": "14d"}, {}, {"age_ms_max": 14 * DAY_MS}),
+        ({}, {"retention": 5000}, {"age_ms_max": 5000}),
+        ({"x-retention": "1D"}, {"retention": 5000}, {"age_ms_max": DAY_MS}),
+        ({"x-retention-bytes": 7}, {"retention-messages": 3}, {"bytes_max": 7, "records_max": 3}),
+    ],
+)
+def test_a_queue_keeps_consumed_messages_where_it_is_asked_to(kind, arguments, policy, limits):
+    settings = resolved({"x-queue-type": kind, **arguments}, policy)
+    assert settings.retention == Retention(keeps_settled=True, **limits)
+    assert not settings.is_stream
+
+
+def test_a_queue_that_is_not_durable_keeps_nothing_whatever_a_policy_says():
+    definition = QueueDefinition("/", "q", durable=False)
+    assert resolve_settings(definition, {"retention": "1d"}).retention is None
+
+
+def test_retention_waits_for_the_groups_that_are_named():
+    settings = resolved({"x-retention": "1d", "x-retention-waits-for": ["archive"]})
+    assert settings.retention_waits_for == ("archive",)

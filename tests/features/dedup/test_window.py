@@ -226,9 +226,9 @@ def test_a_restart_forgets_nothing_whether_it_was_written_down_or_not(bench):
     bench.send("a")
     assert bench.stored == 2
     bench.advance(2000)
-    assert bench.log.keep_from == 0
+    assert bench.log.kept_from == 0
     bench.advance(WINDOW)
-    assert bench.log.keep_from == 2  # both have expired
+    assert bench.log.kept_from == 2  # both have expired
 
 
 def test_lost_state_is_learned_anew_from_the_log():
@@ -280,7 +280,7 @@ def test_a_policy_begins_and_ends_a_window(bench):
     bench.queue.reconfigure(QueueSettings())
     bench.run()
     assert bench.state.scan(b"dedup/") == []
-    assert bench.log.keep_from is None
+    assert bench.log.kept_from is None
     bench.send("a")
     assert bench.stored == 3
 
@@ -321,7 +321,7 @@ def test_a_state_store_that_fails_is_tried_again():
     bench.send("a")
     bench.advance(1000)
     assert bench.lost() == ["full"]
-    assert bench.log.keep_from == 0
+    assert bench.log.kept_from == 0
     bench.state.error = None
     bench.advance(1000)
     assert bench.state.scan(b"dedup/")
