@@ -1,4 +1,4 @@
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from leveret.ports.contents cimport HeadersPlace
 
@@ -17,3 +17,8 @@ cdef class AddedField:
 
 cdef class CountedFields(AddedField):
     cdef list counts        # of each name
+
+
+cdef class PlacedFields(AddedField):
+    cdef int64_t partition
+    cdef list counts

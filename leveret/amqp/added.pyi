@@ -5,3 +5,6 @@ class AddedField:
 
 class CountedFields(AddedField):
     def __init__(self, counts: dict[str, dict[int, int]]) -> None: ...
+
+class PlacedFields(AddedField):
+    def __init__(self, partition: int, counts: dict[str, dict[int, int]]) -> None: ...

@@ -112,3 +112,22 @@ cdef class CountedFields(AddedField):
             if count is not None:
                 out = write_field(self.names[i], count, out)
         return out
+
+
+cdef class PlacedFields(AddedField):
+    """Header fields of a record's place, x-partition and x-offset, and of its `counts` as above."""
+
+    def __init__(self, int64_t partition, dict counts not None):
+        super().__init__("x-partition", "x-offset", *counts)
+        self.partition = partition
+        self.counts = list(counts.values())
+
+    cdef uint8_t* write_fields(self, uint64_t offset, uint8_t* out) except NULL:
+        cdef Py_ssize_t i
+        out = write_field(self.names[0], self.partition, out)
+        out = write_field(self.names[1], <int64_t>offset, out)
+        for i in range(len(self.counts)):
+            count = (<dict>self.counts[i]).get(offset)
+            if count is not None:
+                out = write_field(self.names[2 + i], count, out)
+        return out

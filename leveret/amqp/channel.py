@@ -255,7 +255,7 @@ class Channel(ChannelDeliveries):
         if not queue.deleted:
             queue.remove_consumer(consumer)
             if queue.definition.auto_delete and not queue.consumer_count:
-                self.broker.delete_queue(self.vhost, queue)
+                self.broker.delete_queue(self.vhost, queue.whole)
 
     @contextmanager
     def holding_back_cancels(self) -> Iterator[list[base.Frame]]:

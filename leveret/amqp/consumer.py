@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.amqp.added import CountedFields
+from leveret.amqp.added import CountedFields, PlacedFields
 from leveret.amqp.timeouts import LeaseHolder
 from leveret.core.queues.queue import Queue
 from leveret.ports.counters import DELIVER, DELIVER_NO_ACK
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from leveret.amqp.added import AddedField
     from leveret.amqp.settling import ChannelDeliveries
     from leveret.core.queues.open_queue import OpenQueue
+    from leveret.features.groups.groups import ConsumerGroup
     from leveret.features.rates.rates import ConnectionLimits, ConsumeMeter
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
@@ -149,6 +150,14 @@ class ChannelConsumer(LeaseHolder):
         if term_ms is not None and count:
             self.channel.needed_leases().begin(self, tag, count, term_ms)
 
+    def share(self, queue: OpenQueue, partition: int) -> ConsumerShare:
+        """Return what this consumer gets of one partition; deliveries say of which, and where."""
+        return ConsumerShare(self, queue, PlacedFields(partition, _counts(queue)))
+
+    def suspended(self, group: ConsumerGroup) -> None:
+        """Note that a group assigns no partitions to it until it settles something."""
+        self.channel.suspended[self] = group
+
     def follow(self, limits: ConnectionLimits) -> None:
         """Be delivered to within the rate limits that apply now."""
         if self.meter is not None:
@@ -178,13 +187,79 @@ class ChannelConsumer(LeaseHolder):
         self.channel.consumer_gone(self.tag)
 
 
+class ConsumerShare(ChannelConsumer):
+    """Part of a consumer that one of several queues serves: a partition, or a subscription to one.
+
+    `whole` is the consumer as its client knows it, whose credit all of its shares use.
+    """
+
+    def __init__(self, whole: ChannelConsumer, queue: OpenQueue, added: AddedField | None) -> None:
+        super().__init__(
+            whole.channel,
+            queue,
+            whole.tag,
+            no_ack=whole.no_ack,
+            prefetch=whole.prefetch,
+            priority=whole.priority,
+            arguments=whole.arguments,
+            added=added,
+            added_again=added,
+        )
+        self.whole = whole
+
+    def capacity(self, *, once_sent: bool = False) -> int:
+        """Return the capacity of the whole consumer, which its other shares use as well."""
+        return self.whole.capacity(once_sent=once_sent) or LACKS_SHARED
+
+    def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
+        """Write deliveries, see ChannelConsumer."""
+        before = self.in_flight
+        reached = super().send(batches, first, stop, redelivered=redelivered)
+        self._sent(self.in_flight - before)
+        return reached
+
+    def send_runs(
+        self, batches: list[Batch], runs: list[tuple[int, int]], *, redelivered: bool
+    ) -> int:
+        """Write deliveries of several runs, see ChannelConsumer."""
+        before = self.in_flight
+        reached = super().send_runs(batches, runs, redelivered=redelivered)
+        self._sent(self.in_flight - before)
+        return reached
+
+    def _sent(self, count: int) -> None:
+        """Charge deliveries to the whole consumer."""
+        self.whole.in_flight += count
+        if self.whole.meter is not None:
+            self.whole.meter.delivered(count)
+
+    def release(self, count: int) -> None:
+        """Return the credit of settled or returned deliveries."""
+        super().release(count)
+        self.whole.in_flight -= count
+
+    def wake(self) -> None:
+        """Wake all queues that the whole consumer is served by."""
+        self.whole.wake()
+
+    def queue_gone(self) -> None:
+        """End the whole consumer."""
+        self.whole.queue_gone()
+
+
 def return_counts(queue: OpenQueue) -> AddedField | None:
     """Return the header fields with delivery counts for consumers of a quorum queue, else None.
 
     x-acquired-count is the number of deliveries so far, x-delivery-count the number of those that
     count towards the delivery limit.
     """
+    counts = _counts(queue)
+    return CountedFields(counts) if counts else None
+
+
+def _counts(queue: OpenQueue) -> dict[str, dict[int, int]]:
+    """Return the delivery counts of a quorum queue by header field."""
     if not (isinstance(queue, Queue) and queue.settings.counts_deliveries):
-        return None
-    machine = queue.state
-    return CountedFields({"x-delivery-count": machine.counts, "x-acquired-count": machine.acquired})
+        return {}
+    state = queue.state
+    return {"x-delivery-count": state.counts, "x-acquired-count": state.acquired}

@@ -103,4 +103,4 @@ class _Holders:
         self._queue = queue
 
     def __contains__(self, holder: object) -> bool:
-        return isinstance(holder, LeaseHolder) and holder.queue is self._queue
+        return isinstance(holder, LeaseHolder) and holder.queue.whole is self._queue

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.timeouts import Holding
     from leveret.core.queues.open_queue import OpenQueue
+    from leveret.features.groups.groups import ConsumerGroup
     from leveret.ports.counters import Counters, DeliveryStatistics
     from leveret.ports.records import Batch
 
@@ -53,6 +54,8 @@ class ChannelDeliveries(ChannelBase):
         self.in_flight = 0  # unsettled deliveries to consumers
         self.delivery_ages = DeliveryAges()
         self.leases: Leases | None = None  # see needed_leases
+        # Members of groups that have not settled in time, until something is settled.
+        self.suspended: dict[LeaseHolder, ConsumerGroup] = {}
         self._getters: dict[OpenQueue, Getter] = {}
         self.delivery_statistics_by_queue: dict[
             OpenQueue, dict[int, DeliveryStatistics]
@@ -69,6 +72,10 @@ class ChannelDeliveries(ChannelBase):
         """Settle, return or discard a run of delivery tags. Returns the first unknown one."""
         unacked = self.unacked
         unknown: int | None = None
+        if self.suspended:
+            suspended, self.suspended = self.suspended, {}
+            for member, group in suspended.items():
+                group.resume(member)
         if multiple:
             # Every tag up to `last`, which must be outstanding itself unless it means "all".
             if last != frames.ALL_TAGS and not unacked.is_outstanding(last):
@@ -183,6 +190,7 @@ class ChannelDeliveries(ChannelBase):
         All consumers of the channel and the queue share them. They stay when a consumer ends, since
         counters never become less.
         """
+        queue = queue.whole
         of_queue = self.delivery_statistics_by_queue.get(queue)
         if of_queue is None:
             if len(self.delivery_statistics_by_queue) >= self._delivery_statistics_max:
@@ -235,6 +243,7 @@ class ChannelDeliveries(ChannelBase):
         """Drop references from and to the channel, so that no garbage collector is needed."""
         self.leases = None
         self.unacked = Unacked()
+        self.suspended.clear()
         self._getters.clear()
 
 

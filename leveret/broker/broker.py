@@ -52,6 +52,7 @@ from leveret.features.delay.delayed_delivery import DelayedDelivery
 from leveret.features.delay.store import DelayedMessageStores
 from leveret.features.filters.filtered import ConsumerFilters
 from leveret.features.filters.rules import record_filter
+from leveret.features.groups.groups import ConsumerGroups
 from leveret.features.pull.pull import Pulls
 from leveret.features.rates.rates import Rates
 from leveret.features.retry.key_order import KeyOrder
@@ -154,6 +155,7 @@ class Broker:
             tracer=self.tracer,
             feature_counters=self.feature_counters,
         )
+        self.groups = ConsumerGroups(core, metadata)
         self.redrives = Redrives(self.vhosts, self.atomic, self.timers, spawn, self.events.emit)
         self.idempotency = IdempotentPublish(core, settings.once_limits, settings.dedup_keys_max)
         self.delayed = DelayedDelivery(
@@ -181,6 +183,7 @@ class Broker:
                 KeyOrder,
                 retry_topics,
                 ConsumerFilters(),
+                self.groups,
             ),
             stream_filter=record_filter,
             feature_counters=core.feature_counters,
@@ -190,6 +193,7 @@ class Broker:
 
     def restore(self, definitions: Definitions) -> None:
         """Restore the virtual hosts from stored definitions; open queues that hold something."""
+        self.groups.load(definitions.groups)
         for vhost in definitions.vhosts:
             self.add_vhost(vhost)
         for name, vhost_ in self.vhosts.items():

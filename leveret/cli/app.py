@@ -58,6 +58,7 @@ COMMANDS = {
     "schedule": "schedule:app",
     "dedup": "dedup:app",
     "producer": "dedup:producers",
+    "group": "consumer_groups:app",
     "prepared": "prepared:app",
     "encryption": "encryption:app",
     "backup": "backup:app",

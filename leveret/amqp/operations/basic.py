@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pamqp import commands
 
@@ -14,8 +14,9 @@ from leveret.core.names import resource, stripped
 from leveret.core.queues.stream import Stream
 from leveret.core.settings.arguments import check_consumer_arguments, type_of
 from leveret.core.settings.stream_offsets import STREAM_OFFSET
-from leveret.errors import ChannelError, ConnectionClosingError
+from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.features.filters.filtered import check_filterable
+from leveret.features.groups.rules import check_keeps_messages, group_of, start_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from leveret.amqp.channel import Channel
     from leveret.amqp.operations.operation import Operations
     from leveret.core.queues.open_queue import OpenQueue
+    from leveret.ports.definitions import Arguments
 
 OFFSET = AddedField(STREAM_OFFSET)  # stream consumers get each message's offset
 
@@ -82,30 +84,90 @@ def _consume_replies(channel: Channel, method: commands.Basic.Consume) -> None:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
 
 
-def _start_consumer(channel: Channel, name: str, tag: str, method: commands.Basic.Consume) -> None:
+class ConsumeRequest(NamedTuple):
+    """A basic.consume whose arguments were checked."""
+
+    channel: Channel
+    queue: OpenQueue
+    tag: str
+    arguments: Arguments
+    method: commands.Basic.Consume
+
+
+def _start_consumer(
+    channel: Channel, name: str, tag: str, method: commands.Basic.Consume
+) -> Awaitable[None] | None:
     queue = channel.queue(name)  # while this waited, it may have gone
     arguments = plain_table(method.arguments)
     channel.vhost.check_arguments(arguments, f"consumer '{tag}'")
     check_consumer_arguments(queue.definition, arguments)
     check_filterable(queue, arguments)
     _check_credit(channel, queue, no_ack=method.no_ack)
-    if not queue.admits(exclusive=method.exclusive):
-        raise ChannelError(403, f"queue '{name}' in vhost '{channel.vhost.name}' in exclusive use")
+    request = ConsumeRequest(channel, queue, tag, arguments, method)
+    group = group_of(arguments)
+    if group is not None:
+        return _join_group(request, group)
+    _begin_consuming(request, queue)
+    return None
+
+
+def _begin_consuming(request: ConsumeRequest, source: Any) -> None:
+    """Start a consumer of a queue, or of a group, which takes consumers as a queue does."""
+    channel, _, tag, arguments, method = request
+    if not source.admits(exclusive=method.exclusive):
+        raise ChannelError(
+            403, f"queue '{source.name}' in vhost '{channel.vhost.name}' in exclusive use"
+        )
     consumer = ChannelConsumer(
         channel,
-        queue,
+        source,
         tag,
         no_ack=method.no_ack,
         prefetch=channel.consumer_prefetch,
         priority=arguments.get("x-priority", 0),
         arguments=arguments,
-        added=OFFSET if isinstance(queue, Stream) else None,
-        added_again=return_counts(queue),
+        added=OFFSET if isinstance(source, Stream) else None,
+        added_again=return_counts(source),
     )
     consumer.follow(channel.connection.limits)
     if not method.nowait:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
     channel.add_consumer(consumer, exclusive=method.exclusive)
+
+
+def _join_group(request: ConsumeRequest, name: str) -> Awaitable[None] | None:
+    """Start a member of a group, which is created where it does not exist."""
+    check_keeps_messages(request.queue, _described(request.queue))
+    if request.method.exclusive:
+        raise ChannelError(406, f"members of consumer group '{name}' cannot be exclusive")
+    if request.method.no_ack:
+        raise ChannelError(
+            406, f"members of consumer group '{name}' must acknowledge what they get: no-ack is set"
+        )
+    group = request.channel.broker.groups.of_queue(request.queue).get(name)
+    if group is None:
+        return _create_group(request, name)
+    _begin_consuming(request, group)
+    return None
+
+
+async def _create_group(request: ConsumeRequest, name: str) -> None:
+    """Create a group, and start its first member once a restart would find the group."""
+    channel, queue = request.channel, request.queue
+    groups = channel.broker.groups
+    try:
+        starts = await groups.start_offsets(queue, start_of(request.arguments))
+    except StorageError as error:
+        raise ConnectionClosingError(541, f"cannot create group '{name}': {error}") from error
+    if not channel.alive or queue.deleted:
+        return
+    group = groups.of_queue(queue).get(name)  # others may have been faster
+    if group is None:
+        group = groups.create(queue, name, starts)
+        await channel.broker.metadata.flush()
+    if channel.alive and not queue.deleted:
+        channel.check_new_tag(request.tag)
+        _begin_consuming(request, group)
 
 
 def _check_credit(channel: Channel, queue: OpenQueue, *, no_ack: bool) -> None:

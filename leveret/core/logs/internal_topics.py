@@ -28,6 +28,14 @@ class InternalTopics:
         """
         return self._topics.open(vhost, topic, incarnation, 0, self._durability)
 
+    def open_settlements(
+        self, vhost: str, topic: str, incarnation: str, partition: int
+    ) -> TopicLog:
+        """Create or recover a log of what is settled of a partition. May raise StorageError."""
+        return self._topics.open(
+            vhost, topic, incarnation, partition, self._durability, has_records=False
+        )
+
     def exists(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> bool:
         """Whether a topic was left by an earlier run, or is open."""
         return self._topics.exists(vhost, topic, incarnation, 0)

@@ -74,7 +74,7 @@ class DeadLettering:
         settings = queue.settings
         name, key = settings.dead_letter_exchange, settings.dead_letter_routing_key
         vhost = self._vhosts.get(queue.definition.vhost)
-        if vhost is None or vhost.queues.get(queue.definition.name) is not queue:
+        if vhost is None or vhost.queues.get(queue.definition.name) is not queue.whole:
             return ()  # its virtual host is being deleted; another one may have the name
         if name is None and reason in settings.dead_letter_topic:
             if not self._topics.is_open(queue, safely=publish is not None):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from leveret.features.dedup.interceptor import DedupInterceptor
     from leveret.features.delay.delayed_delivery import DelayedDelivery
     from leveret.features.delay.schedules import Schedules
+    from leveret.features.groups.groups import ConsumerGroups
     from leveret.features.transactions.prepared_interceptor import PreparedInterceptor
     from leveret.mgmt_ui.operations.audit import Audit
     from leveret.mgmt_ui.operations.runtime import Runtime
@@ -84,6 +85,11 @@ class AdminContext:
     def dedup(self) -> DedupInterceptor | None:
         """De-duplication of a running node, else None."""
         return None if self.broker is None else self.broker.idempotency.interceptor
+
+    @property
+    def groups(self) -> ConsumerGroups | None:
+        """Consumer groups of a running node, else None."""
+        return None if self.broker is None else self.broker.groups
 
     @property
     def prepared(self) -> PreparedInterceptor | None:

@@ -23,6 +23,7 @@ from leveret.features.browse import commands as browse
 from leveret.features.dead_letter import commands as dead_letter
 from leveret.features.dedup import commands as dedup
 from leveret.features.delay import commands as delay
+from leveret.features.groups import commands as groups
 from leveret.features.retry import commands as retry
 from leveret.features.trace import commands as trace
 from leveret.features.transactions import commands as transactions
@@ -59,6 +60,7 @@ MODULES: Final = (
     dedup,
     delay,
     encryption,
+    groups,
     inventory,
     node_commands,
     publishing,

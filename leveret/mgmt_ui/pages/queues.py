@@ -157,7 +157,7 @@ async def show_queue(
     row = views.queue_row(queue, viewer.node.name)
     bindings = viewer.caller.vhost(vhost).topology.graph.queue_bindings.get(name, {})
     channels = clients.channels_of(viewer.broker.connections)
-    consumers = (each for each in clients.consumers_of(channels) if each.queue is queue)
+    consumers = (each for each in clients.consumers_of(channels) if each.queue.whole is queue)
     return page(
         request,
         viewer,

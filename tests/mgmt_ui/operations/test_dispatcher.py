@@ -24,7 +24,10 @@ ROOT = Path(__file__).parents[3]
 RUNNING = {
     *(
         f"leveret.features.{name}.commands"
-        for name in ("browse", "dead_letter", "dedup", "delay", "retry", "trace", "transactions")
+        for name in (
+            *("browse", "dead_letter", "dedup", "delay"),
+            *("groups", "retry", "trace", "transactions"),
+        )
     ),
     *(
         f"leveret.mgmt_ui.operations.{name}"

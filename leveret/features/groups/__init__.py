@@ -1,0 +1,1 @@
+"""Consumer groups: durable subscriptions of queues that keep messages, and of streams."""

@@ -1,0 +1,152 @@
+"""Operations on consumer groups: list, describe, reset to other offsets, delete."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from leveret.core.admin.commands import command, query
+from leveret.core.admin.node import AdminNode, not_running, queue_of
+from leveret.core.admin.rights import IN_VHOST, READ_QUEUE
+from leveret.core.definitions.administration import AdministrationError
+from leveret.core.settings.stream_offsets import FromAge, FromOffset, FromTime, Place, interval_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.settings.stream_offsets import Start
+    from leveret.features.groups.groups import ConsumerGroup, ConsumerGroups
+
+__all__ = ["parse_reset"]
+
+
+class GroupNode(AdminNode, Protocol):
+    """Parts of a node that commands on consumer groups use."""
+
+    @property
+    def groups(self) -> ConsumerGroups | None:
+        """Consumer groups of a running node, else None."""
+        ...
+
+
+@query("group.list", IN_VHOST)
+async def group_list(node: GroupNode, *, vhost: str) -> list[dict[str, Any]]:
+    """Return the groups of all queues: members, and messages not settled yet."""
+    node.administration.vhost(vhost)
+    groups = _groups(node)
+    queues = cast("Iterable[OpenQueue]", node.vhosts[vhost].queues.values())
+    found = [group for queue in queues for group in groups.of_queue(queue).values()]
+    return [_row(group) for group in sorted(found, key=lambda each: (each.name, each.group.name))]
+
+
+@query("group.describe", READ_QUEUE)
+async def group_describe(
+    node: GroupNode, *, vhost: str, queue: str, name: str
+) -> list[dict[str, Any]]:
+    """Return where a group is in each partition, and who is delivered it."""
+    group = _group(node, vhost, queue, name)
+    return [
+        {
+            "partition": number,
+            "committed": subscription.committed_offset,
+            "end": subscription.log.committed,
+            "lag": subscription.lag,
+            "unacked": subscription.leased_count,
+            "member": group.member_of(number),
+        }
+        for number, subscription in sorted(group.subscriptions.items())
+    ]
+
+
+@command("group.reset_offsets", READ_QUEUE)
+async def group_reset_offsets(
+    node: GroupNode, *, vhost: str, queue: str, name: str, to: str, dry_run: bool = False
+) -> list[dict[str, Any]]:
+    """Let a group without members go on elsewhere; return each partition's old and new offset."""
+    group = _group(node, vhost, queue, name)
+    start = parse_reset(to)
+    offsets = await _groups(node).start_offsets(group.queue, start)
+    _check_unused(group)
+    rows = [
+        {"partition": number, "before": subscription.committed_offset, "after": offsets[number]}
+        for number, subscription in sorted(group.subscriptions.items())
+    ]
+    if not dry_run:
+        for number, subscription in group.subscriptions.items():
+            subscription.move_to(offsets[number])
+        for subscription in group.subscriptions.values():
+            await subscription.log.settlements_safe()
+    return rows
+
+
+@command("group.delete", READ_QUEUE)
+async def group_delete(node: GroupNode, *, vhost: str, queue: str, name: str) -> None:
+    """Delete a group without members, and what it remembers."""
+    group = _group(node, vhost, queue, name)
+    _check_unused(group)
+    _groups(node).delete(group)
+
+
+def parse_reset(to: str) -> Start:
+    """Return the place that a text names. Raises AdministrationError.
+
+    It is `earliest`, `latest`, an offset, an age such as `2h`, or a time of ISO 8601.
+    """
+    if to in {"earliest", "latest"}:
+        return Place.FIRST if to == "earliest" else Place.NEXT
+    if to.isascii() and to.isdigit() and len(to) < len(str(1 << 63)):
+        return FromOffset(int(to))
+    age_ms = interval_ms(to)
+    if age_ms is not None:
+        return FromAge(age_ms)
+    try:
+        time = datetime.fromisoformat(to)
+    except ValueError:
+        raise AdministrationError(
+            "invalid",
+            f"'{to}' is no place in a queue: give earliest, latest, an offset, an age such as 2h, "
+            "or a time such as 2026-11-25T18:00:00",
+        ) from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return FromTime(max(int(time.timestamp() * 1000), 0))
+
+
+def _groups(node: GroupNode) -> ConsumerGroups:
+    if node.groups is None:
+        raise not_running()
+    return node.groups
+
+
+def _group(node: GroupNode, vhost: str, queue: str, name: str) -> ConsumerGroup:
+    """Return a group. Raises AdministrationError if it, or its queue, does not exist."""
+    groups = _groups(node)
+    found = groups.of_queue(queue_of(node, vhost, queue)).get(name)
+    if found is None:
+        raise AdministrationError("not_found", f"no consumer group '{name}' of queue '{queue}'")
+    return found
+
+
+def _check_unused(group: ConsumerGroup) -> None:
+    """Raise AdministrationError if a group has members, or some of what they got is unsettled."""
+    held = any(each.state.has_leases for each in group.subscriptions.values())
+    if group.coordinator.members or held:
+        raise AdministrationError(
+            "invalid",
+            f"consumer group '{group.group.name}' is in use: stop its consumers first, and close "
+            "the channels on which they have unacknowledged messages",
+        )
+
+
+def _row(group: ConsumerGroup) -> dict[str, Any]:
+    subscriptions = group.subscriptions.values()
+    return {
+        "queue": group.name,
+        "name": group.group.name,
+        "members": len(group.coordinator.members),
+        "partitions": len(subscriptions),
+        "lag": sum(subscription.lag for subscription in subscriptions),
+        "unacked": sum(subscription.leased_count for subscription in subscriptions),
+        "created_at": group.group.created_ms,
+    }

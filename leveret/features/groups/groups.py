@@ -1,0 +1,406 @@
+"""Consumer groups of a node: durable subscriptions, created by their first consumer.
+
+A `ConsumerGroup` is where its consumers are added, as plain consumers are to a queue. Its
+coordinator says which member gets which partitions; the group carries that out on its
+subscriptions. `ConsumerGroups` has the groups of all queues, and is the kind of extension by which
+their partitions tell subscriptions what was committed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from leveret.core.names import topic_beside
+from leveret.core.queues.consumer import say_farewell
+from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
+from leveret.core.settings.stream_offsets import (
+    FromAge,
+    FromOffset,
+    FromTime,
+    Place,
+    duration_ms,
+)
+from leveret.features.groups.coordinator import Assign, GroupCoordinator
+from leveret.features.groups.rules import GROUP_ASSIGN, GROUP_SESSION, SESSION_MS
+from leveret.features.groups.subscription import Subscription
+from leveret.features.groups.subscription_log import SubscriptionLog
+from leveret.ports.definitions import GroupDefinition
+from leveret.ports.ranges import RangeSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from leveret.core.dependencies import CoreServices
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.settings.queue_settings import QueueSettings
+    from leveret.core.settings.stream_offsets import Start
+    from leveret.features.groups.coordinator import Revoke
+    from leveret.ports import MetadataStore
+    from leveret.ports.definitions import QueueDefinition
+
+__all__ = ["ConsumerGroup", "ConsumerGroups"]
+
+SUFFIX = ".group."
+
+
+class ConsumerGroup:
+    """One consumer group of a queue."""
+
+    def __init__(self, queue: Any, definition: GroupDefinition) -> None:
+        self.queue = queue  # the whole one, whatever its partitions
+        self.group = definition
+        self.subscriptions: dict[int, Subscription] = {}
+        self.coordinator: GroupCoordinator[Any] = GroupCoordinator([])
+        self._shares: dict[int, Any] = {}  # by partition: what it is delivered by
+        self._turn = queue.turn
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroup({self.queue.definition.name!r}, {self.group.name!r})"
+
+    # -- as what consumers are added to
+
+    touched = False  # nothing is published to it
+    is_caught_up = True
+
+    @property
+    def whole(self) -> Any:
+        """Queue that it is a group of."""
+        return self.queue
+
+    @property
+    def name(self) -> str:
+        """Name of the queue."""
+        name: str = self.queue.definition.name
+        return name
+
+    @property
+    def definition(self) -> QueueDefinition:
+        """Definition of the queue."""
+        definition: QueueDefinition = self.queue.definition
+        return definition
+
+    @property
+    def settings(self) -> QueueSettings:
+        """Settings of the queue."""
+        settings: QueueSettings = self.queue.settings
+        return settings
+
+    @property
+    def rates(self) -> Any:
+        """Rates of the queue, if it has any."""
+        return self.queue.rates
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the queue was deleted."""
+        return bool(self.queue.deleted)
+
+    @property
+    def consumer_count(self) -> int:
+        """Number of consumers of the queue: it is what auto-delete looks at."""
+        count: int = self.queue.consumer_count
+        return count
+
+    @property
+    def counters(self) -> Any:
+        """Counters of the queue."""
+        return self.queue.counters
+
+    def admits(self, *, exclusive: bool) -> bool:
+        """Whether `add_consumer` may be called: members share partitions, whoever they are."""
+        return not exclusive
+
+    def add_consumer(self, consumer: Any, *, exclusive: bool = False) -> None:  # noqa: ARG002
+        """Add a member."""
+        wanted = consumer.arguments.get(GROUP_ASSIGN)
+        self._carry_out(self.coordinator.join(consumer, wanted))
+
+    def remove_consumer(self, consumer: Any) -> None:
+        """Remove a member; others get its partitions once nothing of them is unsettled."""
+        self._carry_out(self.coordinator.leave(consumer))
+
+    def wake(self, consumer: Any = None) -> None:
+        """Note that a member, or any, may have more capacity."""
+        partitions = list(self._shares) if consumer is None else self._delivered_to(consumer)
+        for number in partitions:
+            self.subscriptions[number].wake(self._shares[number])
+
+    def _delivered_to(self, consumer: Any) -> list[int]:
+        return [number for number, share in self._shares.items() if share.whole is consumer]
+
+    def resume(self, consumer: Any) -> None:
+        """Note that a member which did not settle in time has settled something."""
+        self._carry_out(self.coordinator.resume(consumer))
+
+    def member_of(self, number: int) -> str | None:
+        """Return how its client calls the member that a partition is delivered to, or None."""
+        share = self._shares.get(number)
+        return None if share is None else f"{share.channel.name} {share.tag}"
+
+    # -- partitions
+
+    def attach(self, partition: OpenQueue, subscription: Subscription) -> None:
+        """Subscribe to a partition, which was opened."""
+        self.subscriptions[partition.number] = subscription
+        self._carry_out(self.coordinator.set_partitions(self.subscriptions))
+
+    def detach(self, number: int) -> None:
+        """End the subscription to a partition that is gone."""
+        subscription = self.subscriptions.pop(number)
+        share = self._shares.pop(number, None)
+        if share is not None:
+            subscription.remove_consumer(share)
+        subscription.mark_deleted()
+        self.coordinator.set_partitions(self.subscriptions)
+        self._carry_out(self.coordinator.released(number))
+
+    def _carry_out(self, steps: Iterable[Assign[Any] | Revoke[Any]]) -> None:
+        for step in steps:
+            number = step.partition
+            if isinstance(step, Assign):
+                self._assign(number, step.member)
+            else:
+                self.subscriptions[number].remove_consumer(self._shares[number])
+        for number in list(self._shares):
+            if self.coordinator.is_revoked(number):  # still: a release carries out more steps
+                self._release_if_settled(number)
+
+    def _assign(self, number: int, member: Any) -> None:
+        subscription = self.subscriptions[number]
+        share = self._shares.get(number)
+        if share is None:
+            share = self._shares[number] = member.share(subscription, number)
+            session = member.arguments.get(GROUP_SESSION, SESSION_MS)
+            share.visibility_timeout_ms = duration_ms(session)
+        subscription.add_consumer(share)
+
+    def changed(self, number: int, timed_out: bool) -> None:
+        """Note that deliveries of a partition were settled or returned (see Subscription)."""
+        share = self._shares.get(number)
+        if share is None:
+            return
+        if timed_out:
+            member = share.whole
+            member.suspended(self)
+            self._carry_out(self.coordinator.suspend(member))
+        elif self.coordinator.is_revoked(number):
+            self._release_if_settled(number)
+
+    def _release_if_settled(self, number: int) -> None:
+        """Let a revoked partition go to another member once its owner holds nothing of it."""
+        if self._shares[number].in_flight == 0:
+            del self._shares[number]
+            self._carry_out(self.coordinator.released(number))
+
+    # -- the end
+
+    def close(self) -> None:
+        """End the subscriptions, since the queue or the group was deleted; notify the members."""
+        members = self.coordinator.members
+        for subscription in self.subscriptions.values():
+            subscription.mark_deleted()
+        self.subscriptions.clear()
+        self._shares.clear()
+        say_farewell(self._turn, members)
+
+
+class PartitionSubscriptions(QueueExtension):
+    """Subscriptions of one partition: tells them what was committed and removed."""
+
+    outlives_reordering = True
+
+    def __init__(self, partition: OpenQueue, delete: Callable[[], None]) -> None:
+        self.subscriptions: list[Subscription] = []
+        self.groups: list[ConsumerGroup] = []
+        self._partition = partition
+        self._delete = delete
+        partition.log.retention_waits_at = self._waits_at
+        partition.log.on_remove(self._removed)
+
+    def committed(self) -> None:
+        """Tell the subscriptions that more was committed."""
+        for subscription in self.subscriptions:
+            subscription.advance()
+
+    def _removed(self, first: int, stop: int) -> None:
+        for subscription in self.subscriptions:
+            subscription.removed(first, stop)
+
+    def _waits_at(self) -> int | None:
+        """Return the first offset that a group has not read for which retention waits."""
+        names = self._partition.settings.retention_waits_for
+        waited_for = zip(self.groups, self.subscriptions, strict=True)
+        offsets = [
+            subscription.committed_offset
+            for group, subscription in waited_for
+            if group.group.name in names
+        ]
+        return min(offsets, default=None)
+
+    def close(self) -> None:
+        """Leave no cycle: the queue was deleted."""
+        self.subscriptions.clear()
+        self.groups.clear()
+        self._partition.log.retention_waits_at = lambda: None
+        del self._partition, self._delete
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Apply other settings to the subscriptions as well."""
+        for subscription in self.subscriptions:
+            subscription.follow(settings)
+
+    @property
+    def held_bytes(self) -> int:  # type: ignore[override]
+        """Estimated memory of the subscriptions."""
+        return sum(subscription.held_bytes for subscription in self.subscriptions)
+
+    @property
+    def consumer_count(self) -> int:  # type: ignore[override]
+        """Number of members of the groups."""
+        return sum(len(group.coordinator.members) for group in self.groups)
+
+    def delete(self) -> None:
+        """Delete the groups with their queue."""
+        self._delete()
+
+
+class ConsumerGroups(ExtensionKind):
+    """ConsumerGroups of all queues of a node, by incarnation of the queue and name."""
+
+    for_streams = True
+
+    def __init__(self, core: CoreServices, metadata: MetadataStore) -> None:
+        self._core = core
+        self._metadata = metadata
+        self._defined: dict[str, dict[str, GroupDefinition]] = {}  # of queues to be opened
+        self._groups: dict[str, dict[str, ConsumerGroup]] = {}
+
+    def load(self, definitions: Iterable[GroupDefinition]) -> None:
+        """Note the groups of an earlier run; they are opened with their queues."""
+        for definition in definitions:
+            self._defined.setdefault(definition.queue, {})[definition.name] = definition
+
+    # -- as a kind of extension
+
+    def follow(
+        self, queue: OpenQueue, present: PartitionSubscriptions | None, demand: Demand
+    ) -> PartitionSubscriptions | None:
+        """See ExtensionKind. ConsumerGroups of an earlier run are opened with the partition."""
+        if present is not None or not demand.opening:
+            return present
+        defined = self._defined.get(queue.definition.incarnation)
+        if not defined:
+            return None
+        extension = self._extension(queue)
+        for definition in defined.values():
+            self._open(queue, extension, definition)
+        return extension
+
+    def acts_alone(self, definition: QueueDefinition, _settings: QueueSettings) -> bool:
+        """Whether a queue has groups, which may read what others have settled."""
+        return definition.incarnation in self._defined
+
+    def _extension(self, partition: OpenQueue) -> PartitionSubscriptions:
+        incarnation = partition.definition.incarnation
+        return PartitionSubscriptions(partition, partial(self._queue_deleted, incarnation))
+
+    # -- groups
+
+    def of_queue(self, queue: Any) -> Mapping[str, ConsumerGroup]:
+        """Return the groups of a queue by name."""
+        return self._groups.get(queue.definition.incarnation, {})
+
+    async def start_offsets(self, queue: Any, start: Start) -> dict[int, int]:
+        """Return where a group begins in each partition. Raises StorageError."""
+        return {part.number: await self.offset_of(part, start) for part in queue.partitions}
+
+    async def offset_of(self, partition: OpenQueue, start: Start) -> int:
+        """Return the offset of a place in a partition's log. Raises StorageError."""
+        log = partition.log
+        match start:
+            case FromOffset(offset):
+                return min(max(offset, log.first), log.committed)
+            case FromTime(time_ms):
+                return min(await log.offset_at(time_ms), log.committed)
+            case FromAge(age_ms):
+                time_ms = max(self._core.timers.wall_ms() - age_ms, 0)
+                return min(await log.offset_at(time_ms), log.committed)
+            case Place.FIRST:
+                return log.first
+            case Place.LAST:
+                return max(log.committed - 1, log.first)
+            case _:
+                return log.committed
+
+    def create(self, queue: Any, name: str, starts: Mapping[int, int]) -> ConsumerGroup:
+        """Create a group which begins at these offsets of its partitions. Raises StorageError."""
+        definition = GroupDefinition(
+            queue.definition.vhost,
+            queue.definition.incarnation,
+            name,
+            self._core.random_name(),
+            self._core.timers.wall_ms(),
+        )
+        self._defined.setdefault(definition.queue, {})[name] = definition
+        for part in queue.partitions:
+            extension = part.extension(PartitionSubscriptions)
+            if extension is None:
+                extension = self._extension(part)
+                part.adopt(self, extension)
+            self._open(part, extension, definition, starts[part.number])
+        self._metadata.put(definition)
+        return self._groups[definition.queue][name]
+
+    def _open(
+        self,
+        partition: OpenQueue,
+        extension: PartitionSubscriptions,
+        definition: GroupDefinition,
+        start: int | None = None,
+    ) -> None:
+        """Open a group's subscription to one partition. Raises StorageError."""
+        of_queue = self._groups.setdefault(definition.queue, {})
+        group = of_queue.get(definition.name)
+        if group is None:
+            group = of_queue[definition.name] = ConsumerGroup(partition.whole, definition)
+        settlements = self._core.internal_topics.open_settlements(
+            definition.vhost,
+            topic_beside(partition.definition.topic, SUFFIX + definition.name),
+            definition.incarnation,
+            partition.number,
+        )
+        if start:
+            settlements.restate(RangeSet([(0, start)]))
+        changed = partial(group.changed, partition.number)
+        subscription = Subscription(partition, SubscriptionLog(partition.log, settlements), changed)
+        extension.subscriptions.append(subscription)
+        extension.groups.append(group)
+        group.attach(partition, subscription)
+
+    def delete(self, group: ConsumerGroup) -> None:
+        """Delete a group and what it has settled."""
+        incarnation, name = group.group.queue, group.group.name
+        for subscription in group.subscriptions.values():
+            extension = subscription.partition.extension(PartitionSubscriptions)
+            if extension is not None:
+                extension.subscriptions.remove(subscription)
+                extension.groups.remove(group)
+        self._close(group)
+        for groups in (self._groups, self._defined):
+            del groups[incarnation][name]
+            if not groups[incarnation]:
+                del groups[incarnation]
+        self._metadata.remove(group.group)
+
+    def _close(self, group: ConsumerGroup) -> None:
+        for subscription in group.subscriptions.values():
+            self._core.spawn(subscription.log.delete())
+        group.close()
+
+    def _queue_deleted(self, incarnation: str) -> None:
+        """Delete all groups of a queue. No-op but for the first of its partitions."""
+        for group in self._groups.pop(incarnation, {}).values():
+            self._close(group)
+            self._metadata.remove(group.group)
+        self._defined.pop(incarnation, None)

@@ -1,0 +1,191 @@
+"""Subscription of a group to one partition: a queue over the records of another.
+
+It has a delivery state of its own, and is served like any queue: the member that owns the partition
+is its only consumer. The partition tells it what was committed and removed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from leveret.core.queues.queue import Queue
+from leveret.core.settings.discard_reasons import Reason
+from leveret.ports.ranges import RangeSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from leveret.core.queues.extensions import ExtensionKind
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.settings.queue_settings import QueueSettings
+    from leveret.features.groups.subscription_log import SubscriptionLog
+    from leveret.ports.definitions import QueueDefinition
+
+__all__ = ["Subscription", "subscription_settings"]
+
+
+class Subscription(Queue):
+    """Delivery state of one group in one partition.
+
+    `changed(timed_out)` is called when deliveries were settled or returned; `timed_out`: because
+    their consumer did not settle them in time.
+    """
+
+    __slots__ = ("_changed", "partition")
+
+    log: SubscriptionLog
+
+    def __init__(
+        self,
+        partition: OpenQueue,
+        log: SubscriptionLog,
+        changed: Callable[[bool], None],
+    ) -> None:
+        self.partition = partition
+        self._changed = changed
+        settings = subscription_settings(partition.settings)
+        super().__init__(partition.definition, settings, None, log, partition.services)
+        self.counters = partition.counters
+        self.rates = partition.rates
+
+    @property
+    def whole(self) -> OpenQueue:
+        """Queue that it is a subscription to."""
+        return self.partition.whole
+
+    @property
+    def definition(self) -> QueueDefinition:
+        """Definition of the queue, which may be renamed."""
+        return self.partition.definition
+
+    @definition.setter
+    def definition(self, definition: QueueDefinition) -> None:
+        """Ignore what the base class sets: the partition has it."""
+
+    def _extension_kinds(self) -> Sequence[ExtensionKind]:
+        return ()
+
+    def _take_up_backlog(self) -> None:
+        """Make what the group has not read ready; nothing of it has to be known."""
+        self.state.commit(self.log.committed)
+        self.state.lose(self._unreadable(0, self.log.committed))
+        self._follow_pause()
+
+    # -- what the partition tells
+
+    def advance(self) -> None:
+        """Note that the partition has committed more."""
+        first, stop = self.state.committed, self.log.committed
+        if self.deleted or first == stop:
+            return
+        self.state.commit(stop)
+        undone = self.partition.log.undone
+        if undone and undone.overlap(first, stop):
+            self.state.lose(self._unreadable(first, stop))
+        if self.state.ready_count and self.state.consumer_count:
+            self._turn.touch(self)
+
+    def follow(self, settings: QueueSettings) -> None:
+        """Apply other settings of the queue."""
+        self.reconfigure(subscription_settings(settings))
+
+    def removed(self, first: int, stop: int) -> None:
+        """Note that records were removed from the partition: they count as read."""
+        self.state.lose([(first, stop)])
+
+    def _unreadable(self, first: int, stop: int) -> RangeSet:
+        """Return the offsets of [first, stop) that cannot be read: removed, undone or lost."""
+        log = self.partition.log
+        unreadable = RangeSet()
+        gone = [log.removed, log.undone]
+        if self.partition.settings.is_stream:
+            gone.append(log.settled)  # by nobody but retention
+        for ranges in gone:
+            missing = ranges.gaps(first, stop)
+            unreadable.add_all(list(missing.gaps(first, stop)))
+        return unreadable
+
+    # -- settling
+
+    def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Settle leased records."""
+        super().settle(ranges)
+        self._changed(False)
+
+    def return_(
+        self,
+        ranges: Sequence[tuple[int, int]],
+        *,
+        failed: bool = True,
+        cause: Reason | None = None,
+        delay_ms: int | None = None,
+    ) -> None:
+        """Make leased records ready again, but for those that were removed meanwhile."""
+        super().return_(ranges, failed=failed, cause=cause, delay_ms=delay_ms)
+        removed = self.partition.log.removed
+        if any(removed.overlap(first, stop) for first, stop in ranges):
+            self.state.lose(removed)
+        self._changed(cause is Reason.TIMED_OUT)
+
+    def discard(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Discard records that the consumer rejected."""
+        super().discard(ranges)
+        self._changed(False)
+
+    # -- where it is
+
+    @property
+    def committed_offset(self) -> int:
+        """Offset below which everything is settled or cannot be read."""
+        state = self.state
+        first_leased = state.leased_in(0, state.committed)
+        ready = state.first_ready
+        firsts = [first for first, _ in first_leased[:1]]
+        if ready is not None:
+            firsts.append(ready)
+        return min(firsts, default=state.committed)
+
+    @property
+    def lag(self) -> int:
+        """Number of committed records that the group has not settled."""
+        return self.state.unsettled_count
+
+    def move_to(self, offset: int) -> None:
+        """Begin again at `offset`: everything below is settled, nothing from there on.
+
+        Nothing may be leased. Raises StorageError; then nothing has changed.
+        """
+        assert not self.state.has_leases, "deliveries would be forgotten"
+        self.log.restate(RangeSet([(0, offset)] if offset else []))
+        consumers = self.state.consumers
+        self.state = self._make_state()
+        self.reader = self._make_reader()
+        for consumer in consumers:
+            self.add_consumer(consumer)  # type: ignore[arg-type]  # were added so
+        self._take_up_backlog()
+        self.touch()
+
+
+def subscription_settings(settings: QueueSettings) -> QueueSettings:
+    """Return the settings of a queue's subscriptions: of what concerns its consumers."""
+    return replace(
+        settings,
+        is_stream=False,
+        message_ttl_ms=None,
+        expires_ms=None,
+        max_length=None,
+        max_length_bytes=None,
+        max_priority=None,
+        returns_first=False,
+        group_ordering=False,
+        single_active=False,
+        single_active_by_priority=False,
+        retry=None,
+        celery_eta=False,
+        dedup_window_ms=None,
+        publish_rate=None,
+        consume_rate=None,
+        retention=None,
+        retention_waits_for=(),
+    )

@@ -1,0 +1,342 @@
+"""Consumer groups over the wire: what members get, commit, and hand over to each other."""
+
+import pytest
+from pamqp import commands
+from pamqp.header import ContentHeader
+
+from leveret.core.definitions.administration import AdministrationError
+from leveret.core.settings.stream_offsets import FromAge, FromOffset, FromTime, Place
+from leveret.features.groups.commands import (
+    group_delete,
+    group_describe,
+    group_reset_offsets,
+    parse_reset,
+)
+from leveret.ports.definitions import GroupDefinition
+from tests.support.client import Client
+from tests.support.stage import Stage
+
+STREAM = {"x-queue-type": "stream"}
+KEEPING = {"x-retention": "1d"}
+KINDS = {"stream": STREAM, "classic": KEEPING, "quorum": {"x-queue-type": "quorum"} | KEEPING}
+
+
+@pytest.fixture
+def stage():
+    stage = Stage()
+    yield stage
+    assert stage.reported == []
+
+
+@pytest.fixture
+def clients(stage):
+    """Three connections: of two members, and of a publisher."""
+    return [Client(stage).open() for _ in range(3)]
+
+
+@pytest.fixture
+def one(clients):
+    return clients[0]
+
+
+@pytest.fixture
+def two(clients):
+    return clients[1]
+
+
+@pytest.fixture
+def publisher(clients):
+    return clients[2]
+
+
+@pytest.fixture(params=KINDS)
+def queue(publisher, request):
+    publisher.declare("q", durable=True, arguments=KINDS[request.param])
+    return "q"
+
+
+def join(client, group="g", prefetch=10, **arguments):
+    client.prefetch(prefetch)
+    arguments = {"x-consumer-group": group} | arguments
+    client.consume("q", "c", arguments=arguments)
+
+
+def bodies(client):
+    return [delivery.body for delivery in client.deliveries()]
+
+
+def ack(client, tag, **options):
+    client.send(commands.Basic.Ack(tag, **options))
+
+
+def numbered(first, stop):
+    return [b"%d" % number for number in range(first, stop)]
+
+
+def test_each_group_gets_every_message_and_so_does_the_queue(one, two, publisher, queue):
+    join(one, "one", **{"x-stream-offset": "first"})
+    join(two, "two", **{"x-stream-offset": "first"})
+    publisher.publish("q", *numbered(0, 5))
+    assert bodies(one) == bodies(two) == numbered(0, 5)
+
+
+def test_deliveries_say_which_partition_and_offset(one, two, publisher, queue):
+    join(one)
+    publisher.publish("q", *numbered(0, 3))
+    received = [value for _, value in one.received() if isinstance(value, ContentHeader)]
+    headers = [value.properties.headers for value in received]
+    assert [(h["x-partition"], h["x-offset"]) for h in headers] == [(0, 0), (0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [("first", 0), ("last", 4), ("next", 5), (2, 2), (99, 5), (None, 5)],
+)
+def test_a_new_group_begins_where_its_first_member_says(
+    one, two, publisher, queue, offset, expected
+):
+    publisher.publish("q", *numbered(0, 5))
+    join(one, **({} if offset is None else {"x-stream-offset": offset}))
+    publisher.publish("q", b"5")
+    assert bodies(one) == numbered(expected, 6)
+
+
+def test_a_member_that_comes_later_goes_on_where_the_group_was(one, two, publisher, queue):
+    join(one)
+    publisher.publish("q", *numbered(0, 6))
+    assert len(bodies(one)) == 6
+    ack(one, 3, multiple=True)
+    ack(one, 5)
+    one.send(commands.Channel.Close(200, "", 0, 0))
+    join(two, **{"x-stream-offset": "first"})
+    again = two.deliveries()
+    assert [delivery.body for delivery in again] == [b"3", b"5"]  # an island above is remembered
+    assert all(delivery.redelivered for delivery in again)
+
+
+def test_a_partition_has_one_member_at_a_time(one, two, publisher, queue):
+    join(one)
+    join(two)
+    publisher.publish("q", *numbered(0, 4))
+    assert (bodies(one), bodies(two)) == (numbered(0, 4), [])
+
+
+def test_another_member_takes_over_once_nothing_is_unsettled(one, two, publisher, queue):
+    join(one, prefetch=2)
+    join(two)
+    publisher.publish("q", *numbered(0, 4))
+    assert bodies(one) == numbered(0, 2)
+    one.call(commands.Basic.Cancel("c"))
+    assert bodies(two) == []
+    ack(one, 1)
+    assert bodies(two) == []
+    ack(one, 2)
+    assert bodies(two) == numbered(2, 4)
+
+
+def test_what_a_member_held_is_delivered_again_in_order_when_it_dies(one, two, publisher, queue):
+    join(one, prefetch=3)
+    join(two)
+    publisher.publish("q", *numbered(0, 5))
+    ack(one, 2)
+    one.send(commands.Channel.Close(200, "", 0, 0))
+    assert sorted(bodies(two)) == [b"0", b"2", b"3", b"4"]
+
+
+def test_a_rejected_message_comes_again_in_its_place(one, two, publisher, queue):
+    join(one, prefetch=2)
+    publisher.publish("q", *numbered(0, 3))
+    assert bodies(one) == numbered(0, 2)
+    one.send(commands.Basic.Nack(1, requeue=True))
+    assert bodies(one) == [b"0"]
+
+
+def test_a_member_that_does_not_settle_in_time_loses_its_partitions(
+    stage, one, two, publisher, queue
+):
+    join(one, prefetch=2, **{"x-group-session": 5000})
+    join(two, prefetch=1)
+    publisher.publish("q", *numbered(0, 3))
+    assert bodies(one) == numbered(0, 2)
+    stage.advance(6)
+    assert bodies(two) == [b"0"]
+    ack(one, 1)  # too late, but a sign of life
+    ack(two, 1)
+    assert bodies(two) == [b"1"]
+
+
+def test_a_lone_member_that_was_too_slow_gets_its_messages_when_it_settles(
+    stage, one, two, publisher, queue
+):
+    join(one, **{"x-group-session": 5000})
+    publisher.publish("q", b"0")
+    assert bodies(one) == [b"0"]
+    stage.advance(6)
+    assert bodies(one) == []
+    ack(one, 1)
+    assert bodies(one) == [b"0"]
+
+
+def test_members_ask_for_partitions(one, two, publisher, queue):
+    join(one, **{"x-group-assign": [1]})
+    join(two, **{"x-group-assign": [0]})
+    publisher.publish("q", b"0")
+    assert (bodies(one), bodies(two)) == ([], [b"0"])
+
+
+def test_acks_of_a_transaction_commit_with_it(one, two, publisher, queue):
+    one.call(commands.Tx.Select())
+    join(one, prefetch=5)
+    publisher.publish("q", *numbered(0, 2))
+    assert bodies(one) == numbered(0, 2)
+    ack(one, 1)
+    one.call(commands.Tx.Rollback())
+    ack(one, 2)
+    one.call(commands.Tx.Commit())
+    one.send(commands.Channel.Close(200, "", 0, 0))
+    join(two)
+    assert bodies(two) == [b"0"]
+
+
+def test_who_consumes_the_queue_is_not_affected(one, two, publisher):
+    publisher.declare("q", durable=True, arguments=KEEPING)
+    publisher.publish("q", *numbered(0, 2))
+    two.consume("q", "plain", no_ack=True)
+    assert bodies(two) == numbered(0, 2)
+    join(one, **{"x-stream-offset": "first"})
+    assert bodies(one) == numbered(0, 2)  # settled, and read again
+    assert publisher.count("q") == 0
+
+
+def test_a_rejected_message_is_dead_lettered_though_the_queue_was_renamed(
+    stage, one, two, publisher
+):
+    arguments = KEEPING | {"x-dead-letter-exchange": "amq.fanout"}
+    publisher.declare("old", durable=True, arguments=arguments)
+    publisher.declare("dead")
+    publisher.call(commands.Queue.Bind(queue="dead", exchange="amq.fanout"))
+    one.prefetch(5)
+    one.consume("old", "c", arguments={"x-consumer-group": "g"})
+    stage.broker.vhosts["/"].rename_queue(stage.queue("old"), "new")
+    publisher.publish("new", b"poison")
+    assert bodies(one) == [b"poison"]
+    one.send(commands.Basic.Reject(1, requeue=False))
+    assert publisher.count("dead") == 1
+    [group] = stage.broker.groups.of_queue(stage.queue("new")).values()
+    assert group.subscriptions[0].lag == 0
+
+
+def test_members_are_delivered_to_within_the_rate_of_their_queue(stage, one, publisher):
+    arguments = KEEPING | {"x-consume-rate": 10, "x-consume-burst": 10}
+    publisher.declare("q", durable=True, arguments=arguments)
+    join(one, prefetch=100)
+    publisher.publish("q", *numbered(0, 30))
+    assert len(bodies(one)) <= 11
+    stage.advance(5)
+    assert 5 <= len(bodies(one)) <= 30
+
+
+def test_a_queue_that_keeps_nothing_has_no_groups(one, two, publisher):
+    publisher.declare("q", durable=True)
+    one.send(commands.Basic.Consume(queue="q", arguments={"x-consumer-group": "g"}))
+    [(_, closed)] = one.received()
+    assert closed.reply_code == 406
+    assert "keeps no messages for consumer groups" in closed.reply_text
+
+
+def test_an_exclusive_consumer_cannot_be_a_member(one, two, publisher, queue):
+    arguments = {"x-consumer-group": "g"}
+    one.prefetch(1)
+    one.send(commands.Basic.Consume(queue="q", exclusive=True, arguments=arguments))
+    [(_, closed)] = one.received()
+    assert (closed.reply_code, "cannot be exclusive" in closed.reply_text) == (406, True)
+
+
+def test_a_member_must_acknowledge(one, publisher):
+    publisher.declare("q", durable=True, arguments=KEEPING)
+    arguments = {"x-consumer-group": "g"}
+    one.send(commands.Basic.Consume(queue="q", no_ack=True, arguments=arguments))
+    [(_, closed)] = one.received()
+    assert (closed.reply_code, "must acknowledge" in closed.reply_text) == (406, True)
+
+
+def test_members_are_cancelled_when_the_queue_is_deleted(stage, one, two, publisher, queue):
+    join(one)
+    join(two)
+    publisher.call(commands.Queue.Delete(queue="q"))
+    assert stage.broker.groups._groups == {}
+    assert not any(isinstance(kept, GroupDefinition) for kept in stage.metadata.kept.values())
+    for client in (one, two):
+        assert client.send(commands.Basic.Cancel("c")) is None
+        assert client.names() == ["Basic.CancelOk"]
+
+
+def test_members_count_as_consumers(one, two, publisher, queue):
+    join(one)
+    declared = publisher.call(commands.Queue.Declare(queue="q", passive=True))
+    assert declared.consumer_count == 1
+
+
+# Commands
+
+
+async def perform(stage, command, **parameters):
+    return await command(Node(stage), vhost="/", queue="q", name="g", **parameters)
+
+
+class Node:
+    """A node as commands on groups see it."""
+
+    def __init__(self, stage):
+        self.groups = stage.broker.groups
+        self.vhosts = stage.broker.vhosts
+        self.broker = stage.broker
+
+
+@pytest.mark.parametrize(
+    ("to", "place"),
+    [
+        ("earliest", Place.FIRST),
+        ("latest", Place.NEXT),
+        ("17", FromOffset(17)),
+        ("2h", FromAge(7_200_000)),
+        ("1970-01-01T00:00:01", FromTime(1000)),
+        ("1970-01-01T01:00:01+01:00", FromTime(1000)),
+    ],
+)
+def test_a_place_to_reset_to_is_a_word_an_offset_an_age_or_a_time(to, place):
+    assert parse_reset(to) == place
+
+
+@pytest.mark.parametrize("to", ["", "soon", "-1", "9" * 30, "2026-13-01", "²"])
+def test_no_other_place_is_understood(to):
+    with pytest.raises(AdministrationError, match="is no place in a queue"):
+        parse_reset(to)
+
+
+async def test_a_group_is_reset_and_reads_again(stage, one, two, publisher, queue):
+    join(one)
+    publisher.publish("q", *numbered(0, 4))
+    ack(one, 3, multiple=True)
+    with pytest.raises(AdministrationError, match="is in use"):
+        await perform(stage, group_reset_offsets, to="earliest")
+    one.send(commands.Channel.Close(200, "", 0, 0))
+    told = [{"partition": 0, "before": 3, "after": 1}]
+    assert await perform(stage, group_reset_offsets, to="1", dry_run=True) == told
+    [row] = await perform(stage, group_describe)
+    assert (row["committed"], row["end"], row["lag"]) == (3, 4, 1)
+    assert await perform(stage, group_reset_offsets, to="1") == told
+    join(two)
+    assert bodies(two) == numbered(1, 4)
+
+
+async def test_a_deleted_group_begins_afresh(stage, one, two, publisher, queue):
+    join(one)
+    publisher.publish("q", *numbered(0, 2))
+    ack(one, 2, multiple=True)
+    one.send(commands.Channel.Close(200, "", 0, 0))
+    await perform(stage, group_delete)
+    with pytest.raises(AdministrationError, match="no consumer group 'g'"):
+        await perform(stage, group_delete)
+    join(two, **{"x-stream-offset": "first"})
+    assert bodies(two) == numbered(0, 2)
