@@ -5,8 +5,8 @@ within the limits. Either way the log then removes segments as always, and recov
 nothing of retention.
 
 A segment is as old as its youngest record. Segments begin with a checkpoint whose time is not
-before that of any earlier record (see Segments), even where the wall clock was set back: so a
-segment is at least as old as the first batch of the segment behind it says.
+before that of any earlier record (see Segments), even where the wall clock was set back during the
+run: so a segment is at least as old as the first batch of the segment behind it says.
 """
 
 from __future__ import annotations

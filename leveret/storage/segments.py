@@ -109,6 +109,7 @@ class Segments:
         """
         self.items = items
         self.position = items[-1].size if items else 0
+        self.latest_ms = self._wall_ms()  # records of earlier runs are not looked at
         if begins_anew or (items and items[-1].suspect):
             self._roll_at = ROLL_FIRST
 

@@ -115,6 +115,8 @@ class RetentionMachine(RuleBasedStateMachine):
         else:
             abandon(self.store)
             self.files = self.files.lose_process()
+        # A clock that was set back is right again, or older records are not known to be younger.
+        self.clock.now_ms = max([self.clock.now_ms, *self.times])
         self.open()
         assert self.log.end == len(self.times)
 
@@ -177,6 +179,27 @@ TestRetention.settings = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_segment_is_as_old_as_its_youngest_record_though_the_clock_was_set_back(restarts):
+    machine = RetentionMachine()
+    machine.start(TAKES)
+    machine.let_time_pass(100)
+    machine.let_time_pass(100)
+    machine.publish(5)
+    if restarts:
+        machine.restart(cleanly=True)
+    machine.set_the_clock(-200)
+    for _ in range(5):
+        machine.publish(5)  # seals the first segment
+    machine.clock.now_ms += AGE_MS + HOUR_MS
+    machine.check()
+    machine.check()
+    machine.nothing_goes_too_early()
+    assert machine.log.first == 0
+    abandon(machine.store)
+    machine.loop.close()
 
 
 @pytest.mark.parametrize(

@@ -81,12 +81,6 @@ class ConsumerGroup:
         return definition
 
     @property
-    def settings(self) -> QueueSettings:
-        """Settings of the queue."""
-        settings: QueueSettings = self.queue.settings
-        return settings
-
-    @property
     def rates(self) -> Any:
         """Rates of the queue, if it has any."""
         return self.queue.rates
@@ -101,11 +95,6 @@ class ConsumerGroup:
         """Number of consumers of the queue: it is what auto-delete looks at."""
         count: int = self.queue.consumer_count
         return count
-
-    @property
-    def counters(self) -> Any:
-        """Counters of the queue."""
-        return self.queue.counters
 
     def admits(self, *, exclusive: bool) -> bool:
         """Whether `add_consumer` may be called: members share partitions, whoever they are."""
@@ -144,16 +133,6 @@ class ConsumerGroup:
         """Subscribe to a partition, which was opened."""
         self.subscriptions[partition.number] = subscription
         self._carry_out(self.coordinator.set_partitions(self.subscriptions))
-
-    def detach(self, number: int) -> None:
-        """End the subscription to a partition that is gone."""
-        subscription = self.subscriptions.pop(number)
-        share = self._shares.pop(number, None)
-        if share is not None:
-            subscription.remove_consumer(share)
-        subscription.mark_deleted()
-        self.coordinator.set_partitions(self.subscriptions)
-        self._carry_out(self.coordinator.released(number))
 
     def _carry_out(self, steps: Iterable[Assign[Any] | Revoke[Any]]) -> None:
         for step in steps:
@@ -211,8 +190,7 @@ class PartitionSubscriptions(QueueExtension):
     outlives_reordering = True
 
     def __init__(self, partition: OpenQueue, delete: Callable[[], None]) -> None:
-        self.subscriptions: list[Subscription] = []
-        self.groups: list[ConsumerGroup] = []
+        self.subscriptions: dict[ConsumerGroup, Subscription] = {}
         self._partition = partition
         self._delete = delete
         partition.log.retention_waits_at = self._waits_at
@@ -220,20 +198,19 @@ class PartitionSubscriptions(QueueExtension):
 
     def committed(self) -> None:
         """Tell the subscriptions that more was committed."""
-        for subscription in self.subscriptions:
+        for subscription in self.subscriptions.values():
             subscription.advance()
 
     def _removed(self, first: int, stop: int) -> None:
-        for subscription in self.subscriptions:
+        for subscription in self.subscriptions.values():
             subscription.removed(first, stop)
 
     def _waits_at(self) -> int | None:
         """Return the first offset that a group has not read for which retention waits."""
         names = self._partition.settings.retention_waits_for
-        waited_for = zip(self.groups, self.subscriptions, strict=True)
         offsets = [
             subscription.committed_offset
-            for group, subscription in waited_for
+            for group, subscription in self.subscriptions.items()
             if group.group.name in names
         ]
         return min(offsets, default=None)
@@ -241,24 +218,23 @@ class PartitionSubscriptions(QueueExtension):
     def close(self) -> None:
         """Leave no cycle: the queue was deleted."""
         self.subscriptions.clear()
-        self.groups.clear()
         self._partition.log.retention_waits_at = lambda: None
         del self._partition, self._delete
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Apply other settings to the subscriptions as well."""
-        for subscription in self.subscriptions:
+        for subscription in self.subscriptions.values():
             subscription.follow(settings)
 
     @property
     def held_bytes(self) -> int:  # type: ignore[override]
         """Estimated memory of the subscriptions."""
-        return sum(subscription.held_bytes for subscription in self.subscriptions)
+        return sum(subscription.held_bytes for subscription in self.subscriptions.values())
 
     @property
     def consumer_count(self) -> int:  # type: ignore[override]
         """Number of members of the groups."""
-        return sum(len(group.coordinator.members) for group in self.groups)
+        return sum(len(group.coordinator.members) for group in self.subscriptions)
 
     def delete(self) -> None:
         """Delete the groups with their queue."""
@@ -374,8 +350,7 @@ class ConsumerGroups(ExtensionKind):
             settlements.restate(RangeSet([(0, start)]))
         changed = partial(group.changed, partition.number)
         subscription = Subscription(partition, SubscriptionLog(partition.log, settlements), changed)
-        extension.subscriptions.append(subscription)
-        extension.groups.append(group)
+        extension.subscriptions[group] = subscription
         group.attach(partition, subscription)
 
     def delete(self, group: ConsumerGroup) -> None:
@@ -384,8 +359,7 @@ class ConsumerGroups(ExtensionKind):
         for subscription in group.subscriptions.values():
             extension = subscription.partition.extension(PartitionSubscriptions)
             if extension is not None:
-                extension.subscriptions.remove(subscription)
-                extension.groups.remove(group)
+                del extension.subscriptions[group]
         self._close(group)
         for groups in (self._groups, self._defined):
             del groups[incarnation][name]
