@@ -115,10 +115,10 @@ cdef class CountedFields(AddedField):
 
 
 cdef class PlacedFields(AddedField):
-    """Header fields of a record's place, x-partition and x-offset, and of its `counts` as above."""
+    """Header fields of a record's place, x-partition and `offset_name`, and of its `counts` as above."""
 
-    def __init__(self, int64_t partition, dict counts not None):
-        super().__init__("x-partition", "x-offset", *counts)
+    def __init__(self, int64_t partition, str offset_name not None, dict counts not None):
+        super().__init__("x-partition", offset_name, *counts)
         self.partition = partition
         self.counts = list(counts.values())
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from leveret.amqp.protocol import ConnectionBase
     from leveret.amqp.transaction import Transaction
     from leveret.core.logs.log_writer import Committing
-    from leveret.core.queues.queue import Queue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
 
@@ -62,7 +62,7 @@ class Channel(ChannelDeliveries):
         self.consumer_prefetch = 0  # of each consumer that is started from now on; 0 = no limit
         self.confirms: Confirms | None = None
         self.transaction: Transaction | None = None
-        self.readable: tuple[str, Queue, int] | None = None  # see operations.get
+        self.readable: tuple[str, DeclaredQueue, int] | None = None  # see operations.get
         self._held_back: list[base.Frame] | None = None  # see holding_back_cancels
         self._collected = 0  # publishes that stand in a confirm group
         self._taken_by: set[Committing] = set()  # with whom publishes are that were not routed

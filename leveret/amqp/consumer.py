@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from leveret.amqp.added import CountedFields, PlacedFields
 from leveret.amqp.timeouts import LeaseHolder
 from leveret.core.queues.queue import Queue
+from leveret.core.queues.stream import Stream
+from leveret.core.settings.stream_offsets import STREAM_OFFSET
 from leveret.ports.counters import DELIVER, DELIVER_NO_ACK
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
 
+OFFSET = "x-offset"  # header of what groups get
 UNLIMITED = 1 << 32  # capacity of a consumer without prefetch
 LACKS_SHARED = -1  # the capacity of a consumer that waits for what others may take, too
 
@@ -150,9 +153,20 @@ class ChannelConsumer(LeaseHolder):
         if term_ms is not None and count:
             self.channel.needed_leases().begin(self, tag, count, term_ms)
 
-    def share(self, queue: OpenQueue, partition: int) -> ConsumerShare:
-        """Return what this consumer gets of one partition; deliveries say of which, and where."""
-        return ConsumerShare(self, queue, PlacedFields(partition, _counts(queue)))
+    def share(self, partition: OpenQueue) -> ConsumerShare:
+        """Return what this consumer gets of one partition of its queue.
+
+        Deliveries of a stream say of which partition they are, and where in it.
+        """
+        if isinstance(partition, Stream):
+            placed = PlacedFields(partition.number, STREAM_OFFSET, {})
+            return ConsumerShare(self, partition, placed, placed)
+        return ConsumerShare(self, partition, None, return_counts(partition))
+
+    def member_share(self, queue: OpenQueue, partition: int) -> ConsumerShare:
+        """Return what this member of a group gets of one partition, by the group's subscription."""
+        placed = PlacedFields(partition, OFFSET, _counts(queue))
+        return ConsumerShare(self, queue, placed, placed)
 
     def suspended(self, group: ConsumerGroup) -> None:
         """Note that a group assigns no partitions to it until it settles something."""
@@ -193,7 +207,13 @@ class ConsumerShare(ChannelConsumer):
     `whole` is the consumer as its client knows it, whose credit all of its shares use.
     """
 
-    def __init__(self, whole: ChannelConsumer, queue: OpenQueue, added: AddedField | None) -> None:
+    def __init__(
+        self,
+        whole: ChannelConsumer,
+        queue: OpenQueue,
+        added: AddedField | None,
+        added_again: AddedField | None,
+    ) -> None:
         super().__init__(
             whole.channel,
             queue,
@@ -203,7 +223,7 @@ class ConsumerShare(ChannelConsumer):
             priority=whole.priority,
             arguments=whole.arguments,
             added=added,
-            added_again=added,
+            added_again=added_again,
         )
         self.whole = whole
 
@@ -213,23 +233,24 @@ class ConsumerShare(ChannelConsumer):
 
     def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
         """Write deliveries, see ChannelConsumer."""
-        before = self.in_flight
+        before = self.channel.slot.delivery_tag
         reached = super().send(batches, first, stop, redelivered=redelivered)
-        self._sent(self.in_flight - before)
+        self._sent(self.channel.slot.delivery_tag - before)
         return reached
 
     def send_runs(
         self, batches: list[Batch], runs: list[tuple[int, int]], *, redelivered: bool
     ) -> int:
         """Write deliveries of several runs, see ChannelConsumer."""
-        before = self.in_flight
+        before = self.channel.slot.delivery_tag
         reached = super().send_runs(batches, runs, redelivered=redelivered)
-        self._sent(self.in_flight - before)
+        self._sent(self.channel.slot.delivery_tag - before)
         return reached
 
     def _sent(self, count: int) -> None:
         """Charge deliveries to the whole consumer."""
-        self.whole.in_flight += count
+        if not self.no_ack:
+            self.whole.in_flight += count
         if self.whole.meter is not None:
             self.whole.meter.delivered(count)
 

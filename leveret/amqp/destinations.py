@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from leveret.amqp.protocol import ChannelBase
     from leveret.core.routing.message import Message
     from leveret.core.vhost import Vhost
-    from leveret.ports.records import BatchBuilder
+    from leveret.ports.partitioner import RecordTarget
 
 # Where the copies of a message take more memory than some, so much of them is made at a time: some
 # 0.2 ms. The first one in a queue's builder takes a page, however small it is.
@@ -42,7 +42,7 @@ class Destinations(NamedTuple):
     A reply's address may be gone; the message counts as routed all the same.
     """
 
-    builders: Sequence[BatchBuilder]
+    builders: Sequence[RecordTarget]
     replies: Sequence[bytes]
 
 

@@ -4,6 +4,7 @@ from typing import Any, Final, Protocol
 from leveret.core.routing.routes import RouteCache
 from leveret.errors import ChannelError
 from leveret.ports.counters import Counters, Histogram
+from leveret.ports.partitioner import RecordTarget
 from leveret.ports.records import BatchBuilder
 from leveret.ports.traffic import Traffic
 
@@ -114,5 +115,5 @@ class FrameReader:
     def unroutable(self, slot: ChannelSlot, exchange: bytes, returned: bool) -> None: ...
     def next(self) -> tuple[int, bytes | Publish | ChannelError] | None: ...
     def deposit(
-        self, slot: ChannelSlot, builders: Iterable[BatchBuilder], publish: Publish
+        self, slot: ChannelSlot, builders: Iterable[RecordTarget], publish: Publish
     ) -> None: ...

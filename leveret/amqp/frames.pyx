@@ -32,6 +32,7 @@ from leveret.ports.counters cimport (
     Counters, Histogram, _DROP_UNROUTABLE, _PUBLISH, _PUBLISH_IN, _PUBLISH_OUT, _RECEIVED_CONFIRM, _RECV_CNT, _RECV_OCT,
     _RETURN_UNROUTABLE,
 )
+from leveret.ports.partitioner cimport Partitioner
 from leveret.ports.records cimport (
     BatchBuilder, BLIND_COPIED, HAS_EXPIRATION, HAS_GROUP, HAS_HEADERS, HAS_REPLY_TO, HAS_RETRY, HAS_TAGS,
     HAS_USER_ID, RECORD_HEADER_BYTES, SELECTS_KEYS, STORED, WANTS_DELAY, WANTS_ORDER, WANTS_PREPARE,
@@ -962,9 +963,14 @@ cdef class FrameReader:
         const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
     ) except -1:
         cdef BatchBuilder builder
+        cdef object target
         cdef bint confirming = slot.confirming
         self.work += PyTuple_GET_SIZE(builders) * (1 + (header_size + body_size) // WORK_COPIED_BYTES)
-        for builder in builders:
+        for target in builders:
+            if type(target) is Partitioner:
+                builder = (<Partitioner>target).choose(flags, address, header, header_size)
+            else:
+                builder = <BatchBuilder?>target
             if builder.count == 0 or builder.parked:
                 builder.parked = False      # once is enough
                 self.filled.append(builder)

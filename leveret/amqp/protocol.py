@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from leveret.amqp.transport import Transport
     from leveret.broker.broker import Broker
     from leveret.config import Configuration
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.vhost import Vhost
     from leveret.errors import AmqpError
     from leveret.features.rates.rates import ConnectionLimits
@@ -270,7 +270,7 @@ class ChannelBase(ABC):
             raise ChannelError(404, "no previously declared queue")
         return self.last_queue
 
-    def queue(self, name: str) -> OpenQueue:
+    def queue(self, name: str) -> DeclaredQueue:
         """Return a queue that this connection may use. Raises ChannelError 404 and 405."""
         return self.broker.find_queue(self.vhost, name, self.connection)
 
@@ -341,19 +341,24 @@ class ChannelBase(ABC):
         if self.connection.is_open:
             self.connection.wait_for(then())
 
+    def flush(self, queue: DeclaredQueue) -> None:
+        """Have the effects of what was published to a queue in this turn."""
+        for part in queue.partitions:
+            self.broker.turn.flush_queue(part)
+
     def when_caught_up(
-        self, queue: OpenQueue, then: Callable[[], Awaitable[None] | None]
+        self, queue: DeclaredQueue, then: Callable[[], Awaitable[None] | None]
     ) -> Awaitable[None] | None:
         """Call `then` when all that was published to `queue` so far is committed and delivered.
 
         So a client reads its own writes, except what went to waiting consumers. A queue that is
         deleted meanwhile looks empty to `then`.
         """
-        self.broker.turn.flush_queue(queue)
+        self.flush(queue)
         return then() if queue.is_caught_up else self._after_commit([queue], then)
 
     def when_effective(
-        self, queues: Collection[OpenQueue], then: Callable[[], Awaitable[None] | None]
+        self, queues: Collection[DeclaredQueue], then: Callable[[], Awaitable[None] | None]
     ) -> Awaitable[None] | None:
         """Call `then` when this client's earlier publishes to `queues` have taken effect.
 
@@ -361,7 +366,7 @@ class ChannelBase(ABC):
         so a client that only consumes does not wait for a disk.
         """
         for queue in queues:
-            self.broker.turn.flush_queue(queue)
+            self.flush(queue)
         if self.connection.reader.published.messages:
             uncommitted = [queue for queue in queues if not queue.is_caught_up]
             if uncommitted:
@@ -369,13 +374,13 @@ class ChannelBase(ABC):
         return then()
 
     async def _after_commit(
-        self, queues: Collection[OpenQueue], then: Callable[[], Awaitable[None] | None]
+        self, queues: Collection[DeclaredQueue], then: Callable[[], Awaitable[None] | None]
     ) -> None:
         await self.connection.transport.committed(queues)
         if not self.alive:
             return  # nobody is left to be answered, or to hold a message
         for queue in queues:
-            self.broker.turn.flush_queue(queue)
+            self.flush(queue)
         work = then()
         if work is not None:
             await work

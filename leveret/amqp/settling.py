@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from leveret.amqp.timeouts import Holding
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.features.groups.groups import ConsumerGroup
     from leveret.ports.counters import Counters, DeliveryStatistics
@@ -58,7 +59,7 @@ class ChannelDeliveries(ChannelBase):
         self.suspended: dict[LeaseHolder, ConsumerGroup] = {}
         self._getters: dict[OpenQueue, Getter] = {}
         self.delivery_statistics_by_queue: dict[
-            OpenQueue, dict[int, DeliveryStatistics]
+            DeclaredQueue, dict[int, DeliveryStatistics]
         ] = {}  # see delivery_statistics
         self._delivery_statistics_max = DELIVERY_STATISTICS_MIN
 
@@ -184,7 +185,7 @@ class ChannelDeliveries(ChannelBase):
             getter = self._getters[queue] = Getter(queue, self)
         return getter
 
-    def delivery_statistics(self, queue: OpenQueue, mode: int) -> DeliveryStatistics:
+    def delivery_statistics(self, queue: DeclaredQueue, mode: int) -> DeliveryStatistics:
         """Return the counters of deliveries from a queue to this channel in one mode (get, …).
 
         All consumers of the channel and the queue share them. They stay when a consumer ends, since

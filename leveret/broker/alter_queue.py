@@ -26,7 +26,7 @@ from leveret.ports.definitions import Paused
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.ports.definitions import Arguments, QueueDefinition
 
 __all__ = ["change_arguments", "pause", "rename", "resume"]
@@ -37,7 +37,7 @@ ALIASES_MAX = 16  # former names of a queue; beyond that, some must be removed
 ORDERS: Final = (QUEUE_TYPE, "x-max-priority", GROUP_ORDERING)
 
 
-def change_arguments(broker: Broker, queue: OpenQueue, changes: Arguments) -> None:
+def change_arguments(broker: Broker, queue: DeclaredQueue, changes: Arguments) -> None:
     """Set some of a queue's arguments, and remove those that are None."""
     definition = queue.definition
     arguments = {**definition.arguments, **changes}
@@ -55,7 +55,7 @@ def change_arguments(broker: Broker, queue: OpenQueue, changes: Arguments) -> No
         _tell(broker, queue, "queue.changed", arguments=arguments)
 
 
-def _check_order(queue: OpenQueue, arguments: Arguments) -> bool:
+def _check_order(queue: DeclaredQueue, arguments: Arguments) -> bool:
     """Whether messages will be served in another order.
 
     Raises AdministrationError if impossible.
@@ -80,7 +80,7 @@ def _check_order(queue: OpenQueue, arguments: Arguments) -> bool:
     return bool(changed)
 
 
-def pause(broker: Broker, queue: OpenQueue, paused: Paused) -> None:
+def pause(broker: Broker, queue: DeclaredQueue, paused: Paused) -> None:
     """Pause deliveries of a queue, and with ALL publishes, too."""
     if paused is Paused.ALL and type_of(queue.definition.arguments) == "stream":
         raise AdministrationError("invalid", "a stream takes whatever is published to it")
@@ -89,7 +89,7 @@ def pause(broker: Broker, queue: OpenQueue, paused: Paused) -> None:
         _tell(broker, queue, "queue.paused", paused=str(paused))
 
 
-def resume(broker: Broker, queue: OpenQueue) -> None:
+def resume(broker: Broker, queue: DeclaredQueue) -> None:
     """Resume a paused queue."""
     if queue.definition.paused is not Paused.NOTHING:
         _redefine(broker, queue, replace(queue.definition, paused=Paused.NOTHING))
@@ -97,7 +97,7 @@ def resume(broker: Broker, queue: OpenQueue) -> None:
         _tell(broker, queue, "queue.resumed")
 
 
-def rename(broker: Broker, queue: OpenQueue, name: str) -> None:
+def rename(broker: Broker, queue: DeclaredQueue, name: str) -> None:
     """Rename a queue; the old name becomes an alias.
 
     Policies apply by the new name, permissions by the name that a client uses.
@@ -112,7 +112,7 @@ def rename(broker: Broker, queue: OpenQueue, name: str) -> None:
 
 
 def _redefine(
-    broker: Broker, queue: OpenQueue, definition: QueueDefinition, *, reorder: bool = False
+    broker: Broker, queue: DeclaredQueue, definition: QueueDefinition, *, reorder: bool = False
 ) -> None:
     queue.definition = definition
     if definition.durable:
@@ -120,5 +120,5 @@ def _redefine(
     broker.reconfigure(queue, reorder=reorder)
 
 
-def _tell(broker: Broker, queue: OpenQueue, event: str, **told: object) -> None:
+def _tell(broker: Broker, queue: DeclaredQueue, event: str, **told: object) -> None:
     broker.events.emit(event, {"name": queue.name, "vhost": queue.definition.vhost, **told})

@@ -24,7 +24,6 @@ from leveret.core.names import resource
 from leveret.core.publish_interceptors import PublishInterceptors
 from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
 from leveret.core.queues.opener import QueueOpener
-from leveret.core.queues.queue import Queue
 from leveret.core.queues.services import QueueServices
 from leveret.core.queues.unopened_queue import UnopenedQueue
 from leveret.core.settings.arguments import type_of
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
     from leveret.core.access.permissions import AccessControl
     from leveret.core.environment import Environment
     from leveret.core.logs.log_writer import Committing, Waiter
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.settings.policies import Policies
     from leveret.core.telemetry.usage import Metered
@@ -276,7 +275,7 @@ class Broker:
         finally:
             self._following.pop(vhost.name, None)
 
-    def reconfigure(self, queue: OpenQueue, *, reorder: bool = False) -> None:
+    def reconfigure(self, queue: DeclaredQueue, *, reorder: bool = False) -> None:
         """Apply the current policy and settings to a queue; see QueueOpener.reconfigure."""
         before = queue.policy
         self._opener.reconfigure(queue, reorder=reorder)
@@ -284,7 +283,7 @@ class Broker:
         if queue.policy != before:
             self._tell_policy(queue)
 
-    def _tell_policy(self, queue: OpenQueue) -> None:
+    def _tell_policy(self, queue: DeclaredQueue) -> None:
         told = {
             "name": queue.name,
             "vhost": queue.definition.vhost,
@@ -379,13 +378,13 @@ class Broker:
 
     # -- queues
 
-    def _open_queue(self, definition: QueueDefinition, owner: object | None) -> OpenQueue:
+    def _open_queue(self, definition: QueueDefinition, owner: object | None) -> DeclaredQueue:
         queue = self._opener.open(definition, owner)
         self.rates.follow_queue(queue)
         return queue
 
     def delete_queue(
-        self, vhost: Vhost, queue: OpenQueue, *, if_unused: bool = False, if_empty: bool = False
+        self, vhost: Vhost, queue: DeclaredQueue, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
         """Delete a queue and return its number of ready messages. Raises ChannelError 406."""
         name = resource("queue", queue.name, vhost.name)
@@ -397,16 +396,16 @@ class Broker:
         self._drop_queue(vhost, queue)
         return count
 
-    def _drop_queue(self, vhost: Vhost, queue: OpenQueue) -> None:
+    def _drop_queue(self, vhost: Vhost, queue: DeclaredQueue) -> None:
         if queue.deleted:
             return
         vhost.remove_queue(queue)
         self.rates.forget_queue(queue)
         queue.mark_deleted()
         self.usage.ended(queue)
-        self._environment.spawn(queue.log.delete())
+        queue.delete_logs(self._environment.spawn)
 
-    def _remove_unused(self, queue: Queue) -> None:
+    def _remove_unused(self, queue: DeclaredQueue) -> None:
         """Delete a queue whose expiry time (`x-expires`) has passed without use."""
         vhost = self.vhosts.get(queue.definition.vhost)
         if vhost is not None:
@@ -443,11 +442,11 @@ class Broker:
                     yield self._opened(queue)
 
     @staticmethod
-    def _opened(queue: QueueLike) -> OpenQueue:
-        """Cast a queue as routing knows it to the OpenQueue that `_open_queue` made."""
-        return cast("OpenQueue", queue)
+    def _opened(queue: QueueLike) -> DeclaredQueue:
+        """Cast a queue as routing knows it to the DeclaredQueue that `_open_queue` made."""
+        return cast("DeclaredQueue", queue)
 
-    def find_queue(self, vhost: Vhost, name: str, user: object | None) -> OpenQueue:
+    def find_queue(self, vhost: Vhost, name: str, user: object | None) -> DeclaredQueue:
         """Return a queue that a connection may use. Raises ChannelError 404 and 405."""
         return self._opened(vhost.check_queue(name, user))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from leveret.broker.broker import Broker
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.ports.usage import UsageStore
 
 __all__ = ["USAGE_STREAM", "UsageKeeper"]
@@ -41,7 +41,7 @@ class UsageKeeper:
         broker: Broker,
         store: UsageStore,
         wall_ms: Callable[[], int],
-        committed: Callable[[Collection[OpenQueue]], Awaitable[bool]],
+        committed: Callable[[Collection[DeclaredQueue]], Awaitable[bool]],
         days_max: int,
         *,
         publishes: bool = True,

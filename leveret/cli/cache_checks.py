@@ -11,8 +11,10 @@ from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.core.logs.internal_topics import INCARNATION
+from leveret.core.settings.partitioning import layout_of
 from leveret.features.celery.eta_hold import eta_topic
 from leveret.features.dedup.exchange_log import SEEN_TOPIC, exchanges_window_id
+from leveret.features.dedup.extension import queue_window_id
 from leveret.features.dedup.window import window_prefix, window_problem
 from leveret.features.delay.delayed_messages import DELAYED_TOPIC
 from leveret.features.delay.due_index import PREFIX, index_problem, store_identity
@@ -75,9 +77,11 @@ def _caches(topics: Path, definitions: Definitions) -> Iterator[Cache]:
         yield _window(topics, vhost.name, SEEN_TOPIC, INCARNATION, exchanges_window_id(vhost.name))
     for queue in definitions.queues:
         incarnation = queue.incarnation
-        for topic in (retry_topic(queue.topic), eta_topic(queue.topic)):
-            yield _due_times(topics, queue.vhost, topic, incarnation)
-        yield _window(topics, queue.vhost, queue.topic, incarnation, incarnation.encode())
+        for number in layout_of(queue).present:
+            for topic in (retry_topic(queue.topic, number), eta_topic(queue.topic, number)):
+                yield _due_times(topics, queue.vhost, topic, incarnation)
+            window_id = queue_window_id(incarnation, number)
+            yield _window(topics, queue.vhost, queue.topic, incarnation, window_id, number)
 
 
 def _due_times(topics: Path, vhost: str, topic: str, incarnation: str) -> Cache:
@@ -86,8 +90,10 @@ def _due_times(topics: Path, vhost: str, topic: str, incarnation: str) -> Cache:
     return Cache("the index of due times", log, prefix, index_problem)
 
 
-def _window(topics: Path, vhost: str, topic: str, incarnation: str, window_id: bytes) -> Cache:
-    log = topics / log_key(vhost, topic, incarnation, 0)
+def _window(  # a log's place, and a window's
+    topics: Path, vhost: str, topic: str, incarnation: str, window_id: bytes, number: int = 0
+) -> Cache:
+    log = topics / log_key(vhost, topic, incarnation, number)
     prefix = window_prefix(window_id)
     return Cache(
         "the de-duplication window",

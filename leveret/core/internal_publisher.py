@@ -6,14 +6,14 @@ whether they were routed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.routing.message import Message
-    from leveret.core.turn import TouchedQueue, Turn
+    from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost
 
 __all__ = ["InternalPublisher"]
@@ -44,7 +44,8 @@ class InternalPublisher:
         header = b""
         for queue in queues:
             header = header or message.header
-            queue.builder.add(
+            builder = queue.builder.for_message(message.flags, message.routing_key, header)
+            builder.add(
                 message.flags,
                 self.wall_ms(),
                 message.exchange,
@@ -52,5 +53,4 @@ class InternalPublisher:
                 header,
                 message.body,
             )
-            # Routing sees queues as QueueLike; all of them are the broker's own TouchedQueues.
-            self._turn.touch(cast("TouchedQueue", queue))
+            self._turn.touch(builder.owner)

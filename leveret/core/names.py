@@ -33,8 +33,9 @@ def not_found(kind: str, name: str, vhost: str) -> ChannelError:
     return ChannelError(404, f"no {resource(kind, name, vhost)}")
 
 
-def topic_beside(queue: str, suffix: str) -> str:
-    """Return the name of a queue's own topic: with the suffix, a very long queue name cut."""
+def topic_beside(queue: str, suffix: str, partition: int = 0) -> str:
+    """Return the name of a partition's own topic: with the suffix, a very long queue name cut."""
+    suffix += f".{partition}" if partition else ""
     return queue.encode()[: NAME_BYTES_MAX - len(suffix)].decode(errors="ignore") + suffix
 
 

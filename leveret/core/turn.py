@@ -8,6 +8,10 @@ Capacity that consumers of several queues share is granted round-robin, whatever
 of a channel, space in a connection's output, a rate. Queues whose consumers got nothing for lack of
 it are pumped before the others, the longest waiting first.
 
+One publisher's records may go to several partitions of a queue. While it sends faster than it is
+read, a partition gathers the records of some turns, so that its batches are as large as those of
+a queue with one log.
+
 If one read packs into very many queues, as through a fanout exchange, their flushes would delay all
 others: the first flush of a queue makes a directory and a file. Such queues are parked: each turn
 flushes some of them, in order, and the connection that parked them is not read meanwhile.
@@ -34,6 +38,11 @@ class TouchedQueue(Protocol):
     # shared with other queues; 0 if there was none.
     passed_over_in: int = 0
     searches: bool = False  # whether `pump` searches for matching records until `is_over`
+    may_gather: bool = False  # whether a flush may wait for more records, see `gathers`
+
+    def gathers(self) -> bool:
+        """Whether it waits for the next turn, since a publisher has more to send."""
+        return False
 
     def flush(self) -> None:
         """Write gathered records to the log."""
@@ -102,6 +111,7 @@ class Turn:
         self._senders: list[Sender] = []
         self._scheduled = False
         self._reading = False
+        self._comes_more = False  # whether a publisher had more to send than was read
         self._reads = 0  # since the last turn
         self._single_reads = 0  # turns in a row with a single read
         self._inline_turns = 0  # run directly after their read, since the last scheduled one
@@ -117,6 +127,7 @@ class Turn:
         """End reading a socket. `more`: its peer sends faster than it is read."""
         self._reading = False
         if more:
+            self._comes_more = True
             self._single_reads = 0
             self.has_single_reader = False
         if self._scheduled:
@@ -232,6 +243,8 @@ class Turn:
         self._scheduled = True  # so that touching from here on schedules no callback yet
         self._reads = 0
         queues, self._queues = self._queues, {}
+        if self._comes_more:
+            queues = self._without_gathering(queues)
         self._flush_all(queues)
         if self.parked:
             self._flush_some_parked(queues)
@@ -250,6 +263,15 @@ class Turn:
         self._scheduled = False
         if self._queues or self._senders or self.parked:
             self._ensure_scheduled()
+
+    def _without_gathering(self, queues: dict[TouchedQueue, None]) -> dict[TouchedQueue, None]:
+        """Leave queues that gather to the next turn, which is sure to come. Return the others."""
+        self._comes_more = False
+        gathering = dict.fromkeys(q for q in queues if q.may_gather and q.gathers())
+        if not gathering:
+            return queues
+        self._queues.update(gathering)
+        return {queue: None for queue in queues if queue not in gathering}
 
     def _flush_some_parked(self, flushed: dict[TouchedQueue, None]) -> None:
         """Flush parked queues for a while, at least one, and add them to those to be pumped."""

@@ -131,13 +131,32 @@ class Paused(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionLayout:
+    """Partitions of a queue by number. A number is never used again once its partition is gone.
+
+    Publishes go to the `active` ones. The `retired` ones are read until nothing is left in them.
+    `made` is how many the queue has had, which is the next number.
+    """
+
+    active: tuple[int, ...]
+    retired: tuple[int, ...] = ()
+    made: int = 0
+
+    @property
+    def present(self) -> tuple[int, ...]:
+        """Numbers of all partitions, ascending."""
+        return tuple(sorted((*self.active, *self.retired)))
+
+
+@dataclass(frozen=True, slots=True)
 class QueueDefinition:
     """A queue; only durable, non-exclusive ones are stored.
 
     `incarnation` distinguishes a queue from an earlier one of the same name. The directory of its
     log is named after it and the name at declaration: `log_name` if that was a different one.
     `aliases` are former names under which clients still reach the queue. `created_by` is the user
-    that declared it, `created_ms` the time in ms since 1970; empty and 0 if unknown.
+    that declared it, `created_ms` the time in ms since 1970; empty and 0 if unknown. `layout` is
+    None as long as the queue has the partitions that its arguments say.
     """
 
     vhost: str
@@ -152,6 +171,7 @@ class QueueDefinition:
     paused: Paused = Paused.NOTHING
     created_ms: int = 0
     created_by: str = ""
+    layout: PartitionLayout | None = None
 
     @property
     def topic(self) -> str:

@@ -85,6 +85,7 @@ cdef class BatchBuilder:
     cdef uint64_t noted_in          # mark of the reader that last noted this builder (amqp.frames)
     cdef public object owner
     cdef public object publish_tags # publish tags of the records (core.logs.publish_tags), None if unwanted
+    cdef public object partitioner  # the Partitioner (ports.partitioner) that chooses it for some messages, or None
     cdef public Counters counters   # counters for sealed records as `publish`, else None
 
     cdef int append(

@@ -85,6 +85,7 @@ class Batch:
 class BatchBuilder:
     owner: Any
     publish_tags: Any
+    partitioner: Any
     counters: Counters | None
     parked: bool
     @property
@@ -116,6 +117,10 @@ class BatchBuilder:
         header: bytes,
         body: bytes,
     ) -> None: ...
+    def add_all(self, source: BatchBuilder) -> None: ...
+    def for_message(
+        self, flags: int, routing_key: bytes, header: bytes, number: int | None = None
+    ) -> BatchBuilder: ...
     def seal(self, base_offset: int, leader_epoch: int = 0) -> Batch: ...
     def preview(self, base_offset: int) -> Batch: ...
     def refuse(

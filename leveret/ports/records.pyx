@@ -471,6 +471,26 @@ cdef class BatchBuilder:
             <const uint8_t*><const char*>body, len(body),
         )
 
+    def add_all(self, BatchBuilder source not None):
+        """Pack all records of another builder, whose times count as now."""
+        cdef RecordView record
+        cdef size_t position = BATCH_HEADER_BYTES
+        cdef Batch gathered
+        cdef uint32_t i
+        if source.count == 0:
+            return
+        gathered = source.preview(0)
+        for i in range(source.count):
+            position = gathered.view(position, &record)
+            self.append(
+                record.flags, source.last_time, record.tag_mask, record.address, record.address_size,
+                record.header, record.header_size, record.body, record.body_size,
+            )
+
+    def for_message(self, uint32_t flags, bytes routing_key, bytes header, number=None):
+        """Return itself: the builder for a message, as `Partitioner.for_message` does."""
+        return self
+
     def seal(self, uint64_t base_offset, uint32_t leader_epoch=0):
         """Return the gathered records as a Batch and start anew. The caller sets its checksum.
 

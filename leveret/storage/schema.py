@@ -7,6 +7,7 @@
     user_version 4   who created a queue, and when; vhosts that create queues for messages
     user_version 5   store: one row, which definitions these are and how often they were changed
     user_version 6   groups of consumers
+    user_version 7   partitions of queues, where they were changed
 
 A change of the layout is a new entry at the end of MIGRATIONS, never a change of an old one: a
 database of any age is brought up to date by the entries it has not seen. No foreign keys: what
@@ -26,6 +27,7 @@ from leveret.ports.definitions import (
     GlobalParameterDefinition,
     GroupDefinition,
     ParameterDefinition,
+    PartitionLayout,
     Paused,
     PermissionDefinition,
     PolicyDefinition,
@@ -113,6 +115,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             created_ms INTEGER NOT NULL, PRIMARY KEY (vhost, queue, name)
         ) WITHOUT ROWID""",
     ),
+    ("ALTER TABLE queues ADD COLUMN layout TEXT",),
 )
 
 
@@ -176,6 +179,17 @@ class Table:
         )
 
 
+def _encode_layout(layout: PartitionLayout | None) -> str | None:
+    return None if layout is None else json.dumps([layout.active, layout.retired, layout.made])
+
+
+def _decode_layout(text: str | None) -> PartitionLayout | None:
+    if text is None:
+        return None
+    active, retired, made = json.loads(text)
+    return PartitionLayout(tuple(active), tuple(retired), made)
+
+
 # Columns that are not text both here and there; the names mean the same in every table.
 _WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
     "arguments": encode_arguments,
@@ -192,6 +206,7 @@ _WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
     "definition": encode_json,
     "limits": encode_json,
     "value": encode_json,
+    "layout": _encode_layout,
 }
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "arguments": decode_arguments,
@@ -208,6 +223,7 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "definition": json.loads,
     "limits": json.loads,
     "value": json.loads,
+    "layout": _decode_layout,
 }
 
 _BINDING_KEY = (

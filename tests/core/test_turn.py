@@ -33,6 +33,8 @@ class Loop:
 
 
 class Queue:
+    may_gather = False
+
     def __init__(self, name, events, pumps=0):
         self.name, self.events, self.pumps = name, events, pumps
         self.touched = self.deleted = False
@@ -285,6 +287,55 @@ def test_a_flood_is_not_worked_off_within_its_read(loop):
     grow_lonely(loop, events)
     read(loop, Queue("a", events), more=True)
     assert events == []
+    loop.run()
+    assert events == ["flush a", "pump a"]
+
+
+class Gathering(Queue):
+    """A queue that waits for a number of turns."""
+
+    may_gather = True
+
+    def __init__(self, name, events, turns):
+        super().__init__(name, events)
+        self.turns = turns
+
+    def gathers(self):
+        self.turns -= 1
+        return self.turns >= 0
+
+
+def test_a_queue_may_gather_while_a_publisher_has_more(loop):
+    events = []
+    gathering = Gathering("a", events, 1)
+    loop.turn.touch(Queue("b", events))
+    read(loop, gathering, more=True)
+    loop.run()
+    assert events == ["flush b", "pump b"]
+    assert gathering.touched
+    loop.turn.begin_read()
+    loop.turn.end_read(more=True)
+    loop.run()
+    assert events == ["flush b", "pump b", "flush a", "pump a"]
+    assert not loop.scheduled
+
+
+def test_a_queue_gathers_no_longer_than_the_publisher_has_more(loop):
+    events = []
+    read(loop, Gathering("a", events, 99), more=True)
+    loop.run()
+    assert events == []
+    loop.run()
+    assert events == ["flush a", "pump a"]
+
+
+def test_a_gathering_queue_is_flushed_for_whoever_asks(loop):
+    events = []
+    gathering = Gathering("a", events, 99)
+    read(loop, gathering, more=True)
+    loop.run()
+    loop.turn.flush_queue(gathering)
+    assert events == ["flush a", "pump a"]
     loop.run()
     assert events == ["flush a", "pump a"]
 

@@ -170,7 +170,7 @@ async def test_directory_that_cannot_be_opened_is_a_storage_error(tmp_path, grou
 async def test_row_of_the_wrong_kind_is_a_storage_error(path, open_store):
     store = await open_store()
     await store._database.execute(
-        "INSERT INTO queues VALUES ('/', 'q', 1, 0, 0, '{', '', '', '[]', '', 0, '')"
+        "INSERT INTO queues VALUES ('/', 'q', 1, 0, 0, '{', '', '', '[]', '', 0, '', NULL)"
     )
     with pytest.raises(StorageError, match="bad row in queues"):
         await store.load()

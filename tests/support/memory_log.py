@@ -232,7 +232,7 @@ KEPT_TOPICS = {"leveret.delayed"}  # whose logs another run on the same store fi
 
 class MemoryTopicStore:
     def __init__(self) -> None:
-        self.logs: dict[tuple[str, str], MemoryTopicLog] = {}
+        self.logs: dict[tuple[str, str] | tuple[str, str, int], MemoryTopicLog] = {}
         self.decided: list[int] = []
         self.decide_error: Exception | None = None
 
@@ -247,15 +247,17 @@ class MemoryTopicStore:
         retention: Retention | None = None,
         has_records: bool = True,
     ) -> MemoryTopicLog:
-        left = self.logs.get((vhost, topic))
-        log = self.logs[vhost, topic] = MemoryTopicLog(durability)
+        place = _place(vhost, topic, partition)
+        left = self.logs.get(place)
+        log = self.logs[place] = MemoryTopicLog(durability)
         if left is not None and not left.deleted and topic in KEPT_TOPICS:
             log.take_over(left)
         log.retention = retention
         return log
 
     def exists(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
-        return (vhost, topic) in self.logs and not self.logs[vhost, topic].deleted
+        log = self.logs.get(_place(vhost, topic, partition))
+        return log is not None and not log.deleted
 
     def leave_unopened(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
         return False
@@ -271,3 +273,8 @@ class MemoryTopicStore:
 
     async def close(self) -> None:
         pass
+
+
+def _place(vhost: str, topic: str, partition: int) -> tuple[str, str] | tuple[str, str, int]:
+    """Where a log is found: most have one partition, which need not be said."""
+    return (vhost, topic, partition) if partition else (vhost, topic)

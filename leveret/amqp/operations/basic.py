@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.channel import Channel
     from leveret.amqp.operations.operation import Operations
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.ports.definitions import Arguments
 
 OFFSET = AddedField(STREAM_OFFSET)  # stream consumers get each message's offset
@@ -88,7 +88,7 @@ class ConsumeRequest(NamedTuple):
     """A basic.consume whose arguments were checked."""
 
     channel: Channel
-    queue: OpenQueue
+    queue: DeclaredQueue
     tag: str
     arguments: Arguments
     method: commands.Basic.Consume
@@ -170,7 +170,7 @@ async def _create_group(request: ConsumeRequest, name: str) -> None:
         _begin_consuming(request, group)
 
 
-def _check_credit(channel: Channel, queue: OpenQueue, *, no_ack: bool) -> None:
+def _check_credit(channel: Channel, queue: DeclaredQueue, *, no_ack: bool) -> None:
     """Raise an error if the queue's type forbids global prefetch or no-ack, or needs a prefetch."""
     kind, name = type_of(queue.definition.arguments), _described(queue)
     if kind == "stream":
@@ -184,7 +184,7 @@ def _check_credit(channel: Channel, queue: OpenQueue, *, no_ack: bool) -> None:
         raise ConnectionClosingError(540, f"{name} does not support global qos")
 
 
-def _described(queue: OpenQueue) -> str:
+def _described(queue: DeclaredQueue) -> str:
     return resource("queue", queue.name, queue.definition.vhost)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.channel import Channel
     from leveret.amqp.operations.operation import Operations
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.ports.definitions import Arguments
 
 
@@ -74,7 +74,7 @@ def _declare_volatile(
 
 
 def _declared(
-    channel: Channel, queue: OpenQueue, name: str, method: commands.Queue.Declare
+    channel: Channel, queue: DeclaredQueue, name: str, method: commands.Queue.Declare
 ) -> Awaitable[None] | None:
     queue.used()
     channel.broker.statistics.churn.happened("queue.declared")
@@ -127,11 +127,11 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> Awaitable[None] | N
     name = channel.queue_named(stripped(method.queue))
     channel.require("read", "queue", name)
     queue = channel.queue(name)
-    if not isinstance(queue, Queue):
+    if queue.settings.is_stream:
         raise not_for_streams("queue.purge", queue)
 
     def purge_ready() -> Awaitable[None] | None:
-        count = queue.purge()
+        count = sum(part.purge() for part in queue.partitions if isinstance(part, Queue))
         answer = commands.Queue.PurgeOk(message_count=count)
         return channel.reply(answer, nowait=method.nowait, kept=False)
 
@@ -170,7 +170,7 @@ async def _send_behind(
         channel.send_all(cancels)
 
 
-def _check_condition(queue: OpenQueue, method: commands.Queue.Delete) -> None:
+def _check_condition(queue: DeclaredQueue, method: commands.Queue.Delete) -> None:
     """Raise 540 for if-unused and if-empty on quorum queues, as RabbitMQ does."""
     if type_of(queue.definition.arguments) != "quorum":
         return

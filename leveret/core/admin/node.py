@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from leveret.core.admin.shown import integer
 from leveret.core.definitions.administration import AdministrationError
 from leveret.ports.waiting import until
 
@@ -12,11 +13,21 @@ if TYPE_CHECKING:
 
     from leveret.core.definitions.administration import Administration
     from leveret.core.logs.atomic import AtomicWrites
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
     from leveret.ports.after_all import AfterAll
 
-__all__ = ["AdminBroker", "AdminNode", "changed", "not_running", "queue_of", "vhost_of", "waited"]
+__all__ = [
+    "AdminBroker",
+    "AdminNode",
+    "changed",
+    "not_running",
+    "partition_of",
+    "queue_of",
+    "vhost_of",
+    "waited",
+]
 
 SAFE_SECONDS_MAX: Final = 30  # until what was asked for is on the disk
 
@@ -39,7 +50,7 @@ class AdminBroker(Protocol):
         """Writes to several logs at once."""
         ...
 
-    def find_queue(self, vhost: Vhost, name: str, user: object | None) -> OpenQueue:
+    def find_queue(self, vhost: Vhost, name: str, user: object | None) -> DeclaredQueue:
         """Return a queue that a connection may use. Raises ChannelError 404 and 405."""
         ...
 
@@ -78,7 +89,7 @@ def vhost_of(node: AdminNode, name: str) -> Vhost:
     return vhost
 
 
-def queue_of(node: AdminNode, vhost_name: str, name: str) -> OpenQueue:
+def queue_of(node: AdminNode, vhost_name: str, name: str) -> DeclaredQueue:
     """Return the queue of a request, exclusive or not. Raises AdministrationError."""
     vhost = vhost_of(node, vhost_name)
     assert node.broker is not None, "it has the virtual host"
@@ -86,6 +97,22 @@ def queue_of(node: AdminNode, vhost_name: str, name: str) -> OpenQueue:
     if held is None:
         raise AdministrationError("not_found", vhost.no_queue(name))
     return node.broker.find_queue(vhost, name, held.owner)
+
+
+def partition_of(queue: DeclaredQueue, number: object = None) -> OpenQueue:
+    """Return a partition of a queue by its number; the only one need not be stated.
+
+    Raises AdministrationError.
+    """
+    parts = {part.number: part for part in queue.partitions}
+    if number is None and len(parts) == 1:
+        return queue.partitions[0]
+    part = parts.get(integer("partition", number)) if number is not None else None
+    if part is None:
+        numbers = ", ".join(map(str, parts))
+        text = f"queue '{queue.name}' has the partitions {numbers}: state one of them"
+        raise AdministrationError("invalid" if number is None else "not_found", text)
+    return part
 
 
 async def changed(told: AfterAll) -> None:

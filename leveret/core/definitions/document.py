@@ -18,6 +18,7 @@ from leveret.core.access.passwords import RABBITMQ_DEFAULT_ALGORITHM, export_has
 from leveret.core.chores import sorted_in_runs
 from leveret.core.definitions.fields import DefinitionsError, Fields
 from leveret.core.json_fields import decode_json, plain
+from leveret.core.settings.partitioning import PARTITIONS_MAX
 from leveret.ports.definitions import (
     BindingDefinition,
     Definitions,
@@ -25,6 +26,7 @@ from leveret.ports.definitions import (
     GlobalParameterDefinition,
     Json,
     ParameterDefinition,
+    PartitionLayout,
     Paused,
     PermissionDefinition,
     PolicyDefinition,
@@ -247,8 +249,17 @@ def _queue(fields: Fields) -> QueueDefinition | None:
         paused=_paused(fields),
         created_ms=max(fields.integer("created_at", 0), 0),
         created_by=fields.text("created_by", ""),
+        layout=_layout(fields),
     )
     return None if queue.name.startswith(RESERVED_PREFIX) else queue
+
+
+def _layout(fields: Fields) -> PartitionLayout | None:
+    """Parse the number of partitions of a queue that has another than its arguments say."""
+    count = fields.integer("partitions", 0)
+    if not 0 <= count <= PARTITIONS_MAX:
+        raise fields.error("partitions", f"1 to {PARTITIONS_MAX} were expected")
+    return PartitionLayout(tuple(range(count)), (), count) if count else None
 
 
 def _paused(fields: Fields) -> Paused:
@@ -430,6 +441,8 @@ def _queue_row(queue: QueueDefinition) -> dict[str, Json]:
         own["created_at"] = queue.created_ms
     if queue.created_by:
         own["created_by"] = queue.created_by
+    if queue.layout is not None:
+        own["partitions"] = len(queue.layout.active)
     return {
         "name": queue.name,
         "vhost": queue.vhost,

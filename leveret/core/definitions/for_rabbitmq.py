@@ -35,7 +35,7 @@ OWN_SETTINGS: Final = frozenset(
         *RETRY_ARGUMENTS,
     }
 )
-OWN_QUEUE_KEYS: Final = ("aliases", "paused")
+OWN_QUEUE_KEYS: Final = ("aliases", "paused", "partitions")
 
 
 def for_rabbitmq(document: dict[str, Json]) -> tuple[dict[str, Json], list[str]]:

@@ -39,6 +39,7 @@ class NamedQueue:
     policy = NO_POLICY
     builder = BatchBuilder()
     counters = Counters()
+    partitions = ()
 
     def __init__(self, definition: QueueDefinition, owner: object | None) -> None:
         self.definition = definition

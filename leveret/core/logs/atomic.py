@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.turn import TouchedQueue
 from leveret.ports.records import BatchBuilder
@@ -24,8 +24,18 @@ if TYPE_CHECKING:
     from leveret.core.logs.log_writer import LogWriter, Waiter
     from leveret.core.turn import Turn
     from leveret.ports import TopicLog, TopicStore
+    from leveret.ports.partitioner import RecordTarget
 
 __all__ = ["AtomicWrite", "AtomicWrites"]
+
+
+class Published(Protocol):
+    """Target of a published record: a log, or a queue of several."""
+
+    @property
+    def builder(self) -> RecordTarget:
+        """Builder of its records, or what chooses one for each."""
+        ...
 
 
 @dataclass(slots=True)
@@ -126,7 +136,7 @@ class AtomicWrite:
 
     def publish(  # noqa: PLR0917  # a record's fields, as BatchBuilder.add has them
         self,
-        target: LogWriter,
+        target: Published,
         flags: int,
         exchange: bytes,
         routing_key: bytes,
@@ -134,7 +144,8 @@ class AtomicWrite:
         body: bytes,
     ) -> None:
         """Append a record to `target`, after those that others publish until the commit."""
-        records = self._part(target).records
+        writer = target.builder.for_message(flags, routing_key, header).owner
+        records = self._part(writer).records
         records.add(flags, self._writes.wall_ms(), exchange, routing_key, header, body)
 
     def settle(self, source: LogWriter, ranges: Sequence[tuple[int, int]]) -> None:
@@ -186,7 +197,20 @@ class AtomicWrite:
     def _has_room(self) -> bool:
         for writer in self._parts:
             writer.flush()  # publishes of others go first
-        return all(writer.has_room(part.records) for writer, part in self._parts.items())
+        # The partitions of a queue have limits together.
+        together: dict[LogWriter, BatchBuilder] = {}
+        for writer, part in self._parts.items():
+            if not part.records.count:
+                continue
+            known = together.get(writer.limited_with)
+            if known is None:
+                together[writer.limited_with] = part.records
+            else:
+                both = BatchBuilder()
+                both.add_all(known)
+                both.add_all(part.records)
+                together[writer.limited_with] = both
+        return all(writer.has_room(records) for writer, records in together.items())
 
     def _write_parts(self) -> None:
         for writer, part in self._parts.items():

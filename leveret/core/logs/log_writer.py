@@ -119,6 +119,7 @@ class LogWriter(ABC):
         "touched",
     )
 
+    may_gather: bool = False  # whether its flush may wait for more records (see turn)
     settles_in_log = True  # whether settlements are written to the log
 
     def __init__(self, log: TopicLog, turn: Turn, report: Report) -> None:
@@ -209,6 +210,10 @@ class LogWriter(ABC):
     def _forget_uncommitted(self) -> None:  # noqa: B027
         """Drop state of records from the log's end on, which were lost after `_prepare`."""
 
+    def gathers(self) -> bool:
+        """Whether its flush waits for the next turn."""
+        return False
+
     def pump(self) -> bool:
         """Process committed records. Returns whether another turn could do more."""
         return False
@@ -254,6 +259,11 @@ class LogWriter(ABC):
         tell_each(refused, self._report, failed=True)
 
     # -- atomic writes
+
+    @property
+    def limited_with(self) -> LogWriter:
+        """One of the logs whose limits hold for all of them together, the same for each."""
+        return self
 
     def has_room(self, records: BatchBuilder) -> bool:  # noqa: ARG002  # most kinds have no limits
         """Whether the limits allow all of the records."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.core.chores import drain
 from leveret.core.turn import TouchedQueue
@@ -65,6 +65,10 @@ class QueueConsumer(Consumer, Protocol):
 
     def queue_gone(self) -> None:
         """Notify the client that the queue was deleted."""
+        ...
+
+    def share(self, partition: Any) -> QueueConsumer:
+        """Return the part of this consumer that a partition (an OpenQueue) serves."""
         ...
 
 

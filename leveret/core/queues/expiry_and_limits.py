@@ -48,9 +48,7 @@ class ExpiryAndLimits(QueueExtension):
         # Messages below were offered to consumers before, and may have expired since.
         self._offered_stop = queue.state.committed
         self.expiry = Expiry(queue.state, queue.settings.message_ttl_ms)
-        self.overflow = OverflowPolicy(
-            queue.state, queue.log, queue.settings, queue.credit_once_sent
-        )
+        self.overflow = OverflowPolicy(queue, queue.settings)
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Apply other lifetimes and limits from now on."""
@@ -152,7 +150,8 @@ class ExpiryAndLimits(QueueExtension):
         self._timer.set(self.expiry.next_deadline())
         if delivered and self._is_draining():
             return True
-        queue.give_up(self.overflow.overflowing(), Reason.MAX_LENGTH)
+        for part, ranges in self.overflow.overflowing():
+            part.give_up(ranges, Reason.MAX_LENGTH)
         return more
 
     def _is_draining(self) -> bool:

@@ -44,7 +44,7 @@ class QueueExtension:
     for_streams = False
 
     @staticmethod
-    def acts_alone(_definition: QueueDefinition, _settings: QueueSettings) -> bool:
+    def acts_alone(_definition: QueueDefinition, _settings: QueueSettings, _partition: int) -> bool:
         """See ExtensionKind."""
         return False
 
@@ -172,10 +172,12 @@ class ExtensionKind(Protocol):
     def follow(self, queue: Any, present: Any, demand: Demand) -> QueueExtension | None:
         """Return the extension that a queue needs, if any; `present` is the one that it has.
 
-        `queue` is a Queue, or any OpenQueue for kinds that are `for_streams`.
+        `queue` is a Queue, or any DeclaredQueue for kinds that are `for_streams`.
         """
         ...
 
-    def acts_alone(self, _definition: QueueDefinition, _settings: QueueSettings) -> bool:
-        """Whether an earlier run may have left what acts though the queue has no messages."""
+    def acts_alone(
+        self, _definition: QueueDefinition, _settings: QueueSettings, _partition: int
+    ) -> bool:
+        """Whether an earlier run may have left what acts though the partition has no messages."""
         return False

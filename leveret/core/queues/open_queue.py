@@ -1,4 +1,4 @@
-"""Base class of all kinds of queue: a definition and an open log that publishers append to.
+"""Base class of all kinds of queue with one log: a definition, and what publishers append to.
 
 Publishing is the same for all (see LogWriter); committed records are handled by the subclasses:
 `Queue` delivers each once, `Stream` keeps them for any number of readers.
@@ -7,9 +7,10 @@ Publishing is the same for all (see LogWriter); committed records are handled by
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from leveret.core.logs.log_writer import LogWriter
+from leveret.core.queues.declared_queue import DeclaredQueue
 from leveret.core.queues.extensions import Demand, QueueExtension
 from leveret.core.settings.policies import NO_POLICY
 from leveret.ports.counters import (
@@ -20,17 +21,16 @@ from leveret.ports.counters import (
     GET_NO_ACK,
     Counters,
 )
-from leveret.ports.log_text import quoted
 from leveret.ports.records import RecordFlag
-from leveret.ports.usage import Account, Subject, Usage
+from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leveret.core.queues.consumer import QueueConsumer
     from leveret.core.queues.extensions import ExtensionKind
     from leveret.core.queues.services import QueueServices
     from leveret.core.settings.discard_reasons import Reason
+    from leveret.core.settings.policies import EffectivePolicy
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 # sockets.
 PUMP_RECORDS_MAX = 20_000
 
+# Records of a partition that a busy publisher makes are flushed after so many bytes or turns, a
+# turn being some 0.3 ms then.
+GATHERED_BYTES = 128 * 1024
+TURNS_MAX = 4
+
 # Memory of an idle, empty queue with its log (measured with 20,000).
 QUEUE_BYTES = 8_000
 
@@ -48,20 +53,33 @@ HANDED_OUT = (DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK)
 Extension = TypeVar("Extension", bound=QueueExtension)
 
 
-class OpenQueue(LogWriter):
-    """An open queue of a virtual host, of any kind."""
+class PartOf(NamedTuple):
+    """Place of a partition: the queue that it belongs to, and its number there."""
+
+    whole: DeclaredQueue
+    number: int
+
+
+class OpenQueue(LogWriter, DeclaredQueue):
+    """An open queue of a virtual host, of any kind, or one of a queue's partitions."""
+
+    definition: QueueDefinition
+    policy: EffectivePolicy
 
     __slots__ = (
         "_demanding",
         "_extended",
         "_extensions",
         "_spawn",
+        "_turns_gathered",
         "counters",
         "definition",
         "gone",
+        "may_gather",
         "open_log",
         "opened_ms",
         "owner",
+        "part_of",
         "policy",
         "rates",
         "services",
@@ -75,13 +93,19 @@ class OpenQueue(LogWriter):
         owner: object | None,
         log: TopicLog,
         services: QueueServices,
+        *,
+        part_of: PartOf | None = None,
     ) -> None:
         super().__init__(log, services.turn, services.report)
+        self.part_of = part_of
+        self.may_gather = part_of is not None
+        self._turns_gathered = 0
         self.definition = definition
         self.settings = settings
         self.services = services
         self.opened_ms = services.timers.wall_ms()  # the start of its counters
-        self.counters = self.builder.counters = Counters()
+        self.counters = Counters() if part_of is None else part_of.whole.counters
+        self.builder.counters = self.counters
         self.policy = NO_POLICY  # the policy that the settings were resolved with
         self.owner = owner
         self.gone = False  # no route leads here any more
@@ -94,17 +118,35 @@ class OpenQueue(LogWriter):
 
     # -- partitions: most queues have one, themselves
 
-    number = 0  # of this partition
+    @property
+    def number(self) -> int:
+        """Number of this partition; 0 of a queue that is its own."""
+        return 0 if self.part_of is None else self.part_of.number
 
     @property
-    def whole(self) -> OpenQueue:
+    def whole(self) -> DeclaredQueue:
         """Queue that clients know by the name, of which this is a partition or a subscription."""
-        return self
+        return self if self.part_of is None else self.part_of.whole
 
     @property
     def partitions(self) -> Sequence[OpenQueue]:
-        """Partitions of the queue."""
+        """Partitions of the queue: itself."""
         return (self,)
+
+    def in_turn(self) -> Sequence[OpenQueue]:
+        """Return itself."""
+        return (self,)
+
+    # -- order
+
+    @property
+    def can_reorder(self) -> bool:
+        """Whether `reorder` may be called: it may not, where nothing else is said."""
+        return False
+
+    def reorder(self, settings: QueueSettings) -> None:
+        """Apply settings that change the order of messages. Call `can_reorder` first."""
+        raise NotImplementedError
 
     # -- extensions
 
@@ -178,12 +220,6 @@ class OpenQueue(LogWriter):
         elif not self.passed_over_in:
             self.passed_over_in = self._turn.pump_number
 
-    def __str__(self) -> str:
-        return f"queue {quoted(self.definition.name)} in vhost {quoted(self.definition.vhost)}"
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.definition.vhost!r}, {self.definition.name!r})"
-
     def reconfigure(self, settings: QueueSettings) -> None:
         """Apply other settings from now on, after a policy change."""
         self.settings = settings
@@ -199,24 +235,13 @@ class OpenQueue(LogWriter):
 
     # -- contents
 
-    @property
-    def name(self) -> str:
-        """The queue's name within its virtual host."""
-        return self.definition.name
+    died_count: int = 0  # streams discard nothing
+    is_opened = True  # else its log and its state are not read yet, since it holds nothing
 
     @property
-    @abstractmethod
-    def message_count(self) -> int:
-        """Number of ready messages, those gathered in this turn included."""
-
-    @property
-    @abstractmethod
-    def leased_count(self) -> int:
-        """Number of messages delivered and neither settled nor returned."""
-
-    def accounts(self) -> Sequence[Account]:
-        """Return the accounts that the queue's usage is charged to."""
-        return (Account(Subject.QUEUE, self.definition.vhost, self.name),)
+    def position(self) -> int:
+        """Number of records ever published to it, those gathered in this turn included."""
+        return self.log.end + self.builder.count
 
     def total_usage(self) -> Usage:
         """Return the queue's usage since it was opened."""
@@ -250,12 +275,21 @@ class OpenQueue(LogWriter):
         """Number of dead letters waiting for a target to accept them; they are leased."""
         return 0
 
-    @property
-    @abstractmethod
-    def consumer_count(self) -> int:
-        """Number of consumers, with or without capacity."""
-
     # -- publishing
+
+    def gathers(self) -> bool:
+        """Whether it waits for the next turn, since a publisher has more to send."""
+        builder = self.builder
+        self._turns_gathered += 1
+        if builder.count and builder.size < GATHERED_BYTES and self._turns_gathered < TURNS_MAX:
+            return True
+        self._turns_gathered = 0
+        return False
+
+    @property
+    def limited_with(self) -> OpenQueue:
+        """First partition of the whole queue."""
+        return self.whole.partitions[0]
 
     def _prepare(self) -> None:
         self.take_in(self.builder)
@@ -285,31 +319,6 @@ class OpenQueue(LogWriter):
         for extension in self._extensions:
             extension.delete()
 
-    # -- consuming
-
-    @abstractmethod
-    def admits(self, *, exclusive: bool) -> bool:
-        """Whether `add_consumer` may be called now for such a consumer."""
-
-    @abstractmethod
-    def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:
-        """Add `consumer`, from the next turn on. Call `admits` first."""
-
-    @abstractmethod
-    def remove_consumer(self, consumer: QueueConsumer) -> None:
-        """Remove `consumer`; nothing more is delivered to it."""
-
-    @abstractmethod
-    def pump(self) -> bool:
-        """Deliver what can be delivered. Returns whether another turn could do more."""
-
-    @abstractmethod
-    def wake(self, consumer: QueueConsumer | None = None) -> None:
-        """Note that this consumer, or any, may have more capacity."""
-
-    def used(self) -> None:  # most kinds ignore it
-        """Note a use of the queue: a declaration, basic.get, or a consumer's end."""
-
     # -- settling
 
     @abstractmethod
@@ -332,9 +341,3 @@ class OpenQueue(LogWriter):
     @abstractmethod
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Discard records that consumers rejected."""
-
-    # -- the end
-
-    @abstractmethod
-    def mark_deleted(self) -> None:
-        """Stop the queue: confirm waiting publishers, and notify its consumers."""

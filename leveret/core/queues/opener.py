@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.core.queues.open_queue import PartOf
+from leveret.core.queues.partitioned_queue import PartitionedQueue
 from leveret.core.queues.queue import Queue
 from leveret.core.queues.stream import Stream
 from leveret.core.queues.unopened_queue import UnopenedQueue, may_stay_unopened
@@ -13,6 +15,7 @@ from leveret.core.settings.queue_settings import TOPIC_SUFFIX, QueueSettings, re
 from leveret.ports import Durability
 
 if TYPE_CHECKING:
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.services import QueueServices
     from leveret.core.settings.policies import EffectivePolicy, Policies
@@ -42,43 +45,68 @@ class QueueOpener:
         self._latest_of: tuple[object, ...] = ()
         self._latest_policy = NO_POLICY
 
-    def open(self, definition: QueueDefinition, owner: object | None) -> OpenQueue:
+    def open(self, definition: QueueDefinition, owner: object | None) -> DeclaredQueue:
         """Return a queue, opened unless it holds nothing that is known. Raises StorageError."""
         policy = self.policy_of(definition)
         settings = self._resolve(definition, policy)
-        queue: OpenQueue
-        if self._may_stay_unopened(definition, settings):
-            queue = UnopenedQueue(definition, settings, self.services, self._open_log)
-        elif settings.is_stream:
-            log = self._open_log(definition, settings)
-            queue = Stream(definition, settings, log, self.services)
+        queue: DeclaredQueue
+        if settings.partitioning is None:
+            queue = self._open_one(definition, settings, owner)
         else:
-            log = self._open_log(definition, settings)
-            queue = Queue(definition, settings, owner, log, self.services)
+            queue = PartitionedQueue(
+                definition, settings, owner, self.services, self._open_partition
+            )
         queue.policy = policy
         return queue
 
-    def _may_stay_unopened(self, definition: QueueDefinition, settings: QueueSettings) -> bool:
+    def _open_partition(self, whole: PartitionedQueue, number: int) -> OpenQueue:
+        """Return a partition of a queue. Raises StorageError."""
+        settings = whole.settings.of_partition()
+        part = self._open_one(whole.definition, settings, whole.owner, PartOf(whole, number))
+        part.policy = whole.policy
+        return part
+
+    def _open_one(
+        self,
+        definition: QueueDefinition,
+        settings: QueueSettings,
+        owner: object | None,
+        part_of: PartOf | None = None,
+    ) -> OpenQueue:
+        """Return a queue with one log. Raises StorageError."""
+        services, number = self.services, 0 if part_of is None else part_of.number
+        if self._may_stay_unopened(definition, settings, number):
+            return UnopenedQueue(definition, settings, services, self._open_log, part_of=part_of)
+        log = self._open_log(definition, settings, number)
+        if settings.is_stream:
+            return Stream(definition, settings, log, services, part_of=part_of)
+        return Queue(definition, settings, owner, log, services, part_of=part_of)
+
+    def _may_stay_unopened(
+        self, definition: QueueDefinition, settings: QueueSettings, number: int
+    ) -> bool:
         """Whether nothing is to be done for a queue until it is used. Raises StorageError."""
-        if not may_stay_unopened(definition, settings, self.services):
+        if not may_stay_unopened(definition, settings, self.services, number):
             return False
-        log = definition.vhost, definition.topic, definition.incarnation, 0
+        log = definition.vhost, definition.topic, definition.incarnation, number
         if settings.retention is not None:  # what it keeps is to be deleted in time
             return not self._topics.exists(*log)
         return self._topics.leave_unopened(*log)
 
-    def _open_log_of(self, definition: QueueDefinition, settings: QueueSettings) -> TopicLog:
-        """Create or recover the log of a queue. Raises StorageError."""
+    def _open_log_of(
+        self, definition: QueueDefinition, settings: QueueSettings, number: int
+    ) -> TopicLog:
+        """Create or recover the log of a partition. Raises StorageError."""
         return self._topics.open(
             definition.vhost,
             definition.topic,
             definition.incarnation,
-            0,
+            number,
             self._durability if definition.durable else Durability.NONE,
             retention=settings.retention,
         )
 
-    def reconfigure(self, queue: OpenQueue, *, reorder: bool = False) -> None:
+    def reconfigure(self, queue: DeclaredQueue, *, reorder: bool = False) -> None:
         """Apply the present definition and policy to a queue.
 
         With `reorder`, changes of the message order are applied too, which the queue must allow
@@ -86,7 +114,7 @@ class QueueOpener:
         """
         queue.policy = self.policy_of(queue.definition)
         settings = self._resolve(queue.definition, queue.policy)
-        if reorder and isinstance(queue, Queue):
+        if reorder:
             queue.reorder(settings)
         else:
             queue.reconfigure(settings)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.core.logs.publish_tags import PublishTags
+from leveret.core.queues.state import QueueState
 from leveret.core.settings.queue_settings import Overflow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
-    from leveret.core.queues.state import QueueState
+    from leveret.core.queues.queue import Queue
     from leveret.core.settings.queue_settings import QueueSettings
-    from leveret.ports import TopicLog
     from leveret.ports.records import Batch, BatchBuilder
 
 UNLIMITED = (1 << 64) - 1
@@ -25,19 +25,13 @@ UNLIMITED = (1 << 64) - 1
 class OverflowPolicy:
     """Length limits of one queue. With a limit in bytes its state counts the bytes of bodies.
 
-    `credit_once_sent()` is how many deliveries consumers can take once theirs are sent.
+    A partition's limits are those of the whole queue, to which all partitions together are held.
     """
 
-    def __init__(
-        self,
-        state: QueueState,
-        log: TopicLog,
-        settings: QueueSettings,
-        credit_once_sent: Callable[[], int],
-    ) -> None:
-        self._state = state
-        self._credit_once_sent = credit_once_sent
-        self._log = log
+    def __init__(self, queue: Queue, settings: QueueSettings) -> None:
+        self._queue = queue
+        self._state = queue.state
+        self._log = queue.log
         self.reconfigure(settings)
 
     def reconfigure(self, settings: QueueSettings) -> None:
@@ -84,33 +78,69 @@ class OverflowPolicy:
 
     def _room(self, wanted: int) -> tuple[int, int]:
         """Return how many records and bytes of bodies fit, when `wanted` records are published."""
-        records_max = max(0, self._length - self._state.waiting_count - self._uncommitted_count())
-        bytes_max = max(0, self._bytes - self._state.waiting_bytes - self._uncommitted_bytes())
+        count, size = self._queue.waiting
+        for part in self._others():
+            more = part.waiting
+            count, size = count + more[0], size + more[1]
+        records_max, bytes_max = max(0, self._length - count), max(0, self._bytes - size)
         if self._length and self._bytes:  # a limit of zero refuses everything
-            taken_at_once = self._credit_once_sent()
+            taken_at_once = self._queue.credit_once_sent()
+            if self._queue.part_of is not None:  # the other partitions have the same consumers
+                taken_at_once = max(0, taken_at_once - max(0, count - self._length))
             records_max += taken_at_once
             bytes_max += UNLIMITED // 2 if taken_at_once >= wanted else 0
         return min(records_max, UNLIMITED), min(bytes_max, UNLIMITED)
 
-    def _uncommitted_count(self) -> int:
-        """Number of records not ready yet; of an unread backlog, settled ones may be included."""
-        first, stop = self._state.committed, self._log.end
-        return stop - first - self._log.settled.overlap(first, stop)
-
-    def _uncommitted_bytes(self) -> int:
-        return self._state.bytes_of(self._state.committed, self._log.end)
+    def _others(self) -> Sequence[Queue]:
+        """Return the other partitions of the queue; what is not opened holds nothing."""
+        queue = self._queue
+        if queue.part_of is None:
+            return ()
+        parts: Sequence[Queue] = queue.whole.partitions  # type: ignore[assignment]  # of its type
+        return [part for part in parts if part is not queue and part.is_opened]
 
     # -- dropping the head
 
-    def overflowing(self) -> list[tuple[int, int]]:
-        """Withdraw the messages beyond the limits, in delivery order. Returns their ranges."""
+    def overflowing(self) -> list[tuple[Queue, list[tuple[int, int]]]]:
+        """Withdraw the messages beyond the limits, in delivery order.
+
+        Returns their ranges. Of a queue's partitions the fullest ones lose their heads.
+        """
         if self._rejects:
             return []
-        ranges: list[tuple[int, int]] = []
-        excess = self._state.waiting_count - self._length
-        if excess > 0:
-            ranges = self._state.withdraw(self._state.next_ranges(excess))
-        excess_bytes = self._state.waiting_bytes - self._bytes
-        if excess_bytes > 0:
-            ranges += self._state.withdraw(self._state.next_ranges_of(excess_bytes))
-        return ranges
+        parts = [self._queue, *self._others()]
+        return [
+            *withdrawn(parts, self._length, _count, QueueState.next_ranges),
+            *withdrawn(parts, self._bytes, _bytes, QueueState.next_ranges_of),
+        ]
+
+
+def _count(queue: Queue) -> int:
+    return queue.state.waiting_count
+
+
+def _bytes(queue: Queue) -> int:
+    return queue.state.waiting_bytes
+
+
+def withdrawn(
+    parts: Sequence[Queue],
+    limit: int,
+    measure: Callable[[Queue], int],
+    next_ranges: Callable[[QueueState, int], list[tuple[int, int]]],
+) -> Iterator[tuple[Queue, list[tuple[int, int]]]]:
+    """Withdraw what is beyond a limit from the heads of partitions, from the fullest first."""
+    sizes = {part: measure(part) for part in parts}
+    while (excess := sum(sizes.values()) - limit) > 0 and sizes:
+        fullest = max(sizes, key=lambda part: sizes[part])
+        next_size = sorted(sizes.values())[-2] if len(sizes) > 1 else 0
+        share = min(excess, max(sizes[fullest] - next_size, excess // len(sizes), 1))
+        ranges = fullest.state.withdraw(next_ranges(fullest.state, share))
+        if ranges:
+            yield fullest, ranges
+        left = measure(fullest)
+        if left > sizes[fullest] - share:
+            limit -= left  # the rest of it is leased to a delay
+            del sizes[fullest]
+        else:
+            sizes[fullest] = left

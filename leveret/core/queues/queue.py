@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.consumer import QueueConsumer
     from leveret.core.queues.discarding import DiscardedMessages
+    from leveret.core.queues.open_queue import PartOf
     from leveret.core.queues.services import QueueServices
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.core.timers import Timer
@@ -59,8 +60,10 @@ class Queue(DeliveringQueue):
         owner: object | None,
         log: TopicLog,
         services: QueueServices,
+        *,
+        part_of: PartOf | None = None,
     ) -> None:
-        super().__init__(definition, settings, owner, log, services)
+        super().__init__(definition, settings, owner, log, services, part_of=part_of)
         self.died_count = 0  # messages discarded since it was opened, for any reason
         self.is_restoring = False
         # Parts that few queues need are created on demand, since there may be many queues.
@@ -215,6 +218,17 @@ class Queue(DeliveringQueue):
     def held_bytes(self) -> int:
         """Estimated memory in bytes, see OpenQueue."""
         return super().held_bytes + self.state.held_bytes + self.reader.held_bytes
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """Count of messages that are not leased, and the bytes of their bodies, for length limits.
+
+        Bytes are known with a limit of bytes only. An unread backlog may include settled ones.
+        """
+        state, log = self.state, self.log
+        first, stop = state.committed, log.end
+        uncommitted = stop - first - log.settled.overlap(first, stop)
+        return state.waiting_count + uncommitted, state.waiting_bytes + state.bytes_of(first, stop)
 
     def waits(self, offset: int) -> bool:
         """Whether a leased message belongs to no consumer because it is delayed or blocked."""

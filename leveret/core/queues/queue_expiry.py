@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
 
 
 class QueueExpiry:
@@ -16,7 +16,7 @@ class QueueExpiry:
 
     __slots__ = ("_queue", "_timer", "_timers", "_used_ms")
 
-    def __init__(self, queue: OpenQueue) -> None:
+    def __init__(self, queue: DeclaredQueue) -> None:
         self._queue = queue
         self._timers = queue.services.timers
         self._timer = self._timers.timer(self._look)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from leveret.core.queues.extensions import ExtensionKind
     from leveret.core.queues.offers import Deliver
+    from leveret.core.queues.open_queue import PartOf
     from leveret.core.queues.services import QueueServices, StreamFilter
     from leveret.core.settings.discard_reasons import Reason
     from leveret.core.settings.queue_settings import QueueSettings
@@ -66,8 +67,10 @@ class Stream(OpenQueue):
         settings: QueueSettings,
         log: TopicLog,
         services: QueueServices,
+        *,
+        part_of: PartOf | None = None,
     ) -> None:
-        super().__init__(definition, settings, None, log, services)
+        super().__init__(definition, settings, None, log, services, part_of=part_of)
         self._wall_ms = services.timers.wall_ms
         self.state = StreamState(log.committed)
         self._readers: dict[QueueConsumer, StreamReader] = {}

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
     from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.extensions import QueueExtension
+    from leveret.core.queues.open_queue import PartOf
     from leveret.core.queues.services import QueueServices
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
 
-    OpenLog = Callable[[QueueDefinition, QueueSettings], TopicLog]
+    OpenLog = Callable[[QueueDefinition, QueueSettings, int], TopicLog]
 
 __all__ = ["UnopenedQueue", "may_stay_unopened"]
 
@@ -41,7 +42,7 @@ class UnopenedQueue(Queue):
 
     That is the first access to an attribute which is not set below. Records gather in its builder
     before: it is opened when they are flushed, since thousands of queues may get them at once.
-    `open_log(definition, settings)` opens its log, and may raise StorageError.
+    `open_log(definition, settings, number)` opens its log, and may raise StorageError.
     """
 
     __slots__ = ()  # so that instances can become queues
@@ -52,7 +53,11 @@ class UnopenedQueue(Queue):
         settings: QueueSettings,
         services: QueueServices,
         open_log: OpenLog,
+        *,
+        part_of: PartOf | None = None,
     ) -> None:
+        self.part_of = part_of
+        self.may_gather = False
         self.definition = definition
         self.settings = settings
         self.services = services
@@ -65,7 +70,8 @@ class UnopenedQueue(Queue):
         self.opened_ms = services.timers.wall_ms()
         self.builder = BatchBuilder()
         self.builder.owner = self
-        self.counters = self.builder.counters = Counters()
+        self.counters = Counters() if part_of is None else part_of.whole.counters
+        self.builder.counters = self.counters
         self._waiting = []
         self._turn, self._report = services.turn, services.report
         self._follow_overflow()
@@ -77,10 +83,12 @@ class UnopenedQueue(Queue):
     def open(self) -> None:
         """Open the log, and become a Queue. Raises StorageError; nothing has changed then."""
         kept = {name: getattr(self, name) for name in KEPT}
-        log = self.open_log(self.definition, self.settings)
+        log = self.open_log(self.definition, self.settings, self.number)
         log.builder = self.builder  # type: ignore[misc]  # an attribute of each log
         self.__class__ = Queue  # type: ignore[assignment]  # of the same layout
-        Queue.__init__(self, self.definition, self.settings, None, log, self.services)
+        Queue.__init__(
+            self, self.definition, self.settings, None, log, self.services, part_of=self.part_of
+        )
         for name, value in kept.items():
             setattr(self, name, value)
         self.builder.counters = self.counters
@@ -97,13 +105,20 @@ class UnopenedQueue(Queue):
             return
         self.settings = settings
         self._follow_overflow()
-        if not may_stay_unopened(self.definition, settings, self.services):
+        if not may_stay_unopened(self.definition, settings, self.services, self.number):
             self.open()
 
     # -- contents
 
+    is_opened = False
+
     @property
     def message_count(self) -> int:
+        """Number of messages that were gathered in this turn."""
+        return self.builder.count
+
+    @property
+    def position(self) -> int:
         """Number of messages that were gathered in this turn."""
         return self.builder.count
 
@@ -113,6 +128,7 @@ class UnopenedQueue(Queue):
         return not self.builder.count
 
     leased_count = delayed_count = dead_letters_waiting = consumer_count = appended_count = 0
+    died_count = 0
     held_bytes = UNOPENED_BYTES
 
     def extension(self, kind: type[QueueExtension]) -> None:
@@ -160,14 +176,14 @@ class UnopenedQueue(Queue):
 
 
 def may_stay_unopened(
-    definition: QueueDefinition, settings: QueueSettings, services: QueueServices
+    definition: QueueDefinition, settings: QueueSettings, services: QueueServices, number: int
 ) -> bool:
-    """Whether a queue without messages has nothing to do by itself."""
+    """Whether a queue or partition without messages has nothing to do by itself."""
     return (
         definition.durable
         and not settings.is_stream
         and settings.expires_ms is None
         and settings.publish_rate is None
         and settings.consume_rate is None
-        and not any(kind.acts_alone(definition, settings) for kind in services.extensions)
+        and not any(kind.acts_alone(definition, settings, number) for kind in services.extensions)
     )

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from leveret.core.erlang_terms import frozen
 from leveret.core.names import resource
 from leveret.features.filters.rules import binding_filter, judgement_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
     from leveret.core.settings.policies import EffectivePolicy
     from leveret.ports.counters import Counters
     from leveret.ports.definitions import BindingDefinition, QueueDefinition
-    from leveret.ports.records import BatchBuilder
+    from leveret.ports.partitioner import RecordTarget
 
 
 class QueueLike(Protocol):
@@ -25,9 +25,18 @@ class QueueLike(Protocol):
     definition: QueueDefinition
     policy: EffectivePolicy
     owner: object | None  # the connection that an exclusive queue belongs to
-    builder: BatchBuilder  # builder of its records
     counters: Counters
     gone: bool  # deleted: remaining bindings have no effect
+
+    @property
+    def builder(self) -> RecordTarget:
+        """Builder of its records, or what chooses one for each."""
+        ...
+
+    @property
+    def partitions(self) -> Sequence[Any]:
+        """Its partitions, each of which has a log; most queues are their own only one."""
+        ...
 
     @property
     def message_count(self) -> int:

@@ -2,14 +2,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from leveret.ports.counters import Counters
-from leveret.ports.records import BatchBuilder
+from leveret.ports.partitioner import RecordTarget
 
 ROUTES_MAX: int
 
 class Route:
     @property
-    def builders(self) -> tuple[BatchBuilder, ...]: ...
-    def __init__(self, builders: Iterable[BatchBuilder]) -> None: ...
+    def builders(self) -> tuple[RecordTarget, ...]: ...
+    def __init__(self, builders: Iterable[RecordTarget]) -> None: ...
 
 class RouteCache:
     cacheable: bool

@@ -11,6 +11,14 @@ from typing import Any, TypeAlias
 
 from leveret.core.erlang_terms import field_type, term
 from leveret.core.names import NAME_BYTES_MAX, resource
+from leveret.core.settings.partitioning import (
+    BY_KEY,
+    MESSAGE_GROUP,
+    NOT_BY_KEY,
+    PARTITION_BY,
+    PARTITIONS,
+    PARTITIONS_MAX,
+)
 from leveret.core.settings.retry_policy import RETRY_ARGUMENTS
 from leveret.core.settings.stream_offsets import (
     STREAM_OFFSET,
@@ -40,6 +48,7 @@ RETENTION_LIMITS = (
 )  # of settled messages
 RETENTION_WAITS_FOR = "x-retention-waits-for"
 RETENTION_ARGUMENTS = (*RETENTION_LIMITS, RETENTION_WAITS_FOR, "x-retention-waits-max")
+HEADER_NAME_BYTES_MAX = 128  # as clients are allowed
 WAITED_FOR_MAX = 16  # groups that retention may wait for
 
 # Ten years: a longer time is a mistake in the unit.
@@ -298,9 +307,28 @@ def anything(_value: Any, _arguments: Arguments) -> str | None:
     return None
 
 
-def not_yet(_value: Any, _arguments: Arguments) -> str | None:
-    """Refuse an argument reserved for a later release, rather than ignore it silently."""
-    return '"it is not supported by this release"'
+def partition_count(value: Any, arguments: Arguments) -> str | None:
+    """Check for a number of partitions, and that what else is stated holds across them."""
+    problem = positive(value, arguments)
+    if problem is not None:
+        return problem
+    if value > PARTITIONS_MAX:
+        return f"{{max_value_exceeded,{value}}}"
+    by = arguments.get(PARTITION_BY, BY_KEY)
+    if arguments.get(GROUP_ORDERING) is True and by != MESSAGE_GROUP:
+        return f'"together with {GROUP_ORDERING} only where {PARTITION_BY} is {MESSAGE_GROUP}"'
+    if arguments.get("x-celery-eta") is True:
+        return '"not together with x-celery-eta"'
+    if DEDUP_WINDOW in arguments and by in NOT_BY_KEY:
+        return f'"not together with {DEDUP_WINDOW} where {PARTITION_BY} is {by}"'
+    return None
+
+
+def partition_by(value: Any, arguments: Arguments) -> str | None:
+    """Check for how messages are placed: by key, in turn, at random, or by a header's name."""
+    if not isinstance(value, str) or not 0 < len(value.encode()) <= HEADER_NAME_BYTES_MAX:
+        return unacceptable(value)
+    return None if PARTITIONS in arguments else f'"only together with {PARTITIONS}"'
 
 
 queue_type = one_of(("classic", "quorum", "stream"), "\"unsupported queue type '{}'\"")
@@ -403,7 +431,8 @@ FEATURES: dict[str, Check] = {
     "x-retention-messages": positive,
     RETENTION_WAITS_FOR: waits_for,
     "x-retention-waits-max": waits_max,
-    "x-partitions": not_yet,
+    PARTITIONS: partition_count,
+    PARTITION_BY: partition_by,
 }
 TYPES = {
     "classic": {**CLASSIC, **RETRY, **HOLDING, **FEATURES},

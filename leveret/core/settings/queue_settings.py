@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.core.settings.arguments import EXPIRY_MS_MAX, QUEUE_TYPE, RATE_MAX, window_ms
 from leveret.core.settings.discard_reasons import DEATHS, Reason
+from leveret.core.settings.partitioning import MESSAGE_GROUP, Partitioning, partitioning_of
 from leveret.core.settings.retry_policy import RETRY_ARGUMENTS, RetryPolicy, retry_policy_of
 from leveret.core.settings.stream_offsets import duration_ms, interval_ms
 from leveret.ports import Retention
@@ -143,6 +144,13 @@ class QueueSettings:
     retention: Retention | None = None  # None: settled messages are not kept
     retention_waits_for: tuple[str, ...] = ()  # groups that must have read what is deleted
     is_paused: bool = False  # whether deliveries are paused
+    partitioning: Partitioning | None = None  # None: the queue has one log
+
+    def of_partition(self) -> QueueSettings:
+        """Return the settings of one of the queue's partitions: without those of the whole."""
+        return replace(
+            self, expires_ms=None, publish_rate=None, consume_rate=None, partitioning=None
+        )
 
     @property
     def is_limited(self) -> bool:
@@ -239,7 +247,8 @@ def _of_stream(stated: Stated) -> QueueSettings:
         is_stream=True,
         retention=_stream_retention(stated),
         retention_waits_for=tuple(stated("retention-waits-for") or ()),
-        dedup_window_ms=window_ms(stated("dedup-window")),
+        partitioning=partitioning_of(stated.arguments),
+        dedup_window_ms=_dedup_window_ms(stated),
         publish_rate=stated.rate("publish"),
         consume_rate=stated.rate("consume"),
     )
@@ -285,19 +294,39 @@ def _of_any_queue(stated: Stated) -> QueueSettings:
         expires_ms=stated.least("expires"),
         max_length=stated.least("max-length"),
         max_length_bytes=stated.least("max-length-bytes"),
-        group_ordering=bool(stated("group-ordering"))
-        and not stated.arguments.get("x-max-priority"),
+        group_ordering=_orders_groups(stated),
         single_active=bool(stated.arguments.get("x-single-active-consumer")),
         retry=retry_policy_of(stated),
         consumer_timeout_ms=stated("consumer-timeout"),
         visibility_timeout_ms=stated("visibility-timeout"),
-        celery_eta=bool(stated("celery-eta")),
-        dedup_window_ms=window_ms(stated("dedup-window")),
+        celery_eta=bool(stated("celery-eta")) and partitioning_of(stated.arguments) is None,
+        dedup_window_ms=_dedup_window_ms(stated),
         publish_rate=stated.rate("publish"),
         consume_rate=stated.rate("consume"),
         retention=_settled_retention(stated),
         retention_waits_for=tuple(stated("retention-waits-for") or ()),
+        partitioning=partitioning_of(stated.arguments),
     )
+
+
+def _orders_groups(stated: Stated) -> bool:
+    """Whether messages of a group keep their order: by a policy only where they may.
+
+    Groups have no order among priorities, nor where a group's messages lie in several partitions.
+    """
+    placed = partitioning_of(stated.arguments)
+    together = placed is None or placed.by == MESSAGE_GROUP
+    return (
+        bool(stated("group-ordering")) and together and not stated.arguments.get("x-max-priority")
+    )
+
+
+def _dedup_window_ms(stated: Stated) -> int | None:
+    """Return the de-duplication window: by a policy only where duplicates share a partition."""
+    placed = partitioning_of(stated.arguments)
+    if placed is not None and not placed.by_key:
+        return None
+    return window_ms(stated("dedup-window"))
 
 
 def _with_dead_letters(settings: QueueSettings, stated: Stated, *, limited: bool) -> QueueSettings:

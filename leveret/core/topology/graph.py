@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leveret.core.routing.message import Message
     from leveret.core.settings.policies import EffectivePolicy
     from leveret.ports.definitions import BindingDefinition, ExchangeDefinition
-    from leveret.ports.records import BatchBuilder
+    from leveret.ports.partitioner import RecordTarget
 
 
 # Of one message: each key is matched at every exchange on the way. Real messages have a few.
@@ -73,7 +73,7 @@ class RoutingGraph:
         """Return the queues of a message that cannot be refused, as far as `route` gets."""
         return follow(exchange, routing_keys, message, self.exchanges)[0]
 
-    def reach_by_key(self, exchange: Exchange, routing_key: bytes) -> Sequence[BatchBuilder]:
+    def reach_by_key(self, exchange: Exchange, routing_key: bytes) -> Sequence[RecordTarget]:
         """Return the builders for a key, if it decides alone; as `reach`, but cached."""
         try:
             return exchange.cache.lookup(routing_key).builders

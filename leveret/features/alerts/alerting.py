@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from leveret.core.queues.queue import Queue
 from leveret.errors import StorageError
 from leveret.features.alerts.rules import (
     COMPONENT,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from leveret.core.definitions.parameters import Parameters
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.telemetry.event_exchange import Events
     from leveret.core.vhost import Vhost
@@ -121,7 +121,7 @@ class Alerting:
         self._watches: dict[tuple[str, str, str], Watch] = {}  # by vhost, rule and subject
         self._before = _Readings()
         self._looked_ms = wall_ms()  # start of the last check
-        self._heads: dict[tuple[str, str], tuple[int, int]] = {}  # (oldest offset, its time)
+        self._heads: dict[tuple[str, str, int], tuple[int, int]] = {}  # (oldest offset, its time)
         self._matches: dict[str, _Matches] = {}  # by virtual host
         self._checks = 0  # since the last yield
         self.overlooked = 0  # watches dropped by the last check because there were too many
@@ -172,17 +172,17 @@ class Alerting:
                 await self._look(queue, matches, seen)
             matches.rotate()
         self._before, self._looked_ms = seen, began_ms
-        self._heads = {place: head for place, head in self._heads.items() if place in seen.aged}
+        self._heads = {at: head for at, head in self._heads.items() if at[:2] in seen.aged}
         for place in [place for place in self._watches if place not in seen.watches]:
             self._note(self._watches.pop(place).end())  # the rule or the queue was deleted
 
-    async def _queues(self, vhost: str) -> AsyncIterator[OpenQueue]:
+    async def _queues(self, vhost: str) -> AsyncIterator[DeclaredQueue]:
         held = self._vhosts.get(vhost)
         for name in list(held.queues) if held is not None else ():
             await self._checked()
             queue = held.queues.get(name) if held is not None else None
             if held is not None and queue is not None:
-                yield cast("OpenQueue", held.check_queue(name, queue.owner))
+                yield cast("DeclaredQueue", held.check_queue(name, queue.owner))
 
     async def _checked(self) -> None:
         """Count a check of one rule and queue; yield after a slice."""
@@ -191,7 +191,7 @@ class Alerting:
             self._checks = 0
             await self._breathe()
 
-    async def _look(self, queue: OpenQueue, matches: _Matches, seen: _Readings) -> None:
+    async def _look(self, queue: DeclaredQueue, matches: _Matches, seen: _Readings) -> None:
         """Evaluate the rules that apply to one queue."""
         name = queue.name
         place = queue.definition.vhost, name
@@ -212,7 +212,7 @@ class Alerting:
 
     async def _value(
         self,
-        queue: OpenQueue,
+        queue: DeclaredQueue,
         condition: AlertCondition,
         place: tuple[str, str],
         seen: _Readings,
@@ -233,9 +233,9 @@ class Alerting:
             case _:
                 return self._rate(queue, condition, place, seen)
 
-    def _deaths(self, queue: OpenQueue, place: tuple[str, str], seen: _Readings) -> float:
+    def _deaths(self, queue: DeclaredQueue, place: tuple[str, str], seen: _Readings) -> float:
         """Return how many messages a queue has discarded within the last minute."""
-        now_ms, died = self._wall_ms(), _died(queue)
+        now_ms, died = self._wall_ms(), queue.died_count
         deaths = seen.deaths.get(place) or self._before.deaths.get(place)
         if self._is_new(queue):
             deaths = LastMinute(self._looked_ms, 0)
@@ -244,13 +244,13 @@ class Alerting:
         seen.deaths[place] = deaths
         return deaths.grown(now_ms, died)
 
-    def _is_new(self, queue: OpenQueue) -> bool:
+    def _is_new(self, queue: DeclaredQueue) -> bool:
         """Whether a queue was opened since the last check, so that its counts began at 0."""
         return queue.opened_ms >= self._looked_ms
 
     def _rate(
         self,
-        queue: OpenQueue,
+        queue: DeclaredQueue,
         condition: AlertCondition,
         place: tuple[str, str],
         seen: _Readings,
@@ -259,7 +259,7 @@ class Alerting:
         now = seen.counts.get(place)
         if now is None:
             now = seen.counts[place] = _Counts(
-                self._wall_ms(), queue.appended_count, queue.total_usage().messages_out
+                self._wall_ms(), queue.position, queue.total_usage().messages_out
             )
         before = self._before.counts.get(place)
         if self._is_new(queue):
@@ -270,24 +270,29 @@ class Alerting:
             return now.rate(before.published, now.published, before)
         return now.rate(before.delivered, now.delivered, before)
 
-    async def _age_seconds(self, queue: OpenQueue, place: tuple[str, str]) -> float:
+    async def _age_seconds(self, queue: DeclaredQueue, place: tuple[str, str]) -> float:
         """Return the age of a queue's oldest unsettled message, in seconds."""
-        if not isinstance(queue, Queue):
+        if queue.settings.is_stream:
             return 0.0  # settled records of a stream say nothing about consumption
-        log = queue.log
+        ages = [await self._age_of(part, place) for part in queue.partitions]
+        return max(ages)
+
+    async def _age_of(self, part: OpenQueue, place: tuple[str, str]) -> float:
+        """Return the age of a partition's oldest unsettled message, in seconds."""
+        log = part.log
         oldest = log.settled.gaps(log.first, log.committed).first
         if oldest is None:
             return 0.0
-        head = self._heads.get(place)
+        head = self._heads.get((*place, part.number))
         if head is None or head[0] != oldest:
             try:
-                head = oldest, await self._time_ms(queue, oldest)
+                head = oldest, await self._time_ms(part, oldest)
             except StorageError:
                 return 0.0  # deliveries handle and report the damage
-            self._heads[place] = head
+            self._heads[*place, part.number] = head
         return max(self._wall_ms() - head[1], 0) / 1000
 
-    async def _time_ms(self, queue: Queue, offset: int) -> int:
+    async def _time_ms(self, queue: OpenQueue, offset: int) -> int:
         """Return when a record was stored in its queue; now, if it is gone."""
         async for found in BrowseCursor(queue, offset, offset + 1).matching(MessageFilter()):
             for one in found:
@@ -334,7 +339,3 @@ class Alerting:
             },
         )
         self._tell(alert)
-
-
-def _died(queue: OpenQueue) -> int:
-    return queue.died_count if isinstance(queue, Queue) else 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from leveret.core.admin.commands import command, query
-from leveret.core.admin.node import queue_of, vhost_of
+from leveret.core.admin.node import partition_of, queue_of, vhost_of
 from leveret.core.admin.rights import READ_QUEUE
 from leveret.core.admin.shown import check_short, integer, payload, properties
 from leveret.core.definitions.administration import AdministrationError
@@ -70,8 +70,7 @@ async def message_list(
     **selection: Unpack[MessageSelection],
 ) -> dict[str, Any]:
     """Return messages, the oldest first. Nothing is delivered."""
-    queue = queue_of(node, selection["vhost"], selection["queue"])
-    criteria = message_filter_of(selection["select"])
+    queue, criteria = _chosen(node, selection)
     limit = _number("limit", selection["limit"], ROWS, ROWS_MAX)
     bytes_max = _number("truncate", truncate, PAYLOAD_BYTES, ANSWER_BYTES_MAX)
     as_text = _is_text_shown(encoding)
@@ -124,11 +123,20 @@ async def message_show(
     offset: int,
     truncate: Any = None,
     encoding: str | None = None,
+    partition: int | None = None,
 ) -> dict[str, Any]:
     """Return one message with its properties and its payload."""
-    seen = await _one(queue_of(node, vhost, queue), offset)
+    seen = await _one(partition_of(queue_of(node, vhost, queue), partition), offset)
     bytes_max = _number("truncate", truncate, ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)
     return _row(seen, bytes_max, as_text=_is_text_shown(encoding))
+
+
+def _chosen(node: AdminNode, selection: MessageSelection) -> tuple[OpenQueue, MessageFilter]:
+    """Return the partition whose messages are selected, and which of them."""
+    select = dict(selection["select"])
+    number = select.pop("partition", None)
+    queue = queue_of(node, selection["vhost"], selection["queue"])
+    return partition_of(queue, number), message_filter_of(select)
 
 
 async def _one(queue: OpenQueue, at: int) -> BrowsedMessage:
@@ -160,8 +168,8 @@ def _row(seen: BrowsedMessage, bytes_max: int, *, as_text: bool) -> dict[str, An
 @command("message.delete", READ_QUEUE)
 async def message_delete(node: AdminNode, **selection: Unpack[MessageSelection]) -> dict[str, Any]:
     """Delete the selected messages."""
-    queue = _leasing(node, selection["vhost"], selection["queue"])
-    criteria = message_filter_of(selection["select"])
+    found, criteria = _chosen(node, selection)
+    queue = _leasing(found)
     if not criteria.states_something:
         raise AdministrationError("invalid", "state which messages; a purge deletes all")
     tour, outcome = await _tour(queue, selection, criteria), MoveCounts()
@@ -179,21 +187,25 @@ async def message_delete(node: AdminNode, **selection: Unpack[MessageSelection])
 @command("message.move", READ_QUEUE)
 async def message_move(node: AdminNode, **transfer: Unpack[MessageTransfer]) -> dict[str, Any]:
     """Move the selected messages; after a crash, too, each is in exactly one place."""
-    queue = _leasing(node, transfer["vhost"], transfer["queue"])
-    return await _transfer(node, queue, transfer, moves=True)
+    queue, criteria = _chosen(node, transfer)
+    return await _transfer(node, _leasing(queue), criteria, transfer, moves=True)
 
 
 @command("message.copy", READ_QUEUE)
 async def message_copy(node: AdminNode, **transfer: Unpack[MessageTransfer]) -> dict[str, Any]:
     """Copy the selected messages to a queue or an exchange."""
-    queue = queue_of(node, transfer["vhost"], transfer["queue"])
-    return await _transfer(node, queue, transfer, moves=False)
+    queue, criteria = _chosen(node, transfer)
+    return await _transfer(node, queue, criteria, transfer, moves=False)
 
 
 async def _transfer(
-    node: AdminNode, queue: OpenQueue, transfer: MessageTransfer, *, moves: bool
+    node: AdminNode,
+    queue: OpenQueue,
+    criteria: MessageFilter,
+    transfer: MessageTransfer,
+    *,
+    moves: bool,
 ) -> dict[str, Any]:
-    criteria = message_filter_of(transfer["select"])
     mover = _mover(node, queue, transfer)
     tour, outcome = await _tour(queue, transfer, criteria), MoveCounts()
     carry = mover.move if moves else mover.copy
@@ -216,10 +228,16 @@ async def _transfer(
 
 @command("message.edit", READ_QUEUE)
 async def message_edit(
-    node: AdminNode, *, vhost: str, queue: str, offset: int, changes: dict[str, Any]
+    node: AdminNode,
+    *,
+    vhost: str,
+    queue: str,
+    offset: int,
+    changes: dict[str, Any],
+    partition: int | None = None,
 ) -> dict[str, Any]:
     """Replace a message with an edited copy at the tail of the queue."""
-    found = _leasing(node, vhost, queue)
+    found = _leasing(partition_of(queue_of(node, vhost, queue), partition))
     seen = await _one(found, offset)
     changed = edited(seen, changes_of(changes))
     mover = _move_to(node, found, None)
@@ -342,9 +360,8 @@ def _after(walk: BrowseCursor) -> int | None:
 # -- what is asked for
 
 
-def _leasing(node: AdminNode, vhost: str, name: str) -> Queue:
+def _leasing(queue: OpenQueue) -> Queue:
     """Return a queue whose messages can be leased, so no stream."""
-    queue = queue_of(node, vhost, name)
     if not isinstance(queue, Queue):
         raise AdministrationError(
             "invalid", f"queue '{queue.name}' is a stream: its messages stay where they are"

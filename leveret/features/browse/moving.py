@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from leveret.core.logs.atomic import AtomicWrite, AtomicWrites
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.queue import Queue
     from leveret.core.vhost import Vhost
@@ -125,7 +126,7 @@ class Mover:
         """Add a message to a write. Returns False if it is unroutable."""
         message = seen.message
         if self._destination is None:
-            targets, exchange, key = [self._queue], message.exchange, message.routing_key
+            targets, exchange, key = [self._queue.whole], message.exchange, message.routing_key
         else:
             exchange = self._destination.exchange.encode()
             stated = self._destination.routing_key
@@ -139,12 +140,12 @@ class Mover:
             write.publish(target, flags, exchange, key, message.header, message.body)
         return bool(targets)
 
-    def _route(self, message: StoredMessage) -> list[OpenQueue]:
+    def _route(self, message: StoredMessage) -> list[DeclaredQueue]:
         exchange = self._vhost.exchanges.get(message.exchange.decode())
         if exchange is None:
             return []
         keys = [message.routing_key.decode(errors="replace")]
-        return cast("list[OpenQueue]", self._vhost.reach(exchange, keys, message))
+        return cast("list[DeclaredQueue]", self._vhost.reach(exchange, keys, message))
 
 
 def _ranges(seen: list[BrowsedMessage]) -> list[tuple[int, int]]:

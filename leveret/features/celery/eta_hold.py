@@ -46,9 +46,9 @@ PAGE_TASKS = 1000  # tasks cancelled in one step
 RETRY_MS = 1000  # a full queue has room again when messages are consumed
 
 
-def eta_topic(queue: str) -> str:
-    """Return the name of a queue's ETA topic."""
-    return topic_beside(queue, SUFFIX)
+def eta_topic(queue: str, partition: int = 0) -> str:
+    """Return the name of a partition's ETA topic."""
+    return topic_beside(queue, SUFFIX, partition)
 
 
 class EtaHolds(ExtensionKind):
@@ -66,7 +66,7 @@ class EtaHolds(ExtensionKind):
         """See ExtensionKind. A queue that has tasks keeps its store. Raises StorageError."""
         if present is not None:
             return present
-        exists = self.acts_alone(queue.definition, queue.settings)
+        exists = self.acts_alone(queue.definition, queue.settings, queue.number)
         if not exists and not queue.settings.celery_eta:
             return None
         hold = EtaHold(queue, self.stores)
@@ -74,9 +74,11 @@ class EtaHolds(ExtensionKind):
             hold.open()
         return hold
 
-    def acts_alone(self, definition: QueueDefinition, _settings: QueueSettings) -> bool:
+    def acts_alone(
+        self, definition: QueueDefinition, _settings: QueueSettings, partition: int
+    ) -> bool:
         """Whether an earlier run has left tasks."""
-        topic = eta_topic(definition.topic)
+        topic = eta_topic(definition.topic, partition)
         return self.stores.exists(definition.vhost, topic, definition.incarnation)
 
 
@@ -86,7 +88,7 @@ class EtaHold(QueueExtension):
     def __init__(self, queue: Queue, stores: DelayedMessageStores) -> None:
         self._queue = queue
         self._stores = stores
-        self._topic = eta_topic(queue.definition.topic)
+        self._topic = eta_topic(queue.definition.topic, queue.number)
         self._timers = queue.services.timers
         self.store: DelayedMessageStore | None = None  # created with the first task
         self._failed = False  # creating it has failed, and was reported

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from leveret.features.dead_letter.publish import DeadLetterPublish
     from leveret.features.dead_letter.rules import Entry
     from leveret.features.dead_letter.topics import DeadLetterTopics
-    from leveret.ports.records import BatchBuilder
+    from leveret.ports.partitioner import RecordTarget
     from leveret.ports.tables import RawValue
 
 SHORT_STRING_BYTES_MAX = 255
@@ -154,19 +154,19 @@ class _Composer:
             return _RoutedTemplate(*address, table, keys, history)
         return DeadLetterTemplate(*address, table, _without_cycles(history, self._remembered(keys)))
 
-    def _remembered(self, keys: Sequence[bytes]) -> Collection[BatchBuilder]:
+    def _remembered(self, keys: Sequence[bytes]) -> Collection[RecordTarget]:
         """Return the builders that all messages with these keys are routed to."""
         if len(keys) == 1:
             return self._vhost.reach_by_key(self._exchange, keys[0])
         return self._routed(keys, None)
 
-    def _routed(self, keys: Sequence[bytes], message: Message | None) -> list[BatchBuilder]:
+    def _routed(self, keys: Sequence[bytes], message: Message | None) -> list[RecordTarget]:
         texts = [key.decode() for key in keys]
         return [q.builder for q in self._vhost.reach(self._exchange, texts, message)]
 
     def route(
         self, template: DeadLetterTemplate, flags: int, header: bytes, body: bytes
-    ) -> tuple[BatchBuilder, ...]:
+    ) -> tuple[RecordTarget, ...]:
         """Return the builders that one message is routed to, without cycles."""
         assert isinstance(template, _RoutedTemplate), "compose has made it"
         exchange, key = self._exchange.name.encode(), template.keys[0]
@@ -191,8 +191,8 @@ class _RoutedTemplate(DeadLetterTemplate):
 
 
 def _without_cycles(
-    history: Sequence[Entry], found: Collection[BatchBuilder]
-) -> list[BatchBuilder]:
+    history: Sequence[Entry], found: Collection[RecordTarget]
+) -> list[RecordTarget]:
     """Return `found` without queues that would cause a dead-letter cycle."""
     return [
         builder

@@ -13,9 +13,12 @@ from libc.string cimport memcmp, memcpy
 
 from leveret.core.logs.publish_tags cimport PublishTags
 from leveret.ports.contents cimport Piece, Properties, field_end, field_is, read_properties, rewrite
+from leveret.ports.partitioner cimport Partitioner
 from leveret.ports.records cimport (
     Batch, BatchBuilder, DEAD_LETTERED, HAS_EXPIRATION, HAS_HEADERS, RETRIED, RecordView,
 )
+
+from leveret.ports.partitioner import place_of
 
 # Letters cached in one call: a backlog with a routing key per message must not be in memory twice.
 TEMPLATES_MAX = 1024
@@ -95,6 +98,7 @@ cdef class DeadLetterWriter:
         cdef int found = -1
         cdef DeadLetterTemplate template
         cdef BatchBuilder builder
+        cdef object target
         cdef bytes header, blank
         cdef tuple builders
         cdef uint32_t flags
@@ -120,8 +124,15 @@ cdef class DeadLetterWriter:
         builders = template.builders
         if self.route is not None:
             builders = self.route(template, flags, header, (<const char*>record.body)[: record.body_size])
-        for builder in builders:
-            if self.written and builder in self.written:
+        for target in builders:
+            if type(target) is Partitioner:
+                builder = (<Partitioner>target).choose_again(
+                    offset, flags, <const uint8_t*>PyBytes_AS_STRING(template.address),
+                    <const uint8_t*>PyBytes_AS_STRING(header), <uint32_t>PyBytes_GET_SIZE(header),
+                )
+            else:
+                builder = <BatchBuilder?>target
+            if self.written and place_of(builder) in self.written:
                 continue
             builder.append(
                 flags, self.now, record.tag_mask,

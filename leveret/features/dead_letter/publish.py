@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from leveret.ports.partitioner import place_of
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from leveret.ports.records import BatchBuilder
 
 Ranges = list[tuple[int, int]]
-Written = frozenset["BatchBuilder"]
+Written = frozenset[object]  # places, as of `place_of`
 
 NOWHERE: Written = frozenset()
 
@@ -31,7 +32,7 @@ class Missing(NamedTuple):
 
 
 class DeadLetterPublish:
-    """Dead-letter publish in progress. `written`: builders of queues that store the range."""
+    """Dead-letter publish in progress. `written`: places of the queues that store the range."""
 
     def __init__(self, ranges: Sequence[tuple[int, int]], written: Written = NOWHERE) -> None:
         self.written = written
@@ -43,7 +44,7 @@ class DeadLetterPublish:
     def acknowledgement(self, builder: BatchBuilder) -> PublishAcknowledgement:
         """Return the acknowledgement of the records deposited in `builder`."""
         if builder not in self._acknowledgements:
-            self._acknowledgements[builder] = PublishAcknowledgement(self)
+            self._acknowledgements[builder] = PublishAcknowledgement(self, place_of(builder))
         return self._acknowledgements[builder]
 
     def deposited(
@@ -79,18 +80,19 @@ class DeadLetterPublish:
         for first, stop in absent:
             written_by_all.remove(first, stop)
             missing.append(Missing(first, stop, self.written))
-        for builder, acknowledgement in self._acknowledgements.items():
-            missing = [part for piece in missing for part in acknowledgement.divide(piece, builder)]
+        for acknowledgement in self._acknowledgements.values():
+            missing = [part for piece in missing for part in acknowledgement.divide(piece)]
         return list(written_by_all), sorted(missing, key=lambda piece: piece.first)
 
 
 class PublishAcknowledgement:
     """Acknowledgement by one target queue, by the records' offsets in the source queue."""
 
-    def __init__(self, publish: DeadLetterPublish) -> None:
+    def __init__(self, publish: DeadLetterPublish, place: object) -> None:
         self.failed = False
         self.refusals = RangeSet()
         self._publish = publish
+        self._place = place  # of the target
 
     def refused(self, first: int, stop: int) -> None:
         """Note that the target refused the records [first, stop)."""
@@ -101,7 +103,7 @@ class PublishAcknowledgement:
         self.failed = failed
         self._publish.answered()
 
-    def divide(self, piece: Missing, builder: BatchBuilder) -> list[Missing]:
+    def divide(self, piece: Missing) -> list[Missing]:
         """Split a missing range by what this target holds."""
         first, stop, written = piece
         if self.failed:
@@ -109,6 +111,6 @@ class PublishAcknowledgement:
         taken = self.refusals.gaps(first, stop)
         refused = taken.gaps(first, stop)
         return [
-            *(Missing(low, high, written | {builder}) for low, high in taken),
+            *(Missing(low, high, written | {self._place}) for low, high in taken),
             *(Missing(low, high, written) for low, high in refused),
         ]

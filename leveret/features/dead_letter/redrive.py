@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from leveret.core.admin.node import partition_of
 from leveret.core.definitions.validation import AdministrationError
 from leveret.core.logs.window import LogWindow
 from leveret.core.queues.queue import Queue
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from leveret.core.events import Emit
     from leveret.core.logs.atomic import AtomicWrite, AtomicWrites
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.timers import Timers
     from leveret.core.vhost import Vhost
     from leveret.ports.records import Batch
@@ -86,16 +87,20 @@ class Redrives:
         self.emit = emit
         self._latest: dict[Queue, Redrive] = {}
 
-    def queue(self, vhost: str, name: str) -> Queue:
-        """Return a queue that messages can be moved from. Raises AdministrationError."""
+    def queue(self, vhost: str, name: str, partition: int | None = None) -> Queue:
+        """Return a partition that messages can be moved from; a plain queue is its only one.
+
+        Raises AdministrationError.
+        """
         if vhost not in self.vhosts:
             raise AdministrationError("not_found", f"vhost '{vhost}' does not exist")
         queue = self.vhosts[vhost].queues.get(name)
         if queue is None:
             raise AdministrationError("not_found", self.vhosts[vhost].no_queue(name))
-        if not isinstance(queue, Queue):
+        part = partition_of(cast("DeclaredQueue", queue), partition)
+        if not isinstance(part, Queue):
             raise AdministrationError("invalid", f"queue '{name}' is a stream")
-        return queue
+        return part
 
     def start(
         self, queue: Queue, selection: DeadLetterFilter, target: Target, per_second: float | None
@@ -309,19 +314,19 @@ class Redrive:
 
     def _targets(
         self, letter: StoredDeadLetter, exchange: str, keys: list[str], header: bytes, flags: int
-    ) -> Iterable[OpenQueue]:
+    ) -> Iterable[DeclaredQueue]:
         """Return the target queues of a message; none if its origin is unknown."""
         if self.target.exchange is None:
             if letter.told.queue is None:
                 return ()
             home = None if self.target.routed else self._vhost.find_queue(letter.told.queue)
             if home is not None:
-                return [cast("OpenQueue", home)]
+                return [cast("DeclaredQueue", home)]
         if exchange not in self._vhost.exchanges:
             return ()
         message = StoredMessage(exchange.encode(), keys[0].encode(), header, letter.body, flags)
         found = self._vhost.reach(self._vhost.exchanges[exchange], keys, message)
-        return [cast("OpenQueue", queue) for queue in found]
+        return [cast("DeclaredQueue", queue) for queue in found]
 
     def _ranges(self) -> list[tuple[int, int]]:
         return [(letter.told.offset, letter.told.offset + 1) for letter in self._moving]

@@ -20,7 +20,7 @@ from leveret.ports.definitions import QueueDefinition
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.queue import Queue
     from leveret.core.vhost import Vhost
     from leveret.ports import MetadataStore
@@ -48,8 +48,8 @@ class DeadLetterTopics:
         self._spawn = spawn
         self._report = report
         # Topics whose definitions are not on disk yet, with the queues that wait for them.
-        self._unkept: dict[OpenQueue, set[Queue]] = {}
-        self._keeping: set[OpenQueue] = set()
+        self._unkept: dict[DeclaredQueue, set[Queue]] = {}
+        self._keeping: set[DeclaredQueue] = set()
 
     def is_open(self, queue: Queue, *, safely: bool) -> bool:
         """Whether the dead-letter topic of `queue` can take messages; created if it is missing.
@@ -61,7 +61,7 @@ class DeadLetterTopics:
         name = dead_letter_topic(queue.name)
         if vhost.find_queue(name) is None and not self._create(vhost, name, queue):
             return False
-        topic = cast("OpenQueue", vhost.find_queue(name))
+        topic = cast("DeclaredQueue", vhost.find_queue(name))
         if topic in self._unkept and safely:
             self._unkept[topic].add(queue)
             self._keep(topic)
@@ -79,17 +79,17 @@ class DeadLetterTopics:
         except (ChannelError, StorageError) as error:
             self._report(queue, error)
             return False
-        topic = cast("OpenQueue", vhost.queues[name])
+        topic = cast("DeclaredQueue", vhost.queues[name])
         self._unkept[topic] = set()
         self._keep(topic)
         return True
 
-    def _keep(self, topic: OpenQueue) -> None:
+    def _keep(self, topic: DeclaredQueue) -> None:
         if topic not in self._keeping:
             self._keeping.add(topic)
             self._spawn(self._flush(topic))
 
-    async def _flush(self, topic: OpenQueue) -> None:
+    async def _flush(self, topic: DeclaredQueue) -> None:
         try:
             await self._store.flush()
         except StorageError as error:

@@ -12,14 +12,14 @@ from leveret.core.admin.commands import command, query
 from leveret.core.admin.node import AdminNode, changed, waited
 from leveret.core.admin.rights import IN_VHOST, may
 from leveret.core.definitions.administration import AdministrationError
-from leveret.features.dedup.extension import window_of
+from leveret.features.dedup.extension import windows_of
 from leveret.features.dedup.keys import text_key
 from leveret.ports.after_all import AfterAll
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.vhost import Vhost
     from leveret.features.dedup.interceptor import DedupInterceptor
     from leveret.features.dedup.window import DedupWindow
@@ -117,9 +117,15 @@ def _writer(node: DedupNode, vhost: str) -> DedupWriter | None:
 def _rows(writer: DedupWriter | None, vhost: Vhost) -> list[dict[str, Any]]:
     """Return all windows of a virtual host, with their owners and counts."""
     rows = [
-        _row("queue", queue.name, window.window_ms, window.key_count, window.duplicates)
-        for queue in cast("Iterable[OpenQueue]", vhost.queues.values())
-        if (window := window_of(queue)) is not None
+        _row(
+            "queue",
+            queue.name,
+            windows[0].window_ms,
+            sum(window.key_count for window in windows),
+            sum(window.duplicates for window in windows),
+        )
+        for queue in cast("Iterable[DeclaredQueue]", vhost.queues.values())
+        if (windows := windows_of(queue))
     ]
     duplicates = {} if writer is None else writer.seen.duplicates
     keys = 0 if writer is None else writer.seen.window.key_count
@@ -159,8 +165,10 @@ def _window(
 ) -> tuple[DedupWindow | None, bytes]:
     """Return the window of a row, and the key of an id in it."""
     if row["kind"] == "queue":
-        queue = cast("OpenQueue", vhost.queues[row["name"]])
-        return window_of(queue), text_key(id_.encode())
+        queue = cast("DeclaredQueue", vhost.queues[row["name"]])
+        key = text_key(id_.encode())
+        windows = windows_of(queue)
+        return next((one for one in windows if one.seen_ms(key) is not None), windows[0]), key
     if writer is None:
         return None, b""
     return writer.seen.window, writer.seen.key_of(row["name"], id_)

@@ -12,13 +12,14 @@ from leveret.features.dedup.window import DedupWindow
 
 if TYPE_CHECKING:
     from leveret.core.dependencies import CoreServices
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.records import Batch, BatchBuilder
 
-__all__ = ["QueueWindow", "QueueWindows", "window_of"]
+__all__ = ["QueueWindow", "QueueWindows", "queue_window_id", "window_of", "windows_of"]
 
 READER = "de-duplication"  # of the log, which keeps the records of the window for it
 KEY_BYTES = 72  # memory of a key, which takes 48 to 96
@@ -45,7 +46,9 @@ class QueueWindows(ExtensionKind):
                 present.window.begin()
         return present
 
-    def acts_alone(self, _definition: QueueDefinition, settings: QueueSettings) -> bool:
+    def acts_alone(
+        self, _definition: QueueDefinition, settings: QueueSettings, _partition: int
+    ) -> bool:
         """Whether the queue has a window: it is restored, and then forgets what is too old."""
         return settings.dedup_window_ms is not None
 
@@ -104,8 +107,8 @@ class QueueWindow(QueueExtension):
 
     @property
     def window_id(self) -> bytes:
-        """Id of the window in the state store: the queue's incarnation."""
-        return self._queue.definition.incarnation.encode()
+        """Id of the window in the state store."""
+        return queue_window_id(self._queue.definition.incarnation, self._queue.number)
 
     def keep_from(self, offset: int) -> None:
         """Keep records from `offset` on in the log, settled or not, for the window."""
@@ -168,6 +171,17 @@ class QueueWindow(QueueExtension):
         """Remove all keys: the queue was deleted."""
         if self.is_on:
             self.window.end()
+
+
+def queue_window_id(incarnation: str, partition: int) -> bytes:
+    """Return the id of a partition's window in the state store."""
+    return (f"{incarnation}.{partition}" if partition else incarnation).encode()
+
+
+def windows_of(queue: DeclaredQueue) -> list[DedupWindow]:
+    """Return the windows of a queue's partitions; none while de-duplication is disabled."""
+    found = map(window_of, queue.partitions)
+    return [window for window in found if window is not None]
 
 
 def window_of(queue: OpenQueue) -> DedupWindow | None:

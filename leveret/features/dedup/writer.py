@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         PublishContext,
         PublishInterceptor,
     )
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.features.dedup.producers import Producers
     from leveret.features.dedup.sequences import SequenceHeaders
 
@@ -78,7 +78,9 @@ class BatchEffects:
     now_ms: int
     moved: dict[Producer, Position] = field(default_factory=dict)
     keys: dict[bytes, None] = field(default_factory=dict)
-    filled: dict[OpenQueue, BatchBuilder] = field(default_factory=dict)  # for queues with limits
+    filled: dict[DeclaredQueue, BatchBuilder] = field(
+        default_factory=dict
+    )  # for queues with limits
     elsewhere: list[Committing] = field(default_factory=list)  # commits of other features
     is_empty: bool = True
     record: bytes = b""  # record with the publishers' new positions
@@ -249,17 +251,19 @@ class DedupWriter(TouchedQueue):
         return PublishOutcome.UNROUTED
 
     @staticmethod
-    def _route(context: PublishContext) -> list[OpenQueue]:
+    def _route(context: PublishContext) -> list[DeclaredQueue]:
         """Return the queues of a message, including those of alternate exchanges."""
         vhost, message = context.vhost, context.message
         exchange = vhost.exchanges.get(message.exchange.decode())
         if exchange is None:
             return []  # deleted since the publish
         keys = [key.decode(errors="replace") for key in context.keys]
-        return cast("list[OpenQueue]", vhost.route(exchange, keys, message))
+        return cast("list[DeclaredQueue]", vhost.route(exchange, keys, message))
 
     @staticmethod
-    def _have_room(queues: list[OpenQueue], context: PublishContext, effects: BatchEffects) -> bool:
+    def _have_room(
+        queues: list[DeclaredQueue], context: PublishContext, effects: BatchEffects
+    ) -> bool:
         """Whether every queue can take one more: a full one must not delay all others."""
         message, ok = context.message, True
         for queue in queues:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from leveret.features.dead_letter.publish import NOWHERE, DeadLetterPublish
 from leveret.features.dead_letter.rules import all_keys
+from leveret.ports.partitioner import place_of
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.features.dead_letter.publish import Missing, Ranges, Written
     from leveret.features.delay.store import PendingMessage
-    from leveret.ports.records import BatchBuilder
+    from leveret.ports.partitioner import RecordTarget
 
 __all__ = ["DueDelivery", "DueRouting"]
 
@@ -38,7 +39,7 @@ class DueRouting:
         self._vhost = vhost
         self._exchanges: dict[bytes, Exchange | None] = {}
 
-    def route(self, message: PendingMessage) -> Sequence[BatchBuilder]:
+    def route(self, message: PendingMessage) -> Sequence[RecordTarget]:
         """Return the builders of its queues, by alternate exchanges if needed.
 
         Empty if unroutable.
@@ -66,7 +67,7 @@ class DueDelivery(DeadLetterPublish):
     def __init__(
         self,
         messages: Sequence[PendingMessage],
-        route: Callable[[PendingMessage], Sequence[BatchBuilder]],
+        route: Callable[[PendingMessage], Sequence[RecordTarget]],
         now_ms: int,
         written: Written = NOWHERE,
     ) -> None:
@@ -80,13 +81,14 @@ class DueDelivery(DeadLetterPublish):
         for message in messages:
             self._put(message, route(message), now_ms)
 
-    def _put(self, message: PendingMessage, builders: Sequence[BatchBuilder], now_ms: int) -> None:
-        if not builders:
+    def _put(self, message: PendingMessage, targets: Sequence[RecordTarget], now_ms: int) -> None:
+        if not targets:
             self.unrouted.append(message)
         _, offset, flags, exchange, routing_key, header, body = message
         flags &= RecordFlag.STORED
-        for builder in builders:
-            if builder in self.written:
+        for target in targets:
+            builder = target.for_message(flags, routing_key, header, offset)
+            if place_of(builder) in self.written:
                 continue
             builder.add(flags, now_ms, exchange, routing_key, header, body)
             acknowledgement = self.acknowledgement(builder)

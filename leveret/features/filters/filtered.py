@@ -33,7 +33,7 @@ from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
     from leveret.core.queues.consumer import QueueConsumer
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.queue import Queue
     from leveret.core.queues.sending import Runs
     from leveret.features.filters.search import ScanRange
@@ -308,7 +308,7 @@ class FilteredDelivery(QueueExtension):
         queue.touch()
 
 
-def check_filterable(queue: OpenQueue, arguments: Arguments) -> None:
+def check_filterable(queue: DeclaredQueue, arguments: Arguments) -> None:
     """Raise 406 for a filter on a queue with message groups.
 
     Skipping the first message of a group would deliver the second out of order.

@@ -14,7 +14,7 @@ from leveret.core.settings.stream_offsets import FromAge, FromOffset, FromTime, 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.settings.stream_offsets import Start
     from leveret.features.groups.groups import ConsumerGroup, ConsumerGroups
 
@@ -35,7 +35,7 @@ async def group_list(node: GroupNode, *, vhost: str) -> list[dict[str, Any]]:
     """Return the groups of all queues: members, and messages not settled yet."""
     node.administration.vhost(vhost)
     groups = _groups(node)
-    queues = cast("Iterable[OpenQueue]", node.vhosts[vhost].queues.values())
+    queues = cast("Iterable[DeclaredQueue]", node.vhosts[vhost].queues.values())
     found = [group for queue in queues for group in groups.of_queue(queue).values()]
     return [_row(group) for group in sorted(found, key=lambda each: (each.name, each.group.name))]
 

@@ -60,7 +60,7 @@ class ConsumerGroup:
 
     # -- as what consumers are added to
 
-    touched = False  # nothing is published to it
+    partitions = ()  # nothing is published to it
     is_caught_up = True
 
     @property
@@ -149,7 +149,7 @@ class ConsumerGroup:
         subscription = self.subscriptions[number]
         share = self._shares.get(number)
         if share is None:
-            share = self._shares[number] = member.share(subscription, number)
+            share = self._shares[number] = member.member_share(subscription, number)
             session = member.arguments.get(GROUP_SESSION, SESSION_MS)
             share.visibility_timeout_ms = duration_ms(session)
         subscription.add_consumer(share)
@@ -273,7 +273,9 @@ class ConsumerGroups(ExtensionKind):
             self._open(queue, extension, definition)
         return extension
 
-    def acts_alone(self, definition: QueueDefinition, _settings: QueueSettings) -> bool:
+    def acts_alone(
+        self, definition: QueueDefinition, _settings: QueueSettings, _partition: int
+    ) -> bool:
         """Whether a queue has groups, which may read what others have settled."""
         return definition.incarnation in self._defined
 

@@ -16,6 +16,7 @@ from leveret.ports.ranges import RangeSet
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.extensions import ExtensionKind
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.settings.queue_settings import QueueSettings
@@ -50,7 +51,7 @@ class Subscription(Queue):
         self.rates = partition.rates
 
     @property
-    def whole(self) -> OpenQueue:
+    def whole(self) -> DeclaredQueue:
         """Queue that it is a subscription to."""
         return self.partition.whole
 

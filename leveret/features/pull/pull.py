@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from leveret.core.queues.queue import Queue
 from leveret.core.queues.sending import send_each
 from leveret.core.routing.message import StoredMessage
 from leveret.core.settings.arguments import TERM_MS_MAX
@@ -37,7 +38,8 @@ from leveret.ports.usage import Usage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leveret.core.queues.queue import Queue
+    from leveret.core.queues.declared_queue import DeclaredQueue
+    from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.sending import Runs
     from leveret.core.statistics.statistics import Statistics
     from leveret.core.timers import Timers
@@ -91,7 +93,7 @@ class Wanted:
         filters = {FILTER_TAGS: self.filter_tags, FILTER_SQL: self.filter_sql}
         return {key: value for key, value in filters.items() if value is not None}
 
-    def term_ms(self, queue: Queue) -> int:
+    def term_ms(self, queue: DeclaredQueue) -> int:
         """Return the visibility timeout in ms."""
         own, given = self.visibility_timeout_ms, queue.settings.visibility_timeout_ms
         return own or given or TERM_MS_DEFAULT
@@ -142,6 +144,16 @@ class Outcome(StrEnum):
     INVALID = "invalid"  # not a handle of this queue
 
 
+class Taken(NamedTuple):
+    """A record that a receive has taken. `time_ms` is when it was stored."""
+
+    part: Queue
+    offset: int
+    message: StoredMessage
+    redelivered: bool
+    time_ms: int
+
+
 Done: TypeAlias = Callable[["list[Pulled] | None"], None]
 
 
@@ -161,9 +173,9 @@ class Pulls:
         self._random_name = random_name
         self.under_way: set[Receive] = set()
         self._closing = False
-        self._leases: dict[Queue, QueueLeases] = {}
+        self._leases: dict[Queue, PartitionLeases] = {}
 
-    def receive(self, queue: Queue, wanted: Wanted, done: Done) -> Receive:
+    def receive(self, queue: DeclaredQueue, wanted: Wanted, done: Done) -> Receive:
         """Start a receive; `done` is called once with messages, or None if the queue is deleted.
 
         Raises ChannelError 403 if the queue has an exclusive consumer, 406 if too many messages are
@@ -173,7 +185,8 @@ class Pulls:
         if not queue.admits(exclusive=False):
             name, vhost = queue.name, queue.definition.vhost
             raise ChannelError(403, f"queue '{name}' in vhost '{vhost}' in exclusive use")
-        room = LEASES_MAX - len(self._leases.get(queue, ()))
+        held = (self._leases.get(part, ()) for part in _queues(queue))
+        room = LEASES_MAX - sum(map(len, held))
         if room <= 0:
             raise ChannelError(406, f"{LEASES_MAX} messages of the queue are held by receipt")
         if self._closing:
@@ -188,20 +201,20 @@ class Pulls:
         for receive in list(self.under_way):
             receive.finish()
 
-    def leases(self, queue: Queue) -> QueueLeases:
+    def leases(self, queue: DeclaredQueue) -> QueueLeases:
         """Return the leases of one queue."""
-        leases = self._leases.get(queue)
+        return QueueLeases([self.leases_of(part) for part in _queues(queue)])
+
+    def leases_of(self, part: Queue) -> PartitionLeases:
+        """Return the leases of one partition."""
+        leases = self._leases.get(part)
         if leases is None:
-            leases = self._leases[queue] = QueueLeases(
-                queue,
-                self.timers,
-                self._forget,
-                self.statistics.delivery_statistics(GET, queue, Counters()),
-            )
+            counted = self.statistics.delivery_statistics(GET, part.whole, Counters())
+            leases = self._leases[part] = PartitionLeases(part, self.timers, self._forget, counted)
         return leases
 
-    def _forget(self, queue: Queue) -> None:
-        self._leases.pop(queue, None)
+    def _forget(self, part: Queue) -> None:
+        self._leases.pop(part, None)
 
     def draw_token(self) -> int:
         """Return a token that identifies the leases of one receive."""
@@ -214,7 +227,9 @@ class Receive:
     priority = 0
     no_ack = False
 
-    def __init__(self, pulls: Pulls, queue: Queue, wanted: Wanted, count: int, done: Done) -> None:
+    def __init__(
+        self, pulls: Pulls, queue: DeclaredQueue, wanted: Wanted, count: int, done: Done
+    ) -> None:
         self._pulls = pulls
         self._queue = queue
         self._wanted = wanted
@@ -222,8 +237,9 @@ class Receive:
         self._missing = count
         self._bytes_left = wanted.bytes_max
         self._done = done
-        self._records: list[tuple[int, StoredMessage, bool]] = []
-        self._times_ms: list[int] = []  # when the records were stored
+        self._taken: list[Taken] = []
+        self._parts = _queues(queue)
+        self._shares: dict[Queue, ReceiveShare] = {}
         self.in_flight = 0
         self._timer = pulls.timers.timer(self._look)
         self._until_ms = 0
@@ -248,30 +264,41 @@ class Receive:
         """Return how many more messages it may take."""
         return self._missing
 
+    def share(self, partition: OpenQueue) -> ReceiveShare:
+        """Return what one partition serves."""
+        assert isinstance(partition, Queue), "streams are not pulled from"
+        share = self._shares[partition] = ReceiveShare(self, partition)
+        return share
+
     def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
-        """Copy records, within the limit of bytes, but at least one. Returns the offset reached."""
-        self._pulls.turn.touch_sender(self)
-        for batch in batches:
-            for offset in range(max(first, batch.base_offset), min(stop, batch.stop_offset)):
-                if not self._keep(batch, offset, redelivered=redelivered):
-                    return offset
-        return min(stop, batches[-1].stop_offset)
+        """Copy records of a queue that is its own partition."""
+        return self.take(self._parts[0], batches, first, stop, redelivered=redelivered)
 
     def send_runs(self, batches: list[Batch], runs: Runs, *, redelivered: bool) -> int:
         """Copy records of several runs. Returns the offset reached."""
         return send_each(self.send, batches, runs, redelivered=redelivered)
 
-    def _keep(self, batch: Batch, offset: int, *, redelivered: bool) -> bool:
+    def take(  # as `send`, and of which partition
+        self, part: Queue, batches: list[Batch], first: int, stop: int, *, redelivered: bool
+    ) -> int:
+        """Copy records, within the limit of bytes, but at least one. Returns the offset reached."""
+        self._pulls.turn.touch_sender(self)
+        for batch in batches:
+            for offset in range(max(first, batch.base_offset), min(stop, batch.stop_offset)):
+                if not self._keep(part, batch, offset, redelivered=redelivered):
+                    return offset
+        return min(stop, batches[-1].stop_offset)
+
+    def _keep(self, part: Queue, batch: Batch, offset: int, *, redelivered: bool) -> bool:
         flags, time_ms, exchange, routing_key, header, body = batch.record(offset)
         size = len(header) + len(body)
-        if size > self._bytes_left and self._records:
+        if size > self._bytes_left and self._taken:
             self._missing = 0
             return False
         if flags & RecordFlag.BLIND_COPIED:
             header = open_header(header)
         message = StoredMessage(exchange, routing_key, header, body, flags)
-        self._records.append((offset, message, redelivered))
-        self._times_ms.append(time_ms)
+        self._taken.append(Taken(part, offset, message, redelivered, time_ms))
         self.in_flight += 1
         self._bytes_left -= size
         self._missing -= 1
@@ -285,36 +312,50 @@ class Receive:
     def _look(self) -> None:
         """Finish if there are messages, or nothing to wait for."""
         now_ms = self._pulls.timers.wall_ms()
-        in_vain = not self._wanted.wait_ms and not self._queue.may_offer(self)
-        if self._records or in_vain or now_ms >= self._until_ms:
+        in_vain = not self._wanted.wait_ms and not self._may_be_offered()
+        if self._taken or in_vain or now_ms >= self._until_ms:
             self.finish()
         elif not self._wanted.wait_ms:
             self._timer.set(min(now_ms + LOOK_MS, self._until_ms))
 
+    def _may_be_offered(self) -> bool:
+        """Whether a partition may still have messages for it, without outside events."""
+        if self._shares:
+            return any(part.may_offer(share) for part, share in self._shares.items())
+        return self._parts[0].may_offer(self)
+
     def finish(self) -> None:
         """Return the messages taken so far, possibly none."""
-        queue, records = self._queue, self._records
+        taken = self._taken
         self._close()
-        queue.remove_consumer(self)
-        if not records:
+        self._queue.remove_consumer(self)
+        if not taken:
             self._done([])
             return
-        token = self._pulls.draw_token()
-        leases = self._pulls.leases(queue)
-        leases.begin([offset for offset, _, _ in records], token, self._wanted.term_ms(queue))
-        pulled = [self._told(token, *record) for record in records]
-        for one, time_ms in zip(pulled, self._times_ms, strict=True):
-            leases.counted.delivered(1, one.stored_bytes, one.redelivered, time_ms)
+        token, term_ms = self._pulls.draw_token(), self._wanted.term_ms(self._queue)
+        pulled = []
+        for part, offsets in self._offsets().items():
+            self._pulls.leases_of(part).begin(offsets, token, term_ms)
+        for one in taken:
+            pulled.append(self._told(token, one))
+            counted = self._pulls.leases_of(one.part).counted
+            counted.delivered(1, pulled[-1].stored_bytes, one.redelivered, one.time_ms)
         self._done(pulled)
 
-    def _told(self, token: int, offset: int, message: StoredMessage, redelivered: bool) -> Pulled:
-        queue = self._queue
-        counted = queue.settings.counts_deliveries
+    def _offsets(self) -> dict[Queue, list[int]]:
+        """Return the offsets that were taken, by partition."""
+        offsets: dict[Queue, list[int]] = {}
+        for one in self._taken:
+            offsets.setdefault(one.part, []).append(one.offset)
+        return offsets
+
+    def _told(self, token: int, one: Taken) -> Pulled:
+        counted = one.part.settings.counts_deliveries
         return Pulled(
-            self._pulls.leases(queue).receipt(offset, token),
-            message,
-            redelivered,
-            queue.state.acquired.get(offset, 0) if counted else None,
+            self._pulls.leases_of(one.part).receipt(one.offset, token),
+            one.message,
+            one.redelivered,
+            one.part.state.acquired.get(one.offset, 0) if counted else None,
         )
 
     def cancel(self) -> None:
@@ -323,13 +364,14 @@ class Receive:
             return
         self._close()
         self._queue.remove_consumer(self)
-        offsets = [offset for offset, _, _ in self._records]
-        self._queue.return_(_ranges(offsets), failed=False)
+        for part, offsets in self._offsets().items():
+            part.return_(_ranges(offsets), failed=False)
 
     def queue_gone(self) -> None:
         """End without messages: the queue was deleted."""
-        self._close()
-        self._done(None)
+        if self.open:
+            self._close()
+            self._done(None)
 
     def _close(self) -> None:
         self._pulls.under_way.discard(self)
@@ -338,8 +380,84 @@ class Receive:
         self._timer.set(None)
 
 
+class ReceiveShare:
+    """Part of a receive that one of a queue's partitions serves."""
+
+    priority = 0
+    no_ack = False
+
+    def __init__(self, receive: Receive, part: Queue) -> None:
+        self.arguments = receive.arguments
+        self.in_flight = 0
+        self._receive = receive
+        self._part = part
+
+    def capacity(self) -> int:
+        """Return how many more messages the receive may take."""
+        return self._receive.capacity()
+
+    credit = capacity
+
+    def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
+        """Copy records. Returns the offset reached."""
+        return self._receive.take(self._part, batches, first, stop, redelivered=redelivered)
+
+    def send_runs(self, batches: list[Batch], runs: Runs, *, redelivered: bool) -> int:
+        """Copy records of several runs. Returns the offset reached."""
+        return send_each(self.send, batches, runs, redelivered=redelivered)
+
+    def queue_gone(self) -> None:
+        """End the receive: the queue was deleted."""
+        self._receive.queue_gone()
+
+    def share(self, partition: OpenQueue) -> ReceiveShare:
+        """Raise an error: a partition has no partitions."""
+        raise NotImplementedError
+
+
 class QueueLeases:
-    """Leases of messages received from one queue.
+    """Leases of messages received from one queue, by their handles."""
+
+    def __init__(self, parts: Sequence[PartitionLeases]) -> None:
+        self._parts = {part.digest: part for part in parts}
+
+    def settle(self, handles: Sequence[object]) -> list[Outcome]:
+        """Settle messages."""
+        return self._each(handles, PartitionLeases.settle)
+
+    def return_(self, handles: Sequence[object], delay_ms: int = 0) -> list[Outcome]:
+        """Requeue messages, after a delay."""
+        return self._each(handles, lambda part, receipts: part.return_(receipts, delay_ms))
+
+    def discard(self, handles: Sequence[object]) -> list[Outcome]:
+        """Discard messages: dead-letter or drop them."""
+        return self._each(handles, PartitionLeases.discard)
+
+    def extend(self, handles: Sequence[object], for_ms: int) -> list[Outcome]:
+        """Extend or shorten leases to end in `for_ms`; 0: return the messages now."""
+        return self._each(handles, lambda part, receipts: part.extend(receipts, for_ms))
+
+    def _each(
+        self,
+        handles: Sequence[object],
+        act: Callable[[PartitionLeases, Sequence[Receipt]], list[Outcome]],
+    ) -> list[Outcome]:
+        """Let each partition act on its own handles. Returns the outcomes in order."""
+        outcomes = [Outcome.INVALID] * len(handles)
+        places: dict[PartitionLeases, list[tuple[int, Receipt]]] = {}
+        for at, receipt in enumerate(map(parse_receipt, handles)):
+            part = None if receipt is None else self._parts.get(receipt.queue)
+            if receipt is not None and part is not None:
+                places.setdefault(part, []).append((at, receipt))
+        for part, found in places.items():
+            told = act(part, [receipt for _, receipt in found])
+            for (at, _), outcome in zip(found, told, strict=True):
+                outcomes[at] = outcome
+        return outcomes
+
+
+class PartitionLeases:
+    """Leases of messages received from one partition of a queue.
 
     `idle(queue)` is called when nothing is leased any more.
     """
@@ -354,7 +472,9 @@ class QueueLeases:
         definition = queue.definition
         self.counted = counted
         self._queue = queue
-        self._digest = queue_digest(definition.vhost, definition.topic, definition.incarnation)
+        self.digest = queue_digest(
+            definition.vhost, definition.topic, definition.incarnation, queue.number
+        )
         self._table = LeaseTable()
         self._timers = timers
         self._timer = timers.timer(self._end_due)
@@ -365,24 +485,24 @@ class QueueLeases:
 
     def receipt(self, offset: int, token: int) -> str:
         """Return the handle of a lease."""
-        return Receipt(self._digest, offset, token).text
+        return Receipt(self.digest, offset, token).text
 
     def begin(self, offsets: list[int], token: int, term_ms: int) -> None:
         """Lease messages that were received together."""
         self._table.begin(offsets, token, self._timers.wall_ms() + term_ms)
         self._timer.set(self._table.next_ms)
 
-    def settle(self, handles: Sequence[object]) -> list[Outcome]:
-        """Settle messages by their handles."""
-        outcomes, ended = self._end(handles)
+    def settle(self, receipts: Sequence[Receipt]) -> list[Outcome]:
+        """Settle messages."""
+        outcomes, ended = self._end(receipts)
         if ended:
             self.counted.acknowledged(len(ended))
             self._queue.settle(_ranges(ended))
         return outcomes
 
-    def return_(self, handles: Sequence[object], delay_ms: int = 0) -> list[Outcome]:
-        """Requeue messages by their handles, after a delay."""
-        outcomes, ended = self._end(handles)
+    def return_(self, receipts: Sequence[Receipt], delay_ms: int = 0) -> list[Outcome]:
+        """Requeue messages, after a delay."""
+        outcomes, ended = self._end(receipts)
         if ended:
             # A stated delay overrides those of the queue's retry policy.
             cause = None if delay_ms else Reason.REQUEUED
@@ -391,45 +511,36 @@ class QueueLeases:
             )
         return outcomes
 
-    def discard(self, handles: Sequence[object]) -> list[Outcome]:
-        """Discard messages by their handles: dead-letter or drop them."""
-        outcomes, ended = self._end(handles)
+    def discard(self, receipts: Sequence[Receipt]) -> list[Outcome]:
+        """Discard messages: dead-letter or drop them."""
+        outcomes, ended = self._end(receipts)
         if ended:
             self._queue.discard(_ranges(ended))
         return outcomes
 
-    def extend(self, handles: Sequence[object], for_ms: int) -> list[Outcome]:
+    def extend(self, receipts: Sequence[Receipt], for_ms: int) -> list[Outcome]:
         """Extend or shorten leases to end in `for_ms`; 0: return the messages now."""
         if for_ms == 0:
-            return self.return_(handles)
+            return self.return_(receipts)
         end_ms = self._timers.wall_ms() + for_ms
         outcomes = []
-        for receipt in map(self._receipt, handles):
-            outcome = Outcome.INVALID
-            if receipt is not None:
-                extended = self._table.extend(receipt.offset, receipt.token, end_ms)
-                outcome = Outcome.DONE if extended else Outcome.STALE
-            outcomes.append(outcome)
+        for receipt in receipts:
+            extended = self._table.extend(receipt.offset, receipt.token, end_ms)
+            outcomes.append(Outcome.DONE if extended else Outcome.STALE)
         self._timer.set(self._table.next_ms)
         return outcomes
 
-    def _receipt(self, handle: object) -> Receipt | None:
-        receipt = parse_receipt(handle)
-        return receipt if receipt is not None and receipt.queue == self._digest else None
-
-    def _end(self, handles: Sequence[object]) -> tuple[list[Outcome], list[int]]:
-        """End leases by their handles.
+    def _end(self, receipts: Sequence[Receipt]) -> tuple[list[Outcome], list[int]]:
+        """End leases.
 
         Returns outcomes, and the offsets of leases that were active.
         """
         outcomes, ended = [], []
-        for receipt in map(self._receipt, handles):
-            outcome = Outcome.INVALID
-            if receipt is not None:
-                outcome = Outcome.STALE
-                if self._table.end(receipt.offset, receipt.token):
-                    outcome = Outcome.DONE
-                    ended.append(receipt.offset)
+        for receipt in receipts:
+            outcome = Outcome.STALE
+            if self._table.end(receipt.offset, receipt.token):
+                outcome = Outcome.DONE
+                ended.append(receipt.offset)
             outcomes.append(outcome)
         self._mind_time()
         return outcomes, ended
@@ -447,6 +558,11 @@ class QueueLeases:
         else:
             self._timer.set(None)
             self._idle(self._queue)
+
+
+def _queues(queue: DeclaredQueue) -> list[Queue]:
+    """Return the partitions of a queue that is no stream."""
+    return [part for part in queue.partitions if isinstance(part, Queue)]
 
 
 def _ranges(offsets: list[int]) -> list[tuple[int, int]]:

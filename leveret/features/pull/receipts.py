@@ -23,7 +23,7 @@ TEXT_CHARACTERS = 32
 
 
 class Receipt(NamedTuple):
-    """Lease of one record of a queue."""
+    """Lease of one record of a queue, by the digest of its partition."""
 
     queue: bytes
     offset: int
@@ -51,7 +51,7 @@ def token_from(secret: str) -> int:
     return int.from_bytes(hashlib.blake2b(secret.encode(), digest_size=8).digest())
 
 
-def queue_digest(vhost: str, name: str, incarnation: str) -> bytes:
-    """Return a digest that identifies a queue, and differs from that of earlier namesakes."""
-    text = f"{vhost}\0{name}\0{incarnation}".encode()
+def queue_digest(vhost: str, name: str, incarnation: str, partition: int) -> bytes:
+    """Return a digest that identifies a partition, and differs from those of earlier namesakes."""
+    text = f"{vhost}\0{name}\0{incarnation}\0{partition}".encode()
     return hashlib.blake2b(text, digest_size=DIGEST_BYTES).digest()

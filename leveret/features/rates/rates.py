@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from leveret.core.queues.consumer import QueueConsumer
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.core.timers import Timers
     from leveret.core.vhost import Vhost
@@ -69,11 +69,11 @@ class QueueRates:
         """Whether the queue has no rate."""
         return self.publish is None and self.consume is None
 
-    def follow(self, queue: OpenQueue, settings: QueueSettings, now_ms: int) -> None:
+    def follow(self, queue: DeclaredQueue, settings: QueueSettings, now_ms: int) -> None:
         """Apply the queue's settings from now on."""
         name = f"queue '{queue.name}' in vhost '{queue.definition.vhost}'"
         if self.publish is None:
-            self.position = queue.log.end + queue.builder.count
+            self.position = queue.position
         self.publish = _followed(
             self.publish, settings.publish_rate, f"publish-rate of {name}", now_ms
         )
@@ -81,9 +81,9 @@ class QueueRates:
             self.consume, settings.consume_rate, f"consume-rate of {name}", now_ms
         )
 
-    def count(self, queue: OpenQueue, now_ms: int) -> None:
+    def count(self, queue: DeclaredQueue, now_ms: int) -> None:
         """Charge the records added to the queue since the last call to its publish rate."""
-        position = queue.log.end + queue.builder.count
+        position = queue.position
         count, self.position = position - self.position, position
         if self.publish is not None and count > 0:
             self.publish.bucket.take(count, now_ms)
@@ -118,11 +118,11 @@ class Rates:
         self._of_connection = of_connection
         self._changed = changed
         self._shared: dict[str, Limit] = {}  # by name
-        self._queues: dict[str, set[OpenQueue]] = {}  # those with a rate, by virtual host
+        self._queues: dict[str, set[DeclaredQueue]] = {}  # those with a rate, by virtual host
 
     # -- changes of rates
 
-    def follow_queue(self, queue: OpenQueue) -> None:
+    def follow_queue(self, queue: DeclaredQueue) -> None:
         """Apply the rates of a queue that was opened or reconfigured."""
         rates, settings = queue.rates, queue.settings
         if rates is None:
@@ -138,7 +138,7 @@ class Rates:
         if before != (rates.publish, rates.consume):
             self._changed()
 
-    def forget_queue(self, queue: OpenQueue) -> None:
+    def forget_queue(self, queue: DeclaredQueue) -> None:
         """Remove a queue that was deleted or has no rate any more."""
         if queue.rates is not None:
             queue.rates.publish = queue.rates.consume = None  # for meters that have them
@@ -206,7 +206,7 @@ class Rates:
     # -- for the HTTP API
 
     def publish_wait_seconds(
-        self, user: str, vhost: VhostDefinition, queues: Iterable[OpenQueue] = ()
+        self, user: str, vhost: VhostDefinition, queues: Iterable[DeclaredQueue] = ()
     ) -> int:
         """Return 0 if a message may be published to `queues` by HTTP now, else when to retry.
 
@@ -219,16 +219,16 @@ class Rates:
                 limits.append(queue.rates.publish)
         return self._seconds(limits, 1)
 
-    def pull_wait_seconds(self, user: str, vhost: VhostDefinition, queue: OpenQueue) -> int:
+    def pull_wait_seconds(self, user: str, vhost: VhostDefinition, queue: DeclaredQueue) -> int:
         """Return 0 if a message may be got by HTTP now, else seconds for Retry-After."""
         return self._seconds(self._of_pull(user, vhost, queue), 1)
 
-    def pulled(self, user: str, vhost: VhostDefinition, queue: OpenQueue, count: int) -> None:
+    def pulled(self, user: str, vhost: VhostDefinition, queue: DeclaredQueue, count: int) -> None:
         """Take tokens for messages that were got by HTTP."""
         for limit in self._of_pull(user, vhost, queue):
             limit.bucket.take(count, self.timers.wall_ms())
 
-    def _of_pull(self, user: str, vhost: VhostDefinition, queue: OpenQueue) -> list[Limit]:
+    def _of_pull(self, user: str, vhost: VhostDefinition, queue: DeclaredQueue) -> list[Limit]:
         limits = self._limits("consume", user, vhost, None)
         if queue.rates is not None and queue.rates.consume is not None:
             limits.append(queue.rates.consume)
@@ -262,7 +262,9 @@ class ConnectionLimits:
         self.consume = rates.consume_limits(user, vhost, self._own_consume)
         return rates.publish_meter(user, vhost, self._own_publish)
 
-    def meter(self, queue: OpenQueue, consumer: QueueConsumer | None = None) -> ConsumeMeter | None:
+    def meter(
+        self, queue: DeclaredQueue, consumer: QueueConsumer | None = None
+    ) -> ConsumeMeter | None:
         """Return a meter of deliveries from a queue; None without a limit."""
         limits = list(self.consume)
         if queue.rates is not None and queue.rates.consume is not None:
@@ -292,7 +294,7 @@ class PublishMeter:
         for limit in self._limits:
             limit.bucket.take(count, now_ms)
         for builder in builders:
-            queue: OpenQueue = builder.owner
+            queue: DeclaredQueue = builder.owner.whole
             if queue.rates is not None and queue.rates.publish is not None:
                 self._queues.add(queue.rates)
                 queue.rates.count(queue, now_ms)

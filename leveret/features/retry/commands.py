@@ -34,10 +34,11 @@ async def retry_list(
     id_: str | None = None,
     limit: int,
     after: Any = None,
+    partition: int | None = None,
     **criteria: Unpack[ScheduleCriteria],
 ) -> dict[str, Any]:
     """Return the waiting messages, in the order in which they are due."""
-    topic = _queue(node, vhost, queue).extension(RetryTopic)
+    topic = _queue(node, vhost, queue, partition).extension(RetryTopic)
     limit = min(max(limit, 1), ROWS_MAX)
     if topic is None:
         return {"rows": [], "after": None, "pending": 0}
@@ -61,9 +62,11 @@ async def retry_list(
 
 
 @query("retry.show", READ_QUEUE)
-async def retry_show(node: DeadLetterNode, *, vhost: str, queue: str, id_: str) -> dict[str, Any]:
+async def retry_show(
+    node: DeadLetterNode, *, vhost: str, queue: str, id_: str, partition: int | None = None
+) -> dict[str, Any]:
     """Return one message with its properties and its payload."""
-    holder = _queue(node, vhost, queue)
+    holder = _queue(node, vhost, queue, partition)
     topic = holder.extension(RetryTopic)
     if topic is not None and id_.isascii() and id_.isdigit():
         for record in await topic.store.read([int(id_)]):
@@ -74,10 +77,16 @@ async def retry_show(node: DeadLetterNode, *, vhost: str, queue: str, id_: str) 
 
 @command("retry.retry_now", READ_QUEUE)
 async def retry_retry_now(
-    node: DeadLetterNode, *, vhost: str, queue: str, ids: list[str], all_: bool
+    node: DeadLetterNode,
+    *,
+    vhost: str,
+    queue: str,
+    ids: list[str],
+    all_: bool,
+    partition: int | None = None,
 ) -> int:
     """Retry messages now."""
-    holder, offsets = _queue(node, vhost, queue), _chosen(ids, every=all_)
+    holder, offsets = _queue(node, vhost, queue, partition), _chosen(ids, every=all_)
     topic = holder.extension(RetryTopic)
     if topic is None:
         return 0
@@ -88,10 +97,16 @@ async def retry_retry_now(
 
 @command("retry.cancel", READ_QUEUE)
 async def retry_cancel(
-    node: DeadLetterNode, *, vhost: str, queue: str, ids: list[str], all_: bool
+    node: DeadLetterNode,
+    *,
+    vhost: str,
+    queue: str,
+    ids: list[str],
+    all_: bool,
+    partition: int | None = None,
 ) -> int:
     """Delete waiting messages; they are not dead-lettered."""
-    holder, offsets = _queue(node, vhost, queue), _chosen(ids, every=all_)
+    holder, offsets = _queue(node, vhost, queue, partition), _chosen(ids, every=all_)
     topic = holder.extension(RetryTopic)
     if topic is None:
         return 0
@@ -106,10 +121,10 @@ def _tell(node: DeadLetterNode, queue: Queue, event: str, count: int) -> None:
         node.redrives.emit(event, told)
 
 
-def _queue(node: DeadLetterNode, vhost: str, name: str) -> Queue:
+def _queue(node: DeadLetterNode, vhost: str, name: str, partition: int | None) -> Queue:
     if node.redrives is None:
         raise AdministrationError("invalid", "no node runs here: only a running one has messages")
-    return node.redrives.queue(vhost, name)
+    return node.redrives.queue(vhost, name, partition)
 
 
 def _chosen(ids: list[str], *, every: bool) -> list[int] | None:

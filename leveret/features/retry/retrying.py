@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.queue import Queue
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.features.delay.store import (
@@ -54,9 +54,9 @@ RETRY_MS = 5_000  # until messages are tried again that the full queue has refus
 PAGE_RECORDS = 1000  # records in memory at a time when scanning a topic
 
 
-def retry_topic(queue: str) -> str:
-    """Return the name of a queue's retry topic."""
-    return topic_beside(queue, SUFFIX)
+def retry_topic(queue: str, partition: int = 0) -> str:
+    """Return the name of a partition's retry topic."""
+    return topic_beside(queue, SUFFIX, partition)
 
 
 def check_retry_headers(header: bytes) -> None:
@@ -77,13 +77,15 @@ class RetryTopics(ExtensionKind):
         """See ExtensionKind. An opened queue has the topic that an earlier run has left."""
         if present is not None or not demand.opening:
             return present
-        if not self.acts_alone(queue.definition, queue.settings):
+        if not self.acts_alone(queue.definition, queue.settings, queue.number):
             return None
         return RetryTopic(queue, self._stores, self._chance)
 
-    def acts_alone(self, definition: QueueDefinition, _settings: QueueSettings) -> bool:
+    def acts_alone(
+        self, definition: QueueDefinition, _settings: QueueSettings, partition: int
+    ) -> bool:
         """Whether an earlier run has left a topic."""
-        name = retry_topic(definition.topic)
+        name = retry_topic(definition.topic, partition)
         return self._stores.exists(definition.vhost, name, definition.incarnation)
 
     def of(self, queue: Queue) -> RetryTopic:
@@ -107,10 +109,11 @@ class _Record(NamedTuple):
     body: bytes
 
 
-def retries_waiting(queue: OpenQueue) -> int | None:
+def retries_waiting(queue: DeclaredQueue) -> int | None:
     """Return the number of messages that wait for their retry; None if none ever did."""
-    topic = queue.extension(RetryTopic)
-    return None if topic is None else topic.pending_count
+    found = [part.extension(RetryTopic) for part in queue.partitions]
+    topics = [topic for topic in found if topic is not None]
+    return sum(topic.pending_count for topic in topics) if topics else None
 
 
 class RetryOutcome(Enum):
@@ -139,7 +142,7 @@ class RetryTopic(QueueExtension):
         self._key_scan: LogScan | None = None  # see recover
         self.store: DelayedMessageStore = stores.open(
             definition.vhost,
-            retry_topic(definition.topic),
+            retry_topic(definition.topic, queue.number),
             self.come_back,
             incarnation=definition.incarnation,
         )
@@ -362,7 +365,8 @@ class RetryTopic(QueueExtension):
         self._again.set(None)
         self._refused = []
         definition = self._queue.definition
-        self._stores.delete(definition.vhost, retry_topic(definition.topic), definition.incarnation)
+        topic = retry_topic(definition.topic, self._queue.number)
+        self._stores.delete(definition.vhost, topic, definition.incarnation)
 
 
 class RetryReenqueue:

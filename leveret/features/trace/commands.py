@@ -17,7 +17,7 @@ import heapq
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.admin.commands import query
-from leveret.core.admin.node import queue_of, vhost_of
+from leveret.core.admin.node import partition_of, queue_of, vhost_of
 from leveret.core.admin.rights import READ_QUEUE
 from leveret.core.admin.shown import integer
 from leveret.core.definitions.administration import AdministrationError
@@ -29,6 +29,8 @@ from leveret.features.trace.trace_search import (
     END,
     TraceCursor,
     TraceSearch,
+    partition_at,
+    partition_keys,
     search_delayed,
     search_prepared,
     search_retries,
@@ -58,6 +60,7 @@ async def message_trace(
     offset: Any = None,
     message_id: str | None = None,
     after: Any = None,
+    partition: int | None = None,
 ) -> Row:
     """Return the trace of one message, or of all that have an id."""
     if (message_id is None) == (queue is None) or (queue is None) != (offset is None):
@@ -65,7 +68,7 @@ async def message_trace(
     if message_id is not None:
         return await _trace_id(node, vhost, message_id, after)
     assert queue is not None, "it is stated where there is no id"
-    found = queue_of(node, vhost, queue)
+    found = partition_of(queue_of(node, vhost, queue), partition)
     at = integer("offset", offset)
     seen = await recall(found, at)
     if seen is None:
@@ -102,9 +105,9 @@ async def _queues(trace: TraceSearch, begin: TraceCursor) -> TraceCursor | None:
     """Search the queues' logs; return where to continue."""
     vhost, criteria = trace.vhost, MessageFilter(message_ids=frozenset([trace.message_id]))
     read_bytes = 0
-    names = heapq.nsmallest(QUEUES_MAX, filter(begin.is_ahead, vhost.queues))
-    for each in names:
-        queue = _holding(trace.node, vhost, each)
+    keys = heapq.nsmallest(QUEUES_MAX, filter(begin.is_ahead, partition_keys(vhost)))
+    for each in keys:
+        queue = _holding(vhost, each)
         if queue is None:
             continue
         # A place holds the offset that comes next: of a queue that is begun with, the first.
@@ -123,15 +126,15 @@ async def _queues(trace: TraceSearch, begin: TraceCursor) -> TraceCursor | None:
         if not trace.left or read_bytes >= READ_BYTES_MAX:
             return TraceCursor(begin.stage, each, END)
         await let_others_run()
-    return TraceCursor(begin.stage, names[-1], END) if len(names) == QUEUES_MAX else None
+    return TraceCursor(begin.stage, keys[-1], END) if len(keys) == QUEUES_MAX else None
 
 
-def _holding(node: TraceNode, vhost: Vhost, name: str) -> OpenQueue | None:
-    """Return a queue that has messages, opened; empty ones are not opened for this."""
-    held = vhost.queues.get(name)
+def _holding(vhost: Vhost, key: str) -> OpenQueue | None:
+    """Return a partition that has messages; empty ones are not opened for this."""
+    held = partition_at(vhost, key)
     if held is None or not (held.message_count or held.leased_count or held.delayed_count):
         return None
-    return queue_of(node, vhost.name, name)
+    return held
 
 
 # -- the row of one message
@@ -153,6 +156,7 @@ async def _told(node: TraceNode, queue: OpenQueue, seen: BrowsedMessage) -> Row:
     return {
         "vhost": queue.definition.vhost,
         "queue": queue.name,
+        **({} if queue.part_of is None else {"partition": queue.number}),
         "offset": seen.offset,
         "message_id": plain(message.property("message_id")),
         "steps": [step_row(step) for step in steps],

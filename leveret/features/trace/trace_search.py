@@ -8,7 +8,7 @@ the `id` that operations use, and its due time.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from leveret.core.admin.node import AdminNode
 from leveret.core.json_fields import plain
@@ -22,8 +22,10 @@ from leveret.ports.records import RecordFlag
 from leveret.ports.waiting import let_others_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from leveret.core.queues.declared_queue import DeclaredQueue
+    from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.routing.message import StoredMessage
     from leveret.core.vhost import Vhost
     from leveret.features.delay.delayed_delivery import DelayedDelivery
@@ -35,6 +37,8 @@ __all__ = [
     "TraceCursor",
     "TraceNode",
     "TraceSearch",
+    "partition_at",
+    "partition_keys",
     "search_delayed",
     "search_prepared",
     "search_retries",
@@ -67,7 +71,7 @@ class TraceNode(AdminNode, Protocol):
 
 
 class TraceCursor(NamedTuple):
-    """Place where a search continues: stage, object name, due time and offset."""
+    """Place where a search continues: stage, key of an object, due time and offset."""
 
     stage: int
     name: str = ""
@@ -77,6 +81,22 @@ class TraceCursor(NamedTuple):
     def is_ahead(self, name: str) -> bool:
         """Whether an object of that name may hold something not searched yet."""
         return name > self.name if self.first == END else name >= self.name
+
+
+def partition_keys(vhost: Vhost) -> Iterator[str]:
+    """Return keys of all partitions of a virtual host's queues, in no order."""
+    for name, queue in list(vhost.queues.items()):
+        for part in cast("DeclaredQueue", queue).partitions:
+            yield f"{name}\0{part.number:06}" if part.number else name
+
+
+def partition_at(vhost: Vhost, key: str) -> OpenQueue | None:
+    """Return the partition with a key; None if it is gone."""
+    name, _, number = key.partition("\0")
+    queue = cast("DeclaredQueue | None", vhost.queues.get(name))
+    if queue is None:
+        return None
+    return next((part for part in queue.partitions if part.number == int(number or 0)), None)
 
 
 class TraceSearch:
@@ -126,23 +146,24 @@ async def _beside_queues(
     state: str,
     store_of: Callable[[object], DelayedMessageStore | None],
 ) -> TraceCursor | None:
-    queues = trace.vhost.queues
+    vhost = trace.vhost
     waiting = []
-    for number, name in enumerate(list(queues)):
+    for number, key in enumerate(partition_keys(vhost)):
         if number % SLICE_QUEUES == SLICE_QUEUES - 1:
             await let_others_run()
-        if begin.is_ahead(name) and store_of(queues.get(name)) is not None:
-            waiting.append(name)
-    names = heapq.nsmallest(NAMES_MAX, waiting)
-    for name in names:
-        store = store_of(queues.get(name))
-        if store is None:
+        if begin.is_ahead(key) and store_of(partition_at(vhost, key)) is not None:
+            waiting.append(key)
+    keys = heapq.nsmallest(NAMES_MAX, waiting)
+    for key in keys:
+        part = partition_at(vhost, key)
+        store = store_of(part)
+        if part is None or store is None:
             continue  # it was deleted meanwhile
-        here = begin if name == begin.name else TraceCursor(begin.stage, name)
-        rest = await _in_store(trace, here, store, state, name)
+        here = begin if key == begin.name else TraceCursor(begin.stage, key)
+        rest = await _in_store(trace, here, store, state, part.name)
         if rest is not None:
             return rest
-    return TraceCursor(begin.stage, names[-1], END, END) if len(names) == NAMES_MAX else None
+    return TraceCursor(begin.stage, keys[-1], END, END) if len(keys) == NAMES_MAX else None
 
 
 async def search_delayed(trace: TraceSearch, begin: TraceCursor) -> TraceCursor | None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from leveret.core.dependencies import CoreServices
     from leveret.core.logs.log_writer import Waiter
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.routing.message import Message
     from leveret.core.vhost import Vhost
     from leveret.ports import TopicLog
@@ -280,12 +280,12 @@ class PreparedMessages(LogWriter):
                 self._forget_key(self.vhost.name, pending.key)
         decided.done(failed=failed)
 
-    def _route(self, message: StoredMessage) -> list[OpenQueue]:
+    def _route(self, message: StoredMessage) -> list[DeclaredQueue]:
         exchange = self.vhost.exchanges.get(message.exchange.decode())
         if exchange is None:
             return []
         keys = all_keys(message.routing_key, message.header, message.flags)
-        return cast("list[OpenQueue]", self.vhost.reach(exchange, keys, message))
+        return cast("list[DeclaredQueue]", self.vhost.reach(exchange, keys, message))
 
     # -- questions
 

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Request, Response
 
 from leveret.core.admin.commands import AnyCommand
+from leveret.core.admin.node import partition_of
+from leveret.core.definitions.administration import AdministrationError
 from leveret.errors import StorageError
 from leveret.features.browse.browsing import find
 from leveret.features.browse.commands import (
@@ -55,7 +57,7 @@ NUMBERS = {"from", "after", "limit", "truncate"}
 CRITERIA = {"state", "exchange", "routing_key", "text", "tags", "sql"}
 TIMES = {"since", "until"}
 ORDERS = {"forwards": False, "backwards": True}
-SHOWN = {"truncate": 4096, "encoding": "auto"}
+SHOWN = {"truncate": 4096, "encoding": "auto", "partition": 0}
 BROWSED = {
     **SHOWN,
     "from": 0,
@@ -114,6 +116,8 @@ def _selection(request: Request) -> dict[str, Any]:
     query = request.query_params
     select: dict[str, Any] = {key: query[key] for key in CRITERIA if key in query}
     select |= {key: whole_number(query, key) for key in TIMES if key in query}
+    if "partition" in query:
+        select["partition"] = whole_number(query, "partition")
     if ids := query.getlist("message_id"):
         select["message_ids"] = ids
     if offsets := whole_numbers(query, "offset"):
@@ -138,20 +142,26 @@ async def show(
             offset=path_number(offset, "offset"),
             truncate=whole_number(query, "truncate"),
             encoding=query.get("encoding"),
+            partition=whole_number(query, "partition"),
         )
     )
 
 
 @router.api_route("/{offset}/body", methods=READ)
-async def body(caller: CallerHere, vhost: Segment, name: Segment, offset: Segment) -> Response:
+async def body(
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment, offset: Segment
+) -> Response:
     """A message's payload, always as plain bytes for download."""
     await require_to_browse(caller, vhost, name)
     host = caller.vhost(vhost)
     if name not in host.queues:
         raise queue_not_found(host, name)
     queue = caller.node.broker.find_queue(host, name, host.queues[name].owner)
+    partition = whole_number(request.query_params, "partition")
     try:
-        seen = await find(queue, path_number(offset, "offset"))
+        seen = await find(partition_of(queue, partition), path_number(offset, "offset"))
+    except AdministrationError as error:
+        raise refused_operation(error.code, str(error)) from None
     except StorageError as error:
         raise refused_operation("storage", str(error)) from None
     if seen is None:
@@ -179,17 +189,21 @@ async def edit(
             queue=name,
             offset=path_number(offset, "offset"),
             changes=changes,
+            partition=whole_number(request.query_params, "partition"),
         )
     )
 
 
 @router.delete("/{offset}")
 async def delete_one(
-    caller: CallerHere, vhost: Segment, name: Segment, offset: Segment
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment, offset: Segment
 ) -> Response:
     """Settle one message, unless a consumer holds it."""
     await require_to_browse(caller, vhost, name)
-    select = {"offsets": [path_number(offset, "offset")]}
+    select = {
+        "offsets": [path_number(offset, "offset")],
+        "partition": whole_number(request.query_params, "partition"),
+    }
     deleted = await caller.perform(
         message_delete, vhost=vhost, queue=name, select=select, after=None, limit=None
     )

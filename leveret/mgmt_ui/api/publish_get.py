@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.queues.open_queue import OpenQueue
+from leveret.core.queues.declared_queue import DeclaredQueue
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import AmqpError
 from leveret.mgmt_ui.api.bodies import json_object
@@ -152,7 +152,7 @@ def _publish_wait_seconds(caller: Caller, vhost: str, exchange: str, message: Me
     found, graph = host.exchanges.get(exchange), host.topology.graph
     key = message.routing_key.decode()
     queues = [] if found is None else graph.reach(found, [key], message)
-    opened = [queue for queue in queues if isinstance(queue, OpenQueue)]
+    opened = [queue for queue in queues if isinstance(queue, DeclaredQueue)]
     return caller.node.broker.rates.publish_wait_seconds(caller.name, host.definition, opened)
 
 
@@ -195,7 +195,7 @@ async def get(caller: CallerHere, request: Request, vhost: Segment, name: Segmen
 def _get_wait_seconds(caller: Caller, vhost: str, name: str) -> int:
     host = caller.vhost(vhost)
     queue = host.queues.get(name)
-    if not isinstance(queue, OpenQueue):
+    if not isinstance(queue, DeclaredQueue):
         return 0
     return caller.node.broker.rates.pull_wait_seconds(caller.name, host.definition, queue)
 

@@ -23,7 +23,6 @@ from fastapi import Request, Response
 from leveret.core.access.authentication import answered
 from leveret.core.access.permissions import authorise
 from leveret.core.clients import Origin
-from leveret.core.queues.queue import Queue
 from leveret.core.settings.arguments import TERM_MS_MAX
 from leveret.errors import ChannelError
 from leveret.features.pull.pull import HANDLES_MAX, Drawn, Wanted
@@ -38,6 +37,7 @@ from leveret.mgmt_ui.contents import payload_row
 from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.routing.message import StoredMessage
     from leveret.features.pull.pull import Outcome, Pulled, QueueLeases, Receive
     from leveret.mgmt_ui.api.views import Row
@@ -88,7 +88,7 @@ async def receive(caller: ClientHere, request: Request, vhost: Segment, name: Se
 
 
 async def _receive(
-    caller: Caller, request: Request, queue: Queue, wanted: Wanted
+    caller: Caller, request: Request, queue: DeclaredQueue, wanted: Wanted
 ) -> list[Pulled] | None:
     """Wait for messages; none if the client hangs up. None if the queue is deleted."""
     pulls = caller.node.broker.pulls
@@ -140,7 +140,7 @@ def _properties(message: StoredMessage) -> Row:
     return {name: plain(value) for name, value in message.properties.items()}
 
 
-def _check_rates(caller: Caller, queue: Queue) -> None:
+def _check_rates(caller: Caller, queue: DeclaredQueue) -> None:
     """Raise ApiError 429 if rates of consumers are exceeded, with the time to wait."""
     broker = caller.node.broker
     vhost = broker.vhosts[queue.definition.vhost].definition
@@ -150,7 +150,7 @@ def _check_rates(caller: Caller, queue: Queue) -> None:
         raise ApiError(429, "too_many_requests", text, {"retry-after": str(seconds)})
 
 
-def _trace(caller: Caller, request: Request, queue: Queue, pulled: list[Pulled]) -> None:
+def _trace(caller: Caller, request: Request, queue: DeclaredQueue, pulled: list[Pulled]) -> None:
     """Publish the delivered messages to the firehose."""
     broker = caller.node.broker
     vhost = broker.vhosts.get(queue.definition.vhost)
@@ -162,7 +162,7 @@ def _trace(caller: Caller, request: Request, queue: Queue, pulled: list[Pulled])
         broker.tracer.delivered(vhost, one.message, queue.name, origin, redelivered=one.redelivered)
 
 
-def _account(caller: Caller, queue: Queue, pulled: list[Pulled]) -> None:
+def _account(caller: Caller, queue: DeclaredQueue, pulled: list[Pulled]) -> None:
     """Count the delivered messages for the user, as for deliveries of a connection."""
     usage = Usage(messages_out=len(pulled), bytes_out=sum(one.stored_bytes for one in pulled))
     broker = caller.node.broker
@@ -244,7 +244,7 @@ def _milliseconds(asked: Asked, key: str, default: int | None) -> int:
     return value
 
 
-async def _queue(caller: Caller, vhost_name: str, name: str) -> Queue:
+async def _queue(caller: Caller, vhost_name: str, name: str) -> DeclaredQueue:
     """Return a queue that the caller may read from. Raises ApiError 400, 403 and 404."""
     broker = caller.node.broker
     vhost = broker.vhosts.get(vhost_name)
@@ -255,7 +255,7 @@ async def _queue(caller: Caller, vhost_name: str, name: str) -> Queue:
         queue = broker.find_queue(vhost, name, None)
     except ChannelError as error:
         raise _refused(error) from None
-    if not isinstance(queue, Queue):
+    if queue.settings.is_stream:
         raise bad_request("a stream is read by offset, and not pulled from")
     return queue
 

@@ -17,7 +17,6 @@ from urllib.parse import quote_plus
 from leveret.core.definitions.document import user_row
 from leveret.core.json_fields import plain
 from leveret.core.queues.head_timestamp import head_timestamp
-from leveret.core.queues.queue import Queue
 from leveret.core.statistics.sampler import LENGTHS
 from leveret.core.statistics.series import BASIC, DETAILED, GLOBAL
 from leveret.features.celery.eta_hold import EtaHold
@@ -124,14 +123,14 @@ def waiting_counts(queue: QueueLike) -> Row:
 
 def retries_pending(queue: QueueLike) -> int:
     """Number of failed messages that wait for a retry to a queue."""
-    topic = queue.extension(RetryTopic) if isinstance(queue, Queue) else None
-    return 0 if topic is None else topic.pending_count
+    topics = [part.extension(RetryTopic) for part in queue.partitions]
+    return sum(topic.pending_count for topic in topics if topic is not None)
 
 
 def tasks_pending(queue: QueueLike) -> int:
     """Number of Celery tasks that a queue holds until their ETA."""
-    hold = queue.extension(EtaHold) if isinstance(queue, Queue) else None
-    return 0 if hold is None else hold.pending_count
+    holds = [part.extension(EtaHold) for part in queue.partitions]
+    return sum(hold.pending_count for hold in holds if hold is not None)
 
 
 def queue_row(queue: QueueLike, node_name: str, shown: Shown | None = None) -> Row:
@@ -151,7 +150,8 @@ def queue_row(queue: QueueLike, node_name: str, shown: Shown | None = None) -> R
 def _queue_statistics(queue: QueueLike, counts: Row, shown: Shown) -> Row:
     idle_since = shown.statistics.idle_since(queue)
     capacity = consumer_utilisation(queue, shown.statistics)
-    made = head_timestamp(queue)
+    heads = [head for part in queue.partitions if (head := head_timestamp(part)) is not None]
+    made = min(heads, default=None)
     return {
         **shown.lengths(queue, counts),
         "memory": queue.held_bytes,

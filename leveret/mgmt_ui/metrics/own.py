@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leveret.core.settings.retry_policy import FAILURES
-from leveret.features.dedup.extension import window_of
+from leveret.features.dedup.extension import windows_of
 from leveret.mgmt_ui.api.views import retries_pending, tasks_pending
 from leveret.mgmt_ui.metrics.exposition import MetricFamily, MetricType
 from leveret.mgmt_ui.metrics.groups import HistogramFamily, MetricGroup, counter, gauge
@@ -23,7 +23,7 @@ from leveret.ports.counters import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.metrics.groups import MetricColumn
     from leveret.mgmt_ui.metrics.reading import Reading
@@ -44,14 +44,12 @@ def _delayed_of(reading: Reading) -> list[tuple[str, int]]:
     return [(vhost.name, _delayed(vhost, reading)) for vhost in reading.vhosts()]
 
 
-def _duplicates(queue: OpenQueue) -> int:
-    window = window_of(queue)
-    return 0 if window is None else window.duplicates
+def _duplicates(queue: DeclaredQueue) -> int:
+    return sum(window.duplicates for window in windows_of(queue))
 
 
-def _dedup_keys(queue: OpenQueue) -> int:
-    window = window_of(queue)
-    return 0 if window is None else window.key_count
+def _dedup_keys(queue: DeclaredQueue) -> int:
+    return sum(window.key_count for window in windows_of(queue))
 
 
 def _waiting(reading: Reading) -> int:

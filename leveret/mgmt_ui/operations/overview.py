@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.queues.open_queue import OpenQueue
+from leveret.core.queues.declared_queue import DeclaredQueue
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.yielding import in_yielding_chunks, sorted_by
 from leveret.ports.usage import Usage
@@ -54,7 +54,7 @@ async def measure(broker: Broker, window_ms: int, limit: int, sort: str) -> dict
     async for part in in_yielding_chunks((await _used(broker)).items()):
         for who, used in part:
             moved = used.since(before.get(who, Usage()))
-            if isinstance(who, OpenQueue):
+            if isinstance(who, DeclaredQueue):
                 rows.append(_row(who, moved, seconds))
             else:
                 clients = clients.plus(moved)
@@ -93,7 +93,7 @@ async def _used(broker: Broker) -> dict[Metered, Usage]:
     }
 
 
-def _row(queue: OpenQueue, moved: Usage, seconds: float) -> dict[str, Any]:
+def _row(queue: DeclaredQueue, moved: Usage, seconds: float) -> dict[str, Any]:
     definition = queue.definition
     rates = _rates(moved, seconds)
     return {

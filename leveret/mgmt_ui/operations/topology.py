@@ -25,8 +25,10 @@ from leveret.ports.callbacks import has_failed
 from leveret.ports.definitions import Paused
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leveret.broker.broker import Broker
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.ports.authentication import Kind
     from leveret.ports.definitions import Arguments
@@ -43,7 +45,7 @@ def broker_of(node: AdminContext) -> Broker:
     return node.broker
 
 
-async def when_caught_up(queue: OpenQueue) -> None:
+async def when_caught_up(queue: DeclaredQueue) -> None:
     """Wait until all earlier publishes to a queue are visible in it."""
     if queue.is_caught_up:
         return
@@ -151,20 +153,23 @@ async def queue_delete(
 async def queue_purge(node: AdminContext, *, vhost: str, name: str, waiting: bool) -> int:
     """Purge a queue; return the number of ready messages and, with `waiting`, waiting ones."""
     queue = queue_of(node, vhost, name)
-    if not isinstance(queue, Queue):
+    if queue.settings.is_stream:
         raise AdministrationError("invalid", "a stream cannot be purged: its retention does that")
-    count = await _drop_waiting(queue) if waiting else 0
+    parts = [part for part in queue.partitions if isinstance(part, Queue)]
+    count = await _drop_waiting(parts) if waiting else 0
     await when_caught_up(queue)
-    count += queue.purge()
+    count += sum(part.purge() for part in parts)
     if waiting:  # those that were on their way, and for whom it had no room
-        count += await _drop_waiting(queue)
+        count += await _drop_waiting(parts)
     return count
 
 
-async def _drop_waiting(queue: Queue) -> int:
-    """Drop a queue's retries and delayed messages. Returns their number."""
+async def _drop_waiting(parts: Sequence[Queue]) -> int:
+    """Drop the retries and delayed messages of a queue's partitions. Returns their number."""
     count = 0
-    for topic in (queue.extension(RetryTopic), queue.extension(EtaHold)):
+    for topic in (
+        found for part in parts for found in (part.extension(RetryTopic), part.extension(EtaHold))
+    ):
         for dropped in () if topic is None else topic.clear():
             count += dropped
             await asyncio.sleep(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from leveret.core.queues.queue import Queue
+from leveret.core.queues.declared_queue import DeclaredQueue
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.problems import bad_request, not_found, queue_not_found
 from leveret.mgmt_ui.objects import queues_of
@@ -22,7 +22,7 @@ __all__ = ["CHOSEN_MAX", "readable_queue", "readable_queues", "selected_ids", "s
 CHOSEN_MAX = 200  # boxes on a page
 
 
-async def readable_queue(viewer: Viewer, vhost: str, name: str) -> Queue:
+async def readable_queue(viewer: Viewer, vhost: str, name: str) -> DeclaredQueue:
     """Return a queue from which the user may consume. Raises ApiError 401 and 404."""
     await require_to_browse(viewer.caller, vhost, name)
     host = viewer.caller.vhost(vhost)
@@ -30,23 +30,28 @@ async def readable_queue(viewer: Viewer, vhost: str, name: str) -> Queue:
     if held is None:
         raise queue_not_found(host, name)
     found = viewer.broker.find_queue(host, name, held.owner)
-    if not isinstance(found, Queue):
+    if found.settings.is_stream:
         raise not_found("queue_not_found")
     return found
 
 
-async def readable_queues(viewer: Viewer, is_wanted: Callable[[Queue], bool]) -> list[Queue]:
+async def readable_queues(
+    viewer: Viewer, is_wanted: Callable[[DeclaredQueue], bool]
+) -> list[DeclaredQueue]:
     """Return the queues of all virtual hosts from which the user may consume, by name."""
 
     def is_meant(queue: QueueLike) -> bool:
         return (
-            isinstance(queue, Queue)
+            isinstance(queue, DeclaredQueue)
+            and not queue.settings.is_stream
             and is_wanted(queue)
             and (queue.owner is None or viewer.caller.is_administrator)
             and viewer.may("read", "queue", queue.definition.vhost, queue.name)
         )
 
-    found = cast("list[Queue]", await picked(queues_of(viewer.caller.open_vhosts()), is_meant))
+    found = cast(
+        "list[DeclaredQueue]", await picked(queues_of(viewer.caller.open_vhosts()), is_meant)
+    )
     return sorted(found, key=lambda queue: (queue.definition.vhost, queue.name))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.queues.queue import Queue
+from leveret.core.queues.declared_queue import DeclaredQueue
 from leveret.core.settings.queue_settings import TOPIC_SUFFIX
 from leveret.features.dead_letter.commands import (
     dlq_cancel,
@@ -78,13 +78,13 @@ async def _sources(vhost: Vhost) -> dict[str, set[str]]:
         for queue in part:
             if queue.definition.name.endswith(TOPIC_SUFFIX):
                 found.setdefault(queue.definition.name, set())
-            if isinstance(queue, Queue):
+            if isinstance(queue, DeclaredQueue) and not queue.settings.is_stream:
                 for target in _targets(vhost, queue):
                     found.setdefault(target, set()).add(queue.name)
     return found
 
 
-def _targets(vhost: Vhost, queue: Queue) -> set[str]:
+def _targets(vhost: Vhost, queue: DeclaredQueue) -> set[str]:
     settings = queue.settings
     exchange, key = settings.dead_letter_exchange, settings.dead_letter_routing_key
     if exchange is None:

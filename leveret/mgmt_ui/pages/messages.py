@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.admin.commands import AnyCommand
-from leveret.core.queues.queue import Queue
 from leveret.features.browse.commands import (
     message_copy,
     message_delete,
@@ -35,7 +34,7 @@ from leveret.mgmt_ui.pages.viewing import ViewerHere
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.mgmt_ui.pages.viewing import Viewer
 
 __all__ = ["router"]
@@ -162,7 +161,7 @@ async def show(
     )
 
 
-def _existing(viewer: Viewer, vhost: str, name: str) -> OpenQueue:
+def _existing(viewer: Viewer, vhost: str, name: str) -> DeclaredQueue:
     """Return a queue that the user may see. Raises ApiError 401 and 404."""
     host = viewer.caller.vhost(vhost)
     held = host.queues.get(name)
@@ -171,11 +170,11 @@ def _existing(viewer: Viewer, vhost: str, name: str) -> OpenQueue:
     return viewer.broker.find_queue(host, name, held.owner)
 
 
-def _rights(viewer: Viewer, queue: OpenQueue) -> dict[str, bool]:
+def _rights(viewer: Viewer, queue: DeclaredQueue) -> dict[str, bool]:
     """Return which actions to offer; messages cannot be taken from a stream."""
     vhost = queue.definition.vhost
     return {
-        "take": isinstance(queue, Queue),
+        "take": not queue.settings.is_stream,
         "publish": viewer.may("write", "exchange", vhost, "amq.default"),
     }
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.admin.commands import AnyCommand
-from leveret.core.queues.queue import Queue
 from leveret.core.settings.arguments import TYPES
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.retry.retrying import retries_waiting
@@ -43,7 +42,7 @@ from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.yielding import picked
 
 if TYPE_CHECKING:
-    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.statistics.statistics import Statistics
     from leveret.mgmt_ui.api.views import Row
     from leveret.mgmt_ui.pages.viewing import Viewer
@@ -172,15 +171,15 @@ async def show_queue(
         period=period,
         log=_log_facts(queue),
         files=_newest_files(queue),
-        file_count=len(queue.log.list_files()),
+        file_count=sum(len(part.log.list_files()) for part in queue.partitions),
         consumers=[clients.consumer_row(each) for each in islice(consumers, ROWS_MAX)],
         bindings=[views.binding_row(binding) for binding in islice(bindings.values(), ROWS_MAX)],
         binding_count=len(bindings),
         rows_max=ROWS_MAX,
         waiting=views.waiting_counts(queue),
-        retries=isinstance(queue, Queue)
+        retries=not queue.settings.is_stream
         and (queue.settings.retry is not None or retries_waiting(queue) is not None),
-        holds_tasks=isinstance(queue, Queue) and queue.extension(EtaHold) is not None,
+        holds_tasks=any(part.extension(EtaHold) is not None for part in queue.partitions),
         may=_rights(viewer, vhost, name),
     )
 
@@ -257,7 +256,7 @@ async def _act(
 # -- what is shown
 
 
-def _existing(viewer: Viewer, vhost: str, name: str) -> OpenQueue:
+def _existing(viewer: Viewer, vhost: str, name: str) -> DeclaredQueue:
     """Return a queue that the user may see. Raises ApiError 401 and 404."""
     host = viewer.caller.vhost(vhost)
     held = host.queues.get(name)
@@ -280,7 +279,7 @@ def _rights(viewer: Viewer, vhost: str, name: str) -> dict[str, bool]:
     }
 
 
-def _figures(queue: OpenQueue, statistics: Statistics) -> dict[str, str]:
+def _figures(queue: DeclaredQueue, statistics: Statistics) -> dict[str, str]:
     counts = {
         **views.queue_counts(queue),
         **views.waiting_counts(queue),
@@ -293,19 +292,25 @@ def _figures(queue: OpenQueue, statistics: Statistics) -> dict[str, str]:
     }
 
 
-def _newest_files(queue: OpenQueue) -> list[LogFile]:
-    return queue.log.list_files()[: -FILES_SHOWN_MAX - 1 : -1]
+def _newest_files(queue: DeclaredQueue) -> list[LogFile]:
+    newest = [part.log.list_files()[: -FILES_SHOWN_MAX - 1 : -1] for part in queue.partitions]
+    return [file for files in newest for file in files][:FILES_SHOWN_MAX]
 
 
-def _log_facts(queue: OpenQueue) -> Row:
+def _log_facts(queue: DeclaredQueue) -> Row:
     """Return facts about the queue's log."""
-    log, retention = queue.log, queue.settings.retention
-    facts: Row = {
-        "First offset": formats.count(log.first),
-        "Next offset": formats.count(log.end),
-        "Committed": formats.count(log.committed),
-        "Size": formats.size(sum(file.size for file in log.list_files())),
-        "Partitions": "1",
+    logs, retention = [part.log for part in queue.partitions], queue.settings.retention
+    facts: Row = {}
+    if len(logs) == 1:
+        log = logs[0]
+        facts = {
+            "First offset": formats.count(log.first),
+            "Next offset": formats.count(log.end),
+            "Committed": formats.count(log.committed),
+        }
+    facts |= {
+        "Size": formats.size(sum(file.size for log in logs for file in log.list_files())),
+        "Partitions": formats.count(len(logs)),
         "Replicas": "this node",
     }
     if retention is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.core.admin.node import partition_of
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.queues.queue import Queue
 from leveret.errors import StorageError
@@ -238,7 +239,8 @@ async def _copy(
     if queue_here is None:  # it was there when the form was
         raise queue_not_found(host, name)
     try:
-        seen = await find(viewer.broker.find_queue(host, name, queue_here.owner), offset)
+        queue_opened = viewer.broker.find_queue(host, name, queue_here.owner)
+        seen = await find(partition_of(queue_opened), offset)
         if seen is None:
             raise not_found("message_not_found")
         return sent_anew(seen, changes_of(changes))

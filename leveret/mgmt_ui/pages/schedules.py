@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.admin.commands import AnyCommand
-from leveret.core.queues.queue import Queue
-from leveret.features.celery.eta_hold import EtaHold
+from leveret.core.queues.declared_queue import DeclaredQueue
 from leveret.features.delay.commands import (
     schedule_cancel,
     schedule_deliver_now,
@@ -106,8 +105,8 @@ async def _holders(viewer: Viewer, vhost: str) -> dict[str, int]:
         queue.name: tasks_pending(queue)
         async for part in in_yielding_chunks(list(viewer.caller.vhost(vhost).queues.values()))
         for queue in part
-        if isinstance(queue, Queue)
-        and (queue.settings.celery_eta or queue.extension(EtaHold) is not None)
+        if isinstance(queue, DeclaredQueue)
+        and (queue.settings.celery_eta or tasks_pending(queue))
         and (queue.owner is None or viewer.caller.is_administrator)
         and viewer.may("read", "queue", vhost, queue.name)
     }

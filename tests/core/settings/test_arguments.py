@@ -349,16 +349,58 @@ def test_a_filter_that_cannot_be_read_is_refused(arguments, problem):
     assert refused.value.explanation == f"invalid arg '{key}' for queue 'q' in vhost '/': {problem}"
 
 
+PARTITION_PROBLEMS = [
+    ({"x-partitions": 0}, "{value_zero,0}"),
+    ({"x-partitions": -1}, "{value_negative,-1}"),
+    ({"x-partitions": 1025}, "{max_value_exceeded,1025}"),
+    ({"x-partitions": "4"}, '"expected integer, got longstr"'),
+    ({"x-partition-by": "key"}, '"only together with x-partitions"'),
+    ({"x-partitions": 4, "x-partition-by": ""}, "{unacceptable_type,longstr}"),
+    ({"x-partitions": 4, "x-partition-by": "h" * 129}, "{unacceptable_type,longstr}"),
+    ({"x-partitions": 4, "x-partition-by": 7}, "{unacceptable_type,signedint}"),
+    (
+        {"x-dedup-window": 5, "x-partition-by": "random", "x-partitions": 4},
+        '"not together with x-dedup-window where x-partition-by is random"',
+    ),
+]
+
+
 @pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
-@pytest.mark.parametrize("key", ["x-partitions"])
-def test_what_is_promised_is_refused_until_it_is_there(kind, key):
-    definition = QueueDefinition("/", "q", arguments={"x-queue-type": kind, key: 1})
+@pytest.mark.parametrize(("arguments", "problem"), PARTITION_PROBLEMS)
+def test_partitions_that_cannot_be_are_refused(kind, arguments, problem):
+    definition = QueueDefinition("/", "q", arguments={"x-queue-type": kind, **arguments})
     with pytest.raises(ChannelError) as refused:
         check_queue_arguments(definition)
-    assert refused.value.reply_text == (
-        f"PRECONDITION_FAILED - invalid arg '{key}' for queue 'q' in vhost '/': "
-        '"it is not supported by this release"'
-    )
+    key = next(reversed(arguments))
+    assert refused.value.explanation == f"invalid arg '{key}' for queue 'q' in vhost '/': {problem}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (
+            {"x-group-ordering": True, "x-partitions": 4},
+            '"together with x-group-ordering only where x-partition-by is x-message-group"',
+        ),
+        ({"x-celery-eta": True, "x-partitions": 4}, '"not together with x-celery-eta"'),
+    ],
+)
+def test_partitions_are_refused_with_what_they_would_break(arguments, problem):
+    with pytest.raises(ChannelError) as refused:
+        check_queue_arguments(QueueDefinition("/", "q", arguments=arguments))
+    assert problem in refused.value.explanation
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+@pytest.mark.parametrize("by", ["key", "round-robin", "random", "customer"])
+def test_partitions_of_every_type_are_accepted(kind, by):
+    arguments = {"x-queue-type": kind, "x-partitions": 4, "x-partition-by": by}
+    check_queue_arguments(QueueDefinition("/", "q", arguments=arguments))
+
+
+def test_ordered_groups_are_accepted_where_they_share_a_partition():
+    arguments = {"x-partitions": 4, "x-partition-by": "x-message-group", "x-group-ordering": True}
+    check_queue_arguments(QueueDefinition("/", "q", arguments=arguments))
 
 
 RETENTION_PROBLEMS = [

@@ -291,7 +291,9 @@ def test_a_restart_forgets_leases(bench):
 
 def test_leases_are_bounded(bench):
     bench.store(1)
-    bench.leases._table.begin(range(10**6, 10**6 + LEASES_MAX), 1, bench.clock.now + 10**6)
+    bench.pulls.leases_of(bench.queue)._table.begin(
+        range(10**6, 10**6 + LEASES_MAX), 1, bench.clock.now + 10**6
+    )
     with pytest.raises(ChannelError, match="held by receipt"):
         bench.ask()
 

@@ -22,5 +22,13 @@ def test_anything_is_a_handle_or_none(text):
 
 
 def test_queues_are_told_apart():
-    assert len({queue_digest(*names) for names in [("/", "q", "1"), ("/", "q", "2")]}) == 2
+    assert (
+        len(
+            {
+                queue_digest(*names)
+                for names in [("/", "q", "1", 0), ("/", "q", "2", 0), ("/", "q", "1", 1)]
+            }
+        )
+        == 3
+    )
     assert token_from("a") != token_from("b")

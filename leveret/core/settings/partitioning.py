@@ -1,0 +1,54 @@
+"""Partitions of a queue: how many it is declared with, and which of them there are now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from leveret.ports.definitions import PartitionLayout
+
+if TYPE_CHECKING:
+    from leveret.ports.definitions import Arguments, QueueDefinition
+
+__all__ = [
+    "BY_KEY",
+    "MESSAGE_GROUP",
+    "PARTITIONS",
+    "PARTITIONS_MAX",
+    "PARTITION_BY",
+    "Partitioning",
+    "layout_of",
+    "partitioning_of",
+]
+
+PARTITIONS = "x-partitions"
+PARTITION_BY = "x-partition-by"
+BY_KEY = "key"
+NOT_BY_KEY = ("round-robin", "random")
+MESSAGE_GROUP = "x-message-group"  # the header by which messages are ordered within a queue
+PARTITIONS_MAX = 1024  # each is a log with its files
+
+
+class Partitioning(NamedTuple):
+    """How a queue's messages are placed: see leveret.ports.partitioner."""
+
+    by: str
+
+    @property
+    def by_key(self) -> bool:
+        """Whether messages with equal keys are placed in one partition."""
+        return self.by not in NOT_BY_KEY
+
+
+def partitioning_of(arguments: Arguments) -> Partitioning | None:
+    """Return how the messages of a queue are placed; None without partitions."""
+    if PARTITIONS not in arguments:
+        return None
+    return Partitioning(arguments.get(PARTITION_BY, BY_KEY))
+
+
+def layout_of(definition: QueueDefinition) -> PartitionLayout:
+    """Return the partitions of a queue: those it was declared with, unless they were changed."""
+    if definition.layout is not None:
+        return definition.layout
+    count = definition.arguments.get(PARTITIONS, 1)
+    return PartitionLayout(tuple(range(count)), (), count)
