@@ -64,7 +64,9 @@ def list_(
     """Show the firing alerts of a running node."""
     found = ask("alert.status", vhost=vhost)
     rows = found["past" if past else "firing"]
-    columns = [*FIRING, "firing"] if past else FIRING
+    columns = [*FIRING, "firing"] if past else list(FIRING)
+    if any(row["group"] for row in rows):
+        columns.insert(columns.index("queue") + 1, "group")
     show_list(whole(rows), columns, options, readable=_with_age)
 
 

@@ -16,18 +16,42 @@ app = Group("Consumer groups of queues and streams.")
 
 QueueName = Annotated[str, typer.Argument(help="The queue or stream.")]
 Name = Annotated[str, typer.Argument(help="The group.")]
+PARTITION = ["partition", "committed", "end", "lag", "unacked", "member"]
+MEMBER = [
+    "client",
+    "connection",
+    "channel",
+    "tag",
+    "partitions",
+    "unacked",
+    "prefetch",
+    "suspended",
+]
 
 
-@app.list("group.list", ["queue", "name", "members", "partitions", "lag", "unacked", "created_at"])
+@app.list(
+    "group.list",
+    ["queue", "name", "state", "members", "partitions", "lag", "unacked", "created_at"],
+)
 def list_(vhost: Vhost = "/") -> None:
     """Show all groups: members, and messages not acknowledged yet."""
 
 
 @app.command("describe")
-def describe(queue: QueueName, name: Name, vhost: Vhost = "/") -> None:
-    """Show where a group is in each partition, and who is delivered it."""
-    rows = ask("group.describe", vhost=vhost, queue=queue, name=name)
-    show_rows(rows, ["partition", "committed", "end", "lag", "unacked", "member"])
+def describe(
+    queue: QueueName,
+    name: Name,
+    members: Annotated[
+        bool, typer.Option("--members", help="Show its members instead of its partitions.")
+    ] = False,
+    vhost: Vhost = "/",
+) -> None:
+    """Show where a group is in each partition and who is delivered it, or its members."""
+    found = ask("group.describe", vhost=vhost, queue=queue, name=name)
+    if members:
+        show_rows(found["member_details"], MEMBER)
+    else:
+        show_rows(found["partition_details"], PARTITION)
 
 
 @app.command("reset-offsets")

@@ -1,8 +1,8 @@
 """Webhooks of alerts: one POST for each alert that begins or ends.
 
     {"alert": "backlog of orders", "vhost": "/", "status": "firing" | "resolved", "queue": "orders",
-     "condition": "backlog", "value": 20000, "threshold": 10000, "severity": "critical",
-     "summary": "…", "since": 1700000000000, "node": "leveret@host"}
+     "group": "", "condition": "backlog", "value": 20000, "threshold": 10000,
+     "severity": "critical", "summary": "…", "since": 1700000000000, "node": "leveret@host"}
 
 A rule with a secret has its requests signed: `X-Leveret-Signature: sha256=` and the HMAC of the
 body. Requests without a success status are retried with growing pauses; what a restart finds unsent
@@ -183,6 +183,7 @@ class Webhooks:
             "vhost": rule.vhost,
             "status": "firing" if alert.is_firing else "resolved",
             "queue": alert.subject,
+            "group": alert.group,
             "condition": rule.condition.value,
             "value": alert.value,
             "threshold": rule.threshold,

@@ -17,9 +17,11 @@ from leveret.core.statistics.sampler import Sampler
 from leveret.errors import StorageError
 from leveret.features.alerts.alerting import Alerting
 from leveret.features.alerts.rules import AlertCondition
+from leveret.features.groups.lag_history import sample_lag
 from leveret.mgmt_ui.operations.audit import Audit
 from leveret.mgmt_ui.process import memory_bytes_used, node_gauges, read_process
 from leveret.mgmt_ui.webhooks import Webhooks
+from leveret.mgmt_ui.yielding import in_yielding_chunks
 from leveret.ports.log_text import one_line, quoted
 
 if TYPE_CHECKING:
@@ -100,6 +102,9 @@ async def _take_samples(process: Process, broker: Broker, keeper: SamplesKeeper)
     while not process.stopping.is_set():
         now_ms = clock.wall_ms()
         await sampler.sample(now_ms, await _look_at_process(process, broker))
+        async for groups in in_yielding_chunks(broker.groups.all()):
+            for group in groups:
+                sample_lag(group, broker.statistics.tick_ms)
         if clock.monotonic_ms() >= keep_at_ms:
             keep_at_ms += SAMPLES_KEPT_EVERY_MS
             await _write_samples(keeper)
@@ -161,6 +166,9 @@ def _start_alerting(process: Process, core: Core, tasks: list[asyncio.Task[None]
         },
         tell=partial(_tell_alert, webhooks),
         breathe=lambda: asyncio.sleep(0),
+        lags_of=lambda queue: {
+            name: group.lag for name, group in broker.groups.of_queue(queue).items()
+        },
     )
     tasks.append(process.spawn(webhooks.run()))
     tasks.append(process.spawn(_watch_alerts(process, alerting)))
@@ -191,8 +199,15 @@ def _tell_alert(webhooks: Webhooks, alert: Alert) -> None:
         one_line(rule.vhost),
         "fires" if alert.is_firing else "is over",
         rule.condition.value,
-        f"of queue {quoted(alert.subject)}" if alert.subject else "of the node",
+        _subject(alert),
         alert.value,
         rule.condition.unit,
     )
     webhooks.tell(alert)
+
+
+def _subject(alert: Alert) -> str:
+    if not alert.subject:
+        return "of the node"
+    group = f"consumer group {quoted(alert.group)} of " if alert.group else ""
+    return f"of {group}queue {quoted(alert.subject)}"

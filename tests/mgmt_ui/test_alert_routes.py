@@ -26,6 +26,9 @@ async def site(tmp_path):
         node_values=dict,
         tell=lambda _: None,
         breathe=lambda: asyncio.sleep(0),
+        lags_of=lambda queue: {
+            name: group.lag for name, group in site.broker.groups.of_queue(queue).items()
+        },
     )
     site.equip(alerting=alerting, audit=Audit(store, lambda: site.stage.now))
     site.administration.add_vhost("v")

@@ -59,7 +59,7 @@ class _Readings:
     """State of one check, for comparison with the next."""
 
     def __init__(self) -> None:
-        self.watches: set[tuple[str, str, str]] = set()  # watches that are still needed
+        self.watches: set[tuple[str, str, str, str]] = set()  # watches that are still needed
         self.counts: dict[tuple[str, str], _Counts] = {}  # counts of queues with rate rules
         self.deaths: dict[tuple[str, str], LastMinute] = {}
         self.aged: set[tuple[str, str]] = set()
@@ -96,7 +96,7 @@ class Alerting:
     """Alert rules of a node and their states.
 
     `node_values()` returns the values of the node's conditions; `tell(alert)` must not block;
-    `breathe()` yields to the event loop.
+    `breathe()` yields to the event loop; `lags_of(queue)` returns the lags of its consumer groups.
     """
 
     def __init__(
@@ -109,6 +109,7 @@ class Alerting:
         node_values: Callable[[], Mapping[AlertCondition, float]],
         tell: Callable[[Alert], None],
         breathe: Callable[[], Awaitable[None]],
+        lags_of: Callable[[DeclaredQueue], Mapping[str, int]],
     ) -> None:
         self._vhosts = vhosts
         self._events = events
@@ -117,8 +118,10 @@ class Alerting:
         self._node_values = node_values
         self._tell = tell
         self._breathe = breathe
+        self._lags_of = lags_of
         self._rules: dict[tuple[str, str], tuple[object, AlertRule]] = {}
-        self._watches: dict[tuple[str, str, str], Watch] = {}  # by vhost, rule and subject
+        # By vhost, rule, subject and consumer group.
+        self._watches: dict[tuple[str, str, str, str], Watch] = {}
         self._before = _Readings()
         self._looked_ms = wall_ms()  # start of the last check
         self._heads: dict[tuple[str, str, int], tuple[int, int]] = {}  # (oldest offset, its time)
@@ -207,8 +210,18 @@ class Alerting:
             await self._checked()
             if queue.deleted:
                 return
+            if rule.condition is AlertCondition.GROUP_LAG:
+                await self._look_at_groups(queue, rule, seen)
+                continue
             value = await self._value(queue, rule.condition, place, seen)
             self._observe(rule, name, value, seen)
+
+    async def _look_at_groups(self, queue: DeclaredQueue, rule: AlertRule, seen: _Readings) -> None:
+        """Evaluate a rule on the consumer groups of one queue."""
+        for group, lag in self._lags_of(queue).items():
+            await self._checked()
+            if rule.concerns_group(group):
+                self._observe(rule, queue.name, lag, seen, group)
 
     async def _value(
         self,
@@ -299,14 +312,16 @@ class Alerting:
                 return one.time_ms
         return self._wall_ms()
 
-    def _observe(self, rule: AlertRule, subject: str, value: float, seen: _Readings) -> None:
-        place = rule.vhost, rule.name, subject
+    def _observe(
+        self, rule: AlertRule, subject: str, value: float, seen: _Readings, group: str = ""
+    ) -> None:
+        place = rule.vhost, rule.name, subject, group
         watch = self._watches.get(place)
         if watch is not None and watch.rule is not rule:  # the rule was changed
             self._note(watch.end())
             watch = None
         if watch is None:
-            watch = Watch(rule, subject)
+            watch = Watch(rule, subject, group)
         alert = watch.observe(value, self._wall_ms())
         if not watch.is_quiet:
             if place not in self._watches and len(self._watches) >= WATCHES_MAX:
@@ -331,6 +346,7 @@ class Alerting:
                 "vhost": rule.vhost,
                 "condition": rule.condition.value,
                 "queue": alert.subject,
+                "group": alert.group,
                 "value": alert.value,
                 "threshold": rule.threshold,
                 "unit": rule.condition.unit,

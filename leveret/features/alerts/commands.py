@@ -63,6 +63,7 @@ def alert_row(alert: Alert) -> dict[str, Any]:
         "name": rule.name,
         "vhost": rule.vhost,
         "queue": alert.subject,
+        "group": alert.group,
         "condition": rule.condition.value,
         "value": alert.value,
         "threshold": rule.threshold,

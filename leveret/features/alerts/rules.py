@@ -62,6 +62,7 @@ class AlertCondition(StrEnum):
     PUBLISH_RATE = "publish_rate"  # messages a second
     DELIVER_RATE = "deliver_rate"
     DEAD_LETTERS = "dead_letters"  # dead-lettered or dropped within the last minute
+    GROUP_LAG = "group_lag"  # messages that a consumer group has not acknowledged
     DISK_FREE = "disk_free_bytes"
     MEMORY = "memory_bytes"
     CONNECTIONS = "connections"
@@ -107,6 +108,7 @@ class AlertRule:
     threshold: float
     from_below: bool
     queues: Pattern | None
+    groups: Pattern | None
     hold_ms: int
     severity: AlertSeverity
     summary: str
@@ -126,6 +128,8 @@ class AlertRule:
         threshold, from_below = _threshold(condition, given["above"], given["below"])
         if condition in NODE_CONDITIONS and given["queues"] is not None:
             raise InvalidRuleError(f"queues: {condition} is of the node, not of its queues")
+        if condition is not AlertCondition.GROUP_LAG and given["groups"] is not None:
+            raise InvalidRuleError(f"groups: {condition} is not of consumer groups")
         hold_seconds = given["for_seconds"]
         if hold_seconds is None:
             hold_seconds = 0 if condition in AT_ONCE else HOLD_SECONDS
@@ -136,6 +140,7 @@ class AlertRule:
             threshold,
             from_below,
             given["queues"],
+            given["groups"],
             int(hold_seconds * 1000),
             given["severity"],
             given["summary"],
@@ -147,6 +152,10 @@ class AlertRule:
     def concerns(self, queue: str) -> bool:
         """Whether the rule watches this queue of its virtual host."""
         return self.queues is None or self.queues.is_in(queue)
+
+    def concerns_group(self, group: str) -> bool:
+        """Whether the rule watches this consumer group of a queue that it watches."""
+        return self.groups is None or self.groups.is_in(group)
 
     def is_exceeded(self, value: float) -> bool:
         """Whether a value is beyond the threshold."""
@@ -195,17 +204,20 @@ def _number(field: str, maximum: float = math.inf) -> Callable[[object], float |
     return check
 
 
-def _pattern(value: object) -> Pattern | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or len(value) > PATTERN_CHARACTERS_MAX:
-        raise InvalidRuleError(
-            f"queues is a regular expression of at most {PATTERN_CHARACTERS_MAX} characters"
-        )
-    try:
-        return Pattern(value)
-    except PatternError as error:
-        raise InvalidRuleError(f"queues is no regular expression: {error}") from None
+def _pattern(field: str) -> Callable[[object], Pattern | None]:
+    def check(value: object) -> Pattern | None:
+        if value is None:
+            return None
+        if not isinstance(value, str) or len(value) > PATTERN_CHARACTERS_MAX:
+            raise InvalidRuleError(
+                f"{field} is a regular expression of at most {PATTERN_CHARACTERS_MAX} characters"
+            )
+        try:
+            return Pattern(value)
+        except PatternError as error:
+            raise InvalidRuleError(f"{field} is no regular expression: {error}") from None
+
+    return check
 
 
 def _text(field: str) -> Callable[[object], str]:
@@ -292,7 +304,8 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "condition": _condition,
     "above": _number("above"),
     "below": _number("below"),
-    "queues": _pattern,
+    "queues": _pattern("queues"),
+    "groups": _pattern("groups"),
     "for_seconds": _number("for_seconds", HOLD_SECONDS_MAX),
     "severity": _severity,
     "summary": _text("summary"),
@@ -307,13 +320,17 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """State change of an alert. `subject` is a queue's name, empty for the node."""
+    """State change of an alert. `subject` is a queue's name, empty for the node.
+
+    `group` is the name of its consumer group where the rule is about that, else empty.
+    """
 
     rule: AlertRule
     subject: str
     value: float
     since_ms: int  # time since when the condition has held
     is_firing: bool  # False: the alert is resolved
+    group: str = ""
 
 
 class LastMinute:
@@ -339,13 +356,14 @@ class LastMinute:
 
 
 class Watch:
-    """Alert state of one rule and one subject."""
+    """Alert state of one rule and one subject, or one consumer group of it."""
 
-    __slots__ = ("_since_ms", "_subject", "_value", "is_firing", "rule")
+    __slots__ = ("_group", "_since_ms", "_subject", "_value", "is_firing", "rule")
 
-    def __init__(self, rule: AlertRule, subject: str) -> None:
+    def __init__(self, rule: AlertRule, subject: str, group: str = "") -> None:
         self.rule = rule
         self._subject = subject
+        self._group = group
         self._since_ms: int | None = None
         self._value = 0.0
         self.is_firing = False
@@ -386,5 +404,10 @@ class Watch:
     def alert(self) -> Alert:
         """Current state as an Alert."""
         return Alert(
-            self.rule, self._subject, self._value, self._since_ms or 0, is_firing=self.is_firing
+            self.rule,
+            self._subject,
+            self._value,
+            self._since_ms or 0,
+            is_firing=self.is_firing,
+            group=self._group,
         )

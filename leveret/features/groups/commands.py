@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.core.admin.commands import command, query
 from leveret.core.admin.node import AdminNode, not_running, queue_of
 from leveret.core.admin.rights import IN_VHOST, READ_QUEUE
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.settings.stream_offsets import FromAge, FromOffset, FromTime, Place, interval_ms
+from leveret.features.groups.rows import describe_group, group_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.settings.stream_offsets import Start
     from leveret.features.groups.groups import ConsumerGroup, ConsumerGroups
 
@@ -34,40 +32,31 @@ class GroupNode(AdminNode, Protocol):
 async def group_list(node: GroupNode, *, vhost: str) -> list[dict[str, Any]]:
     """Return the groups of all queues: members, and messages not settled yet."""
     node.administration.vhost(vhost)
-    groups = _groups(node)
-    queues = cast("Iterable[DeclaredQueue]", node.vhosts[vhost].queues.values())
-    found = [group for queue in queues for group in groups.of_queue(queue).values()]
-    return [_row(group) for group in sorted(found, key=lambda each: (each.name, each.group.name))]
-
-
-@query("group.describe", READ_QUEUE)
-async def group_describe(
-    node: GroupNode, *, vhost: str, queue: str, name: str
-) -> list[dict[str, Any]]:
-    """Return where a group is in each partition, and who is delivered it."""
-    group = _group(node, vhost, queue, name)
+    found = [group for group in _groups(node).all() if group.group.vhost == vhost]
     return [
-        {
-            "partition": number,
-            "committed": subscription.committed_offset,
-            "end": subscription.log.committed,
-            "lag": subscription.lag,
-            "unacked": subscription.leased_count,
-            "member": group.member_of(number),
-        }
-        for number, subscription in sorted(group.subscriptions.items())
+        group_row(group) for group in sorted(found, key=lambda each: (each.name, each.group.name))
     ]
+
+
+@query("group.describe", IN_VHOST)
+async def group_describe(node: GroupNode, *, vhost: str, queue: str, name: str) -> dict[str, Any]:
+    """Return a group, where it is in each partition, and what its members are delivered."""
+    return describe_group(_group(node, vhost, queue, name))
 
 
 @command("group.reset_offsets", READ_QUEUE)
 async def group_reset_offsets(
     node: GroupNode, *, vhost: str, queue: str, name: str, to: str, dry_run: bool = False
 ) -> list[dict[str, Any]]:
-    """Let a group without members go on elsewhere; return each partition's old and new offset."""
+    """Let a group without members go on elsewhere; return each partition's old and new offset.
+
+    A dry run may be asked for while there are members, too.
+    """
     group = _group(node, vhost, queue, name)
     start = parse_reset(to)
     offsets = await _groups(node).start_offsets(group.queue, start)
-    _check_unused(group)
+    if not dry_run:
+        _check_unused(group)
     rows = [
         {"partition": number, "before": subscription.committed_offset, "after": offsets[number]}
         for number, subscription in sorted(group.subscriptions.items())
@@ -130,23 +119,9 @@ def _group(node: GroupNode, vhost: str, queue: str, name: str) -> ConsumerGroup:
 
 def _check_unused(group: ConsumerGroup) -> None:
     """Raise AdministrationError if a group has members, or some of what they got is unsettled."""
-    held = any(each.state.has_leases for each in group.subscriptions.values())
-    if group.coordinator.members or held:
+    if group.is_in_use:
         raise AdministrationError(
             "invalid",
             f"consumer group '{group.group.name}' is in use: stop its consumers first, and close "
             "the channels on which they have unacknowledged messages",
         )
-
-
-def _row(group: ConsumerGroup) -> dict[str, Any]:
-    subscriptions = group.subscriptions.values()
-    return {
-        "queue": group.name,
-        "name": group.group.name,
-        "members": len(group.coordinator.members),
-        "partitions": len(subscriptions),
-        "lag": sum(subscription.lag for subscription in subscriptions),
-        "unacked": sum(subscription.leased_count for subscription in subscriptions),
-        "created_at": group.group.created_ms,
-    }

@@ -101,6 +101,10 @@ class GroupCoordinator(Generic[M]):
         owned = self._owned.get(partition)
         return None if owned is None else owned.member
 
+    def is_suspended(self, member: M) -> bool:
+        """Whether a member gets no partitions until it resumes."""
+        return member in self._suspended
+
     def is_revoked(self, partition: int) -> bool:
         """Whether a partition still belongs to a member that shall have it no longer."""
         owned = self._owned.get(partition)

@@ -25,6 +25,7 @@ from leveret.features.groups.coordinator import Assign, GroupCoordinator
 from leveret.features.groups.rules import GROUP_ASSIGN, GROUP_SESSION, SESSION_MS
 from leveret.features.groups.subscription import Subscription
 from leveret.features.groups.subscription_log import SubscriptionLog
+from leveret.ports.counters import Counters
 from leveret.ports.definitions import GroupDefinition
 from leveret.ports.ranges import RangeSet
 
@@ -52,6 +53,7 @@ class ConsumerGroup:
         self.group = definition
         self.subscriptions: dict[int, Subscription] = {}
         self.coordinator: GroupCoordinator[Any] = GroupCoordinator([])
+        self.counters = Counters()  # holder of the samples of its lag
         self._shares: dict[int, Any] = {}  # by partition: what it is delivered by
         self._turn = queue.turn
 
@@ -126,6 +128,22 @@ class ConsumerGroup:
         """Return how its client calls the member that a partition is delivered to, or None."""
         share = self._shares.get(number)
         return None if share is None else f"{share.channel.name} {share.tag}"
+
+    @property
+    def lag(self) -> int:
+        """Number of committed records that the group has not settled, of all partitions."""
+        return sum(subscription.lag for subscription in self.subscriptions.values())
+
+    @property
+    def unacked(self) -> int:
+        """Number of records that its members hold."""
+        return sum(subscription.leased_count for subscription in self.subscriptions.values())
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether it has members, or some of what they got is unsettled."""
+        held = any(each.state.has_leases for each in self.subscriptions.values())
+        return bool(self.coordinator.members) or held
 
     # -- partitions
 
@@ -284,6 +302,10 @@ class ConsumerGroups(ExtensionKind):
         return PartitionSubscriptions(partition, partial(self._queue_deleted, incarnation))
 
     # -- groups
+
+    def all(self) -> list[ConsumerGroup]:
+        """Return the groups of all queues."""
+        return [group for of_queue in self._groups.values() for group in of_queue.values()]
 
     def of_queue(self, queue: Any) -> Mapping[str, ConsumerGroup]:
         """Return the groups of a queue by name."""

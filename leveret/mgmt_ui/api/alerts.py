@@ -30,6 +30,7 @@ RULE = {
     "above": 10_000,
     "below": 10,
     "queues": "^orders",
+    "groups": "^billing",
     "for_seconds": 60,
     "severity": "critical",
     "summary": "Orders are not worked off",

@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.routing.exchange import Exchange
     from leveret.core.vhost import Vhost
+    from leveret.features.groups.groups import ConsumerGroup
     from leveret.mgmt_ui.metrics.reading import ChannelTraffic
 
 __all__ = [
     "PROTOCOL",
     "client_labels",
+    "consumer_group_labels",
     "delivery_labels",
     "exchange_labels",
     "exchange_type_labels",
@@ -32,6 +34,11 @@ PROTOCOL = "amqp091"
 def queue_labels(queue: QueueLike) -> Mapping[str, str]:
     """Return the labels of a queue."""
     return {"vhost": queue.definition.vhost, "queue": queue.definition.name}
+
+
+def consumer_group_labels(group: ConsumerGroup) -> Mapping[str, str]:
+    """Return the labels of a consumer group."""
+    return {"vhost": group.group.vhost, "queue": group.name, "group": group.group.name}
 
 
 def client_labels(client: Client) -> Mapping[str, str]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from leveret.storage.log import PartitionLog
     from leveret.storage.store import FileTopicStore
 
-__all__ = ["GROUPS", "HISTOGRAMS", "MEMORY"]
+__all__ = ["GROUPS", "HISTOGRAMS", "MEMORY", "PREFIX"]
 
 PREFIX = "leveret_"
 

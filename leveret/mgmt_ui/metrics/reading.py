@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.routing.exchange import Exchange
     from leveret.core.vhost import Vhost
+    from leveret.features.groups.groups import ConsumerGroup
     from leveret.mgmt_ui.managed import ManagedNode
     from leveret.mgmt_ui.process import ProcessFigures
     from leveret.ports.counters import Counters
@@ -73,6 +74,14 @@ class Reading:
                 yield from list(queues.values())
             else:
                 yield from [queues[name] for name in sorted(wanted) if name in queues]
+
+    def consumer_groups(self) -> Iterator[ConsumerGroup]:
+        """Yield the consumer groups of the queues within the scope."""
+        vhosts, queues = self.scope.vhosts, self.scope.queues
+        for group in self.node.broker.groups.all():
+            is_wanted = vhosts is None or group.group.vhost in vhosts
+            if is_wanted and (queues is None or group.name in queues):
+                yield group
 
     def exchanges(self) -> Iterator[Exchange]:
         """Yield the exchanges of the virtual hosts within the scope."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["router"]
 
 PAST_MAX = 100  # of those that are over or have begun
-TEXTS = ("condition", "queues", "severity", "summary", "webhook", "secret")
+TEXTS = ("condition", "queues", "groups", "severity", "summary", "webhook", "secret")
 
 router = APIRouter(prefix="/alerts")
 

@@ -1,4 +1,4 @@
-"""Drawings in SVG, computed from numbers: a histogram, and an exchange with its bindings.
+"""Drawings in SVG, computed from numbers: a histogram, bars of lag, an exchange with its bindings.
 
     sources ──► the exchange ──► destinations
 
@@ -19,7 +19,18 @@ if TYPE_CHECKING:
 
     from leveret.mgmt_ui.api.views import Row
 
-__all__ = ["Bar", "Box", "Drawing", "Edge", "HistogramChart", "draw", "histogram"]
+__all__ = [
+    "LAG_WIDTH",
+    "Bar",
+    "Box",
+    "Drawing",
+    "Edge",
+    "HistogramChart",
+    "LagBar",
+    "draw",
+    "histogram",
+    "lag_bars",
+]
 
 ROWS_MAX = 14  # of each side
 BOX_WIDTH, BOX_HEIGHT, ROW_HEIGHT = 220, 30, 44
@@ -200,3 +211,43 @@ def _bar(at: int, number: int, highest: int, begins_ms: float) -> Bar:
 
 def _in(milliseconds: float) -> str:
     return f"in {duration(round(milliseconds / 1000))}" if milliseconds else "now"
+
+
+LAG_WIDTH = 240  # of the longest bar, in its own units
+LAG_WIDTH_MIN = 3  # of a part that is not empty, so that it is seen
+
+
+@dataclass(frozen=True, slots=True)
+class LagBar:
+    """Widths of a partition's bar, from the left: read, delivered and not settled, waiting."""
+
+    read: float
+    unacked: float
+    waiting: float
+    title: str
+
+
+def lag_bars(partitions: Sequence[Row]) -> list[LagBar]:
+    """Return the bars of partitions, each as long as what the partition keeps, on one scale.
+
+        |  read              | unacked | waiting  |
+        first                                     end
+
+    A lag that comes near the left end is about to lose messages to retention.
+    """
+    longest = max((row["end"] - row["first"] for row in partitions), default=0)
+    return [_lag_bar(row, max(longest, 1)) for row in partitions]
+
+
+def _lag_bar(row: Row, longest: int) -> LagBar:
+    kept = max(row["end"] - row["first"], 0)
+    lag = min(row["lag"], kept)
+    unacked = min(row["unacked"], lag)
+    scale = LAG_WIDTH / longest
+    held, waiting = (
+        round(max(number * scale, LAG_WIDTH_MIN), 1) if number else 0.0
+        for number in (unacked, lag - unacked)
+    )
+    read = round(max(kept * scale - held - waiting, 0), 1)
+    title = f"{count(lag)} of {count(kept)} messages kept are not acknowledged"
+    return LagBar(read, held, waiting, title)

@@ -22,8 +22,10 @@ __all__ = [
     "FLOW",
     "LENGTHS",
     "THROUGH",
+    "chart_of_lags",
     "chart_of_lengths",
     "chart_of_rates",
+    "latest_lags",
     "latest_lengths",
     "latest_rates",
     "quantile",
@@ -49,6 +51,8 @@ LENGTHS: Counters = {
     "Unacknowledged": ("messages_unacknowledged",),
 }
 
+LAGS: Counters = {"Lag": ("lag",), "Unacknowledged": ("unacked",)}
+
 
 def chart_of_rates(
     statistics: Statistics, subject: Counted | None, lines: Counters, period: Period
@@ -64,12 +68,24 @@ def chart_of_rates(
 
 def chart_of_lengths(statistics: Statistics, subject: Counted | None, period: Period) -> Chart:
     """Return a chart of message counts, of a subject or of the node (None)."""
-    points: list[Point] = []
-    samples = _samples(statistics, subject, period)
-    if samples is not None:
-        begin_ms = statistics.tick_ms - period.age_seconds * 1000
-        points = _as_they_were(samples, LENGTHS, statistics.tick_ms, begin_ms)
+    points = _levels(statistics, subject, LENGTHS, period)
     return Chart("lengths", "Messages", "count", tuple(LENGTHS), points, period.age_seconds)
+
+
+def chart_of_lags(statistics: Statistics, group: Counted, period: Period) -> Chart:
+    """Return a chart of what a consumer group has not acknowledged."""
+    points = _levels(statistics, group, LAGS, period)
+    return Chart("lags", "Lag", "count", tuple(LAGS), points, period.age_seconds)
+
+
+def _levels(
+    statistics: Statistics, subject: Counted | None, lines: Counters, period: Period
+) -> list[Point]:
+    samples = _samples(statistics, subject, period)
+    if samples is None:
+        return []
+    begin_ms = statistics.tick_ms - period.age_seconds * 1000
+    return _as_they_were(samples, lines, statistics.tick_ms, begin_ms)
 
 
 def latest_rates(
@@ -83,6 +99,12 @@ def latest_rates(
 def latest_lengths(statistics: Statistics, counts: Mapping[str, int]) -> list[float | None]:
     """Return the newest point of `chart_of_lengths`, from current counts."""
     values = [float(sum(counts[name] for name in names)) for names in LENGTHS.values()]
+    return [statistics.tick_ms / 1000, *values]
+
+
+def latest_lags(statistics: Statistics, counts: Mapping[str, int]) -> list[float | None]:
+    """Return the newest point of `chart_of_lags`, from current counts."""
+    values = [float(sum(counts[name] for name in names)) for names in LAGS.values()]
     return [statistics.tick_ms / 1000, *values]
 
 

@@ -33,6 +33,7 @@ REASONS = {
     "Object Not Found": "There is no page at this address.",
     "vhost_not_found": "There is no virtual host of this name. It may have been deleted.",
     "queue_not_found": "There is no queue of this name. It may have been deleted.",
+    "group_not_found": "There is no consumer group of this name. It may have been deleted.",
     "exchange_not_found": "There is no exchange of this name. It may have been deleted.",
     "connection_not_found": "There is no such connection. It may have been closed.",
 }

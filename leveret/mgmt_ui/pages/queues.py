@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
@@ -11,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 from leveret.core.admin.commands import AnyCommand
 from leveret.core.settings.arguments import TYPES
 from leveret.features.celery.eta_hold import EtaHold
+from leveret.features.groups.rows import group_row
 from leveret.features.retry.retrying import retries_waiting
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.callers import require_to_declare
@@ -156,13 +158,16 @@ async def show_queue(
     row = views.queue_row(queue, viewer.node.name)
     bindings = viewer.caller.vhost(vhost).topology.graph.queue_bindings.get(name, {})
     channels = clients.channels_of(viewer.broker.connections)
+    groups = viewer.broker.groups.of_queue(queue).values()
     consumers = (each for each in clients.consumers_of(channels) if each.queue.whole is queue)
     return page(
         request,
         viewer,
         "queue.html.j2",
         queue=row,
-        figures=_figures(queue, viewer.broker.statistics),
+        figures=_figures(queue, viewer.broker.statistics) | _lags(viewer, queue),
+        groups=sorted(map(group_row, islice(groups, ROWS_MAX)), key=itemgetter("name")),
+        keeps_messages=queue.settings.retention is not None,
         charts=(
             chart_of_lengths(viewer.broker.statistics, queue, period),
             chart_of_rates(viewer.broker.statistics, queue, DELIVERIES, period),
@@ -196,7 +201,8 @@ async def live(request: Request, viewer: ViewerHere, vhost: Segment, name: Segme
             "lengths": latest_lengths(statistics, views.queue_counts(queue)),
             "rates": latest_rates(statistics, queue, DELIVERIES),
         }
-        return {"figures": _figures(queue, statistics), "points": points}
+        figures = _figures(queue, statistics) | _lags(viewer, queue)
+        return {"figures": figures, "points": points}
 
     return live_stream(request, viewer, frame)
 
@@ -290,6 +296,12 @@ def _figures(queue: DeclaredQueue, statistics: Statistics) -> dict[str, str]:
         **{name: formats.count(number) for name, number in counts.items()},
         "consumer_utilisation": formats.share(share),
     }
+
+
+def _lags(viewer: Viewer, queue: DeclaredQueue) -> dict[str, str]:
+    """Return the figures of the queue's consumer groups."""
+    groups = viewer.broker.groups.of_queue(queue).items()
+    return {f"lag of {name}": formats.count(group.lag) for name, group in islice(groups, ROWS_MAX)}
 
 
 def _newest_files(queue: DeclaredQueue) -> list[LogFile]:

@@ -38,6 +38,9 @@ class Watched:
             node_values=lambda: self.node,
             tell=self.told.append,
             breathe=lambda: asyncio.sleep(0),
+            lags_of=lambda queue: {
+                name: group.lag for name, group in self.broker.groups.of_queue(queue).items()
+            },
         )
 
     def rule(self, name="r", **fields):
@@ -168,6 +171,32 @@ async def test_what_died_before_a_rule_was_set_is_not_told(watched):
     assert await watched.look(5) == []
     client.publish("q", b"3")
     assert await watched.look(5) == [("q", True, 1)]
+
+
+async def test_the_lag_of_consumer_groups(watched, client):
+    client.declare("views", durable=True, arguments={"x-queue-type": "stream"})
+    client.prefetch(10)
+    for group in ("billing", "search"):
+        client.consume("views", group, arguments={"x-consumer-group": group})
+    watched.rule(condition="group_lag", above=1, groups="^bill")
+    watched.rule("all", condition="group_lag", above=2, queues="^views$")
+    client.publish("views", b"1", b"2")
+    assert await watched.look() == [("views", True, 2)]
+    [alert] = watched.alerting.firing
+    assert (alert.rule.name, alert.group) == ("r", "billing")
+    client.publish("views", b"3")
+    await watched.look()
+    assert [(each.rule.name, each.group) for each in watched.alerting.firing] == [
+        ("all", "billing"),
+        ("all", "search"),
+        ("r", "billing"),
+    ]
+    client.send(commands.Channel.Close(200, "", 0, 0))
+    queue = watched.broker.find_queue(watched.broker.vhosts["/"], "views", None)
+    groups = watched.broker.groups
+    groups.delete(groups.of_queue(queue)["search"])
+    watched.stage.run()
+    assert await watched.look() == [("views", False, 3)]
 
 
 async def test_the_node(watched):

@@ -323,7 +323,7 @@ async def test_a_group_is_reset_and_reads_again(stage, one, two, publisher, queu
     one.send(commands.Channel.Close(200, "", 0, 0))
     told = [{"partition": 0, "before": 3, "after": 1}]
     assert await perform(stage, group_reset_offsets, to="1", dry_run=True) == told
-    [row] = await perform(stage, group_describe)
+    [row] = (await perform(stage, group_describe))["partition_details"]
     assert (row["committed"], row["end"], row["lag"]) == (3, 4, 1)
     assert await perform(stage, group_reset_offsets, to="1") == told
     join(two)

@@ -43,12 +43,13 @@ TABLE = {
     Right("policymaker"): "global_parameter.clear global_parameter.set",
     MANAGEMENT: "alert.status connection.close policy.list usage.list",
     IN_VHOST: """
-        dedup.list dedup.show group.list prepared.commit prepared.list prepared.rollback
-        prepared.show producers.list queue.alias.remove schedule.deliver_now schedule.reschedule
+        dedup.list dedup.show group.describe group.list prepared.commit prepared.list
+        prepared.rollback prepared.show producers.list queue.alias.remove schedule.deliver_now
+        schedule.reschedule
     """,
     READ_QUEUE: """
         dlq.cancel dlq.delete dlq.list dlq.pause dlq.purge dlq.redrive dlq.resume dlq.show
-        dlq.status group.delete group.describe group.reset_offsets message.copy message.delete
+        dlq.status group.delete group.reset_offsets message.copy message.delete
         message.edit message.list message.move message.show
         message.take message.trace retry.cancel retry.list retry.retry_now retry.show
         schedule.cancel schedule.list schedule.show

@@ -172,6 +172,31 @@ async def test_objects_are_told_one_by_one(scraped, amqp):
     assert ("rabbitmq_queue_messages", ()) not in values
 
 
+async def test_consumer_groups_are_told_by_partition(scraped, amqp):
+    amqp.declare("views", durable=True, arguments={"x-queue-type": "stream"})
+    amqp.prefetch(2)
+    amqp.consume("views", "m", arguments={"x-consumer-group": "billing"})
+    amqp.publish("views", b"1", b"2", b"3")
+    amqp.deliveries()
+    amqp.send(commands.Basic.Ack(2))  # the first of the stream: another queue has delivered one
+    sums = await scraped.scrape()
+    assert sums["leveret_consumer_groups", ()] == 1
+    assert sums["leveret_consumer_group_members", ()] == 1
+    assert sums["leveret_consumer_group_lag", ()] == 2
+    assert "leveret_consumer_group_committed_offset" not in {name for name, _ in sums}
+    each = await scraped.scrape("/metrics/per-object")
+    group, place = ("/", "views", "billing"), ("/", "views", "billing", "0")
+    assert each["leveret_consumer_group_members", group] == 1
+    assert each["leveret_consumer_group_lag", place] == 2
+    assert each["leveret_consumer_group_unacked", place] == 2
+    assert each["leveret_consumer_group_committed_offset", place] == 1
+    assert each["leveret_consumer_group_end_offset", place] == 3
+    family = "/metrics/detailed?family=leveret_consumer_group_partitions"
+    assert len(await scraped.scrape(f"{family}&vhost=%2F&queue=views")) == 4
+    assert await scraped.scrape(f"{family}&queue=q") == {}
+    assert await scraped.scrape(f"{family}&vhost=other") == {}
+
+
 @pytest.mark.covers("B-460")
 async def test_families_are_chosen_and_narrowed_down(scraped, amqp):
     scraped.site.broker.add_vhost(VhostDefinition("other"))

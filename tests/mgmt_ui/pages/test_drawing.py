@@ -1,6 +1,15 @@
-"""How messages flow through an exchange, as boxes and lines."""
+"""How messages flow through an exchange, and how far groups are, as boxes, lines and bars."""
 
-from leveret.mgmt_ui.pages.drawing import KEY_CHARACTERS_MAX, ROWS_MAX, draw
+import pytest
+
+from leveret.mgmt_ui.pages.drawing import (
+    KEY_CHARACTERS_MAX,
+    LAG_WIDTH,
+    LAG_WIDTH_MIN,
+    ROWS_MAX,
+    draw,
+    lag_bars,
+)
 
 
 def binding(source="x", destination="q", kind="queue", key=""):
@@ -55,3 +64,29 @@ def test_everything_is_within_and_many_are_counted():
     for box in drawing.boxes:
         assert 0 <= box.x <= drawing.width - drawing.box_width
         assert 0 <= box.y <= drawing.height - drawing.box_height
+
+
+def kept(first, end, lag=0, unacked=0):
+    return {"first": first, "end": end, "lag": lag, "unacked": unacked}
+
+
+def test_bars_of_partitions_have_one_scale():
+    long, short, empty = lag_bars([kept(100, 500, 200, 100), kept(0, 200, 200), kept(7, 7)])
+    parts = [LAG_WIDTH / 2, LAG_WIDTH / 4, LAG_WIDTH / 4]
+    assert [long.read, long.unacked, long.waiting] == parts
+    assert [short.read, short.unacked, short.waiting] == [0, 0, LAG_WIDTH / 2]
+    assert (empty.read, empty.waiting) == (0, 0)
+    assert long.title == "200 of 400 messages kept are not acknowledged"
+    assert lag_bars([]) == []
+
+
+@pytest.mark.parametrize("unacked", [0, 1])
+def test_a_single_message_is_seen_in_a_long_bar(unacked):
+    [bar] = lag_bars([kept(0, 10_000_000, 1, unacked)])
+    assert bar.unacked + bar.waiting == LAG_WIDTH_MIN
+    assert bar.read == LAG_WIDTH - LAG_WIDTH_MIN
+
+
+def test_more_lag_than_there_is_stays_within_its_bar():
+    [bar] = lag_bars([kept(10, 20, 50, 60)])
+    assert (bar.read, bar.unacked, bar.waiting) == (0, LAG_WIDTH, 0)

@@ -164,6 +164,11 @@
     const question = event.submitter?.dataset.confirm;
     if (question && !confirm(question)) event.preventDefault();
   });
+  document.addEventListener("input", (event) => {
+    // Who fills in the field beside a choice has made it.
+    const choice = event.target.dataset?.selects;
+    if (choice) event.target.form.querySelector(`input[type=radio][value="${CSS.escape(choice)}"]`).checked = true;
+  });
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     const panel = document.querySelector("details.action[open]");

@@ -1,0 +1,192 @@
+"""Consumer groups by HTTP: listed, shown, reset and deleted."""
+
+from types import SimpleNamespace
+
+import pytest
+from pamqp import commands
+
+from leveret.mgmt_ui.operations.audit import Audit
+from leveret.storage.audit import SqliteAuditStore
+from tests.support.client import Client
+from tests.support.site import Site
+
+GROUPS = "/api/leveret/consumer-groups"
+GROUP = f"{GROUPS}/%2F/views/billing"
+STREAM = {"x-queue-type": "stream"}
+
+
+@pytest.fixture
+async def site(tmp_path):
+    site = Site()
+    store = SqliteAuditStore(tmp_path / "audit.db")
+    site.equip(audit=Audit(store, lambda: site.stage.now))
+    site.administration.add_vhost("other")
+    yield site
+    await store.close()
+
+
+@pytest.fixture
+def consumer(site):
+    """A member of `billing` that has settled two of four messages, and holds one."""
+    consumer = Client(site.stage).open()
+    consumer.declare("views", durable=True, arguments=STREAM)
+    consumer.declare("quiet", durable=True, arguments=STREAM)
+    consumer.prefetch(3)
+    join(consumer, "views", "billing")
+    consumer.publish("views", b"0", b"1", b"2", b"3")
+    consumer.send(commands.Basic.Ack(2, multiple=True))
+    consumer.deliveries()
+    return consumer
+
+
+def join(client, queue, group):
+    client.consume(queue, group, arguments={"x-consumer-group": group})
+
+
+def leave(client):
+    client.send(commands.Channel.Close(200, "", 0, 0))
+
+
+async def names(site, path, user="guest"):
+    return [(row["queue"], row["name"]) for row in await site.json(f"{GROUPS}{path}", user)]
+
+
+async def test_groups_are_listed_of_all_of_a_virtual_host_or_of_a_queue(site, consumer):
+    join(consumer, "quiet", "audit")
+    both = [("quiet", "audit"), ("views", "billing")]
+    assert await names(site, "") == await names(site, "/%2F") == both
+    assert await names(site, "/other") == []
+    assert await names(site, "/%2F/views") == [("views", "billing")]
+    assert await site.error(f"{GROUPS}/%2F/none") == (404, "not_found", "queue_not_found")
+    page = await site.json(f"{GROUPS}?page=1&page_size=1&sort=lag&sort_reverse=true")
+    assert ([row["name"] for row in page["items"]], page["total_count"]) == (["billing"], 2)
+    [row] = await site.json(f"{GROUPS}/%2F/views")
+    assert row == {
+        "vhost": "/",
+        "queue": "views",
+        "name": "billing",
+        "state": "stable",
+        "members": 1,
+        "partitions": 1,
+        "lag": 2,
+        "unacked": 2,
+        "created_at": row["created_at"],
+    }
+
+
+async def test_a_group_is_shown_with_its_members_and_partitions(site, consumer):
+    shown = await site.json(GROUP)
+    [member], [partition] = shown["member_details"], shown["partition_details"]
+    assert partition == {
+        "partition": 0,
+        "first": 0,
+        "committed": 2,
+        "end": 4,
+        "lag": 2,
+        "unacked": 2,
+        "member": partition["member"],
+        "revoked": False,
+    }
+    assert partition["member"].endswith("(1) billing")
+    assert {key: member[key] for key in ("user", "channel", "tag", "partitions", "prefetch")} == {
+        "user": "guest",
+        "channel": 1,
+        "tag": "billing",
+        "partitions": [0],
+        "prefetch": 3,
+    }
+    assert (member["unacked"], member["session_ms"], member["suspended"]) == (2, 300_000, False)
+    assert await site.error(f"{GROUPS}/%2F/views/none") == (
+        404,
+        "not_found",
+        "no consumer group 'none' of queue 'views'",
+    )
+
+
+async def test_several_partitions_are_shown_each_with_its_member(site, consumer):
+    second = Client(site.stage).open()
+    second.prefetch(1)
+    second.consume("views", "other", arguments={"x-consumer-group": "billing"})
+    queue = site.stage.queue("views")
+    group = site.broker.groups.of_queue(queue)["billing"]
+    group.attach(SimpleNamespace(number=1), group.subscriptions[0])
+    shown = await site.json(GROUP)
+    assert (shown["partitions"], shown["lag"], shown["state"]) == (2, 4, "stable")
+    assert [row["partitions"] for row in shown["member_details"]] == [[0], [1]]
+    assert [row["partition"] for row in shown["partition_details"]] == [0, 1]
+    members = [row["member"].split()[-1] for row in shown["partition_details"]]
+    assert members == ["billing", "other"]
+
+
+async def test_a_reset_is_tried_and_then_made(site, consumer):
+    async def reset(to, status=200, **more):
+        answer = await site.ask("POST", f"{GROUP}/reset", {"to": to, **more})
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    told = [{"partition": 0, "before": 2, "after": 0}]
+    assert await reset("earliest", dry_run=True) == told  # also while there are members
+    assert "is in use" in (await reset("earliest", 400))["reason"]
+    leave(consumer)
+    assert await reset("earliest") == told
+    assert await reset(3) == [{"partition": 0, "before": 0, "after": 3}]
+    assert (await site.json(GROUP))["lag"] == 1
+    assert await reset("latest", dry_run=True) == [{"partition": 0, "before": 3, "after": 4}]
+    assert "is no place in a queue" in (await reset("soon", 400))["reason"]
+    await reset(None, 400)
+    await reset([], 400)
+    await reset("earliest", 400, dry_run=7)
+    answer = await site.ask("POST", f"{GROUP}/reset", {})
+    assert answer.json()["reason"] == "[{key_missing,to}]"
+
+
+async def test_a_group_is_deleted_once_nobody_uses_it(site, consumer):
+    assert (await site.ask("DELETE", GROUP)).status_code == 400
+    leave(consumer)
+    assert (await site.ask("DELETE", GROUP)).status_code == 204
+    site.stage.run()
+    assert (await site.ask("DELETE", GROUP)).status_code == 404
+    rows = (await site.json("/api/leveret/audit?operation=group."))["rows"]
+    assert [(row["operation"], row["error"]) for row in rows] == [
+        ("group.delete", "not_found"),
+        ("group.delete", ""),
+        ("group.delete", "invalid"),
+    ]
+
+
+async def test_who_may_not_read_may_look_and_change_nothing(site, consumer):
+    leave(consumer)
+    site.add_user("monica", "monitoring")
+    assert await names(site, "", "monica") == []
+    assert (await site.get(GROUP, "monica")).status_code == 401
+    site.permit("monica", "/", "^$", "^$", "^$")
+    assert await names(site, "", "monica") == [("views", "billing")]
+    assert (await site.json(GROUP, "monica"))["lag"] == 2
+    for method, path, body in (
+        ("POST", f"{GROUP}/reset", {"to": "earliest", "dry_run": True}),
+        ("POST", f"{GROUP}/reset", {"to": "earliest"}),
+        ("DELETE", GROUP, None),
+    ):
+        assert (await site.ask(method, path, body, "monica")).status_code == 401
+    site.permit("monica", "/", "^$", "^$", "^views$")
+    answer = await site.ask("POST", f"{GROUP}/reset", {"to": "earliest"}, "monica")
+    assert answer.status_code == 200
+
+
+async def test_states_of_a_group(site, consumer):
+    async def state():
+        return (await site.json(GROUP))["state"]
+
+    second = Client(site.stage).open()
+    second.prefetch(1)
+    join(second, "views", "billing")
+    consumer.send(commands.Basic.Cancel("billing"))
+    assert await state() == "rebalancing"  # what the first one holds is to be settled
+    consumer.send(commands.Basic.Ack(0, multiple=True))
+    assert await state() == "stable"
+    second.send(commands.Basic.Cancel("billing"))
+    assert await state() == "empty"
+    second.received()
+    arguments = {"x-consumer-group": "billing", "x-group-assign": [7]}
+    second.consume("views", "picky", arguments=arguments)
+    assert await state() == "stalled"
