@@ -24,6 +24,7 @@ from leveret.core.names import resource
 from leveret.core.publish_interceptors import PublishInterceptors
 from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
 from leveret.core.queues.opener import QueueOpener
+from leveret.core.queues.partitioned_queue import PartitionedQueue
 from leveret.core.queues.services import QueueServices
 from leveret.core.queues.unopened_queue import UnopenedQueue
 from leveret.core.settings.arguments import type_of
@@ -56,6 +57,7 @@ from leveret.features.pull.pull import Pulls
 from leveret.features.rates.rates import Rates
 from leveret.features.retry.key_order import KeyOrder
 from leveret.features.retry.retrying import RetryTopics
+from leveret.features.topics.partition_changes import PartitionChanges
 from leveret.ports.authentication import Login
 
 if TYPE_CHECKING:
@@ -155,6 +157,7 @@ class Broker:
             feature_counters=self.feature_counters,
         )
         self.groups = ConsumerGroups(core, metadata)
+        self.partitions = PartitionChanges(core, metadata, topics, self.groups)
         self.redrives = Redrives(self.vhosts, self.atomic, self.timers, spawn, self.events.emit)
         self.idempotency = IdempotentPublish(core, settings.once_limits, settings.dedup_keys_max)
         self.delayed = DelayedDelivery(
@@ -381,6 +384,8 @@ class Broker:
     def _open_queue(self, definition: QueueDefinition, owner: object | None) -> DeclaredQueue:
         queue = self._opener.open(definition, owner)
         self.rates.follow_queue(queue)
+        if isinstance(queue, PartitionedQueue):
+            self.partitions.opened(queue)
         return queue
 
     def delete_queue(

@@ -59,6 +59,7 @@ COMMANDS = {
     "dedup": "dedup:app",
     "producer": "dedup:producers",
     "group": "consumer_groups:app",
+    "topic": "topics:app",
     "prepared": "prepared:app",
     "encryption": "encryption:app",
     "backup": "backup:app",

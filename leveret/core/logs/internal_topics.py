@@ -38,4 +38,8 @@ class InternalTopics:
 
     def exists(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> bool:
         """Whether a topic was left by an earlier run, or is open."""
-        return self._topics.exists(vhost, topic, incarnation, 0)
+        return self.exists_at(vhost, topic, incarnation, 0)
+
+    def exists_at(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
+        """Whether the log of a partition was left by an earlier run, or is open."""
+        return self._topics.exists(vhost, topic, incarnation, partition)

@@ -37,6 +37,7 @@ class QueueExtension:
     held_bytes = 0  # estimated memory
     consumer_count = 0  # consumers that are not the queue's own, but the extension's
     parked_count = 0  # leased to no consumer, until the extension makes them ready
+    holds_messages = False  # of the queue, elsewhere, or for others who have not read them
     is_caught_up = True  # everything that it stored elsewhere is committed
     outlives_reordering = False  # else it is made anew when the queue's order changes
     # As a kind of itself, see ExtensionKind:

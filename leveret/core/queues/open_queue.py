@@ -239,6 +239,12 @@ class OpenQueue(LogWriter, DeclaredQueue):
     is_opened = True  # else its log and its state are not read yet, since it holds nothing
 
     @property
+    def holds_messages(self) -> bool:
+        """Whether it has messages in any state, those that its extensions hold included."""
+        own = self.message_count or self.leased_count or self.delayed_count
+        return bool(own) or any(extension.holds_messages for extension in self._extensions)
+
+    @property
     def position(self) -> int:
         """Number of records ever published to it, those gathered in this turn included."""
         return self.log.end + self.builder.count

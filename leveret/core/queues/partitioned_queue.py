@@ -7,7 +7,7 @@ turn.
 Lifetimes, limits and counters are those of the whole.
 
 A partition that is being retired takes no more publishes; it is removed once nothing is left to
-be read there (see core.queues.retirement).
+be read there (see leveret.features.topics.partition_changes).
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ class PartitionedQueue(DeclaredQueue):
         self._partitions: dict[int, OpenQueue] = {}
         for number in self.layout.present:
             self._partitions[number] = open_partition(self, number)
-        self._follow_layout()
+        self._place()
         self.used()
 
-    def _follow_layout(self) -> None:
+    def _place(self) -> None:
         """Publish to the partitions that are not being retired."""
         chosen = [self._partitions[number] for number in self.layout.active]
         self._partitioner.set_builders(part.builder for part in chosen)
@@ -148,22 +148,22 @@ class PartitionedQueue(DeclaredQueue):
 
     # -- changes of the partitions
 
-    def set_partitions(self, definition: QueueDefinition) -> None:
-        """Have the partitions of another definition. Raises StorageError; nothing has changed then.
+    def follow_layout(self) -> None:
+        """Have the partitions that the definition says; publish to the active ones from now on.
 
-        Those that it does not have any more must have been read.
+        Those that it does not have any more must have been read. Raises StorageError if one cannot
+        be opened; nothing has changed then.
         """
-        wanted = layout_of(definition).present
-        opened = {
-            number: self._open_partition(self, number)
+        wanted = self.layout.present
+        opened = [
+            self._open_partition(self, number)
             for number in wanted
             if number not in self._partitions
-        }
-        dropped = [self._partitions[number] for number in self._partitions if number not in wanted]
-        self._partitions.update(opened)
-        self.definition = definition
-        self._follow_layout()
-        for part in opened.values():
+        ]
+        dropped = [part for number, part in self._partitions.items() if number not in wanted]
+        self._partitions.update((part.number, part) for part in opened)
+        self._place()
+        for part in opened:
             for consumer, added in self._consumers.items():
                 self._add_share(consumer, added, part)
         for part in dropped:

@@ -152,6 +152,12 @@ class ConsumerGroup:
         self.subscriptions[partition.number] = subscription
         self._carry_out(self.coordinator.set_partitions(self.subscriptions))
 
+    def detach(self, number: int) -> None:
+        """Forget a partition, which is deleted: everything in it was settled."""
+        others = [other for other in self.subscriptions if other != number]
+        self._carry_out(self.coordinator.set_partitions(others))
+        self.subscriptions.pop(number).mark_deleted()
+
     def _carry_out(self, steps: Iterable[Assign[Any] | Revoke[Any]]) -> None:
         for step in steps:
             number = step.partition
@@ -254,8 +260,13 @@ class PartitionSubscriptions(QueueExtension):
         """Number of members of the groups."""
         return sum(len(group.coordinator.members) for group in self.subscriptions)
 
+    @property
+    def holds_messages(self) -> bool:  # type: ignore[override]
+        """Whether a group has not settled all of the partition."""
+        return any(each.lag or each.leased_count for each in self.subscriptions.values())
+
     def delete(self) -> None:
-        """Delete the groups with their queue."""
+        """Delete the groups with their queue, or with a partition what they know of it."""
         self._delete()
 
 
@@ -298,8 +309,7 @@ class ConsumerGroups(ExtensionKind):
         return definition.incarnation in self._defined
 
     def _extension(self, partition: OpenQueue) -> PartitionSubscriptions:
-        incarnation = partition.definition.incarnation
-        return PartitionSubscriptions(partition, partial(self._queue_deleted, incarnation))
+        return PartitionSubscriptions(partition, partial(self._deleted, partition))
 
     # -- groups
 
@@ -348,7 +358,7 @@ class ConsumerGroups(ExtensionKind):
             if extension is None:
                 extension = self._extension(part)
                 part.adopt(self, extension)
-            self._open(part, extension, definition, starts[part.number])
+            self._open(part, extension, definition, starts.get(part.number, 0))
         self._metadata.put(definition)
         return self._groups[definition.queue][name]
 
@@ -377,6 +387,14 @@ class ConsumerGroups(ExtensionKind):
         extension.subscriptions[group] = subscription
         group.attach(partition, subscription)
 
+    def delete_left(self, definition: QueueDefinition, number: int) -> None:
+        """Delete what groups had settled of a partition that an earlier run has removed."""
+        for name in self._defined.get(definition.incarnation, ()):
+            topic = topic_beside(definition.topic, SUFFIX + name)
+            place = definition.vhost, topic, definition.incarnation, number
+            if self._core.internal_topics.exists_at(*place):
+                self._core.spawn(self._core.internal_topics.open_settlements(*place).delete())
+
     def delete(self, group: ConsumerGroup) -> None:
         """Delete a group and what it has settled."""
         incarnation, name = group.group.queue, group.group.name
@@ -396,8 +414,15 @@ class ConsumerGroups(ExtensionKind):
             self._core.spawn(subscription.log.delete())
         group.close()
 
-    def _queue_deleted(self, incarnation: str) -> None:
-        """Delete all groups of a queue. No-op but for the first of its partitions."""
+    def _deleted(self, partition: OpenQueue) -> None:
+        """Delete all groups of a deleted queue, or what they know of one of its partitions."""
+        incarnation = partition.definition.incarnation
+        if not partition.whole.deleted:
+            for group in self._groups.get(incarnation, {}).values():
+                self._core.spawn(group.subscriptions[partition.number].log.delete())
+                group.detach(partition.number)
+            return
+        # No-op but for the first partition of the queue.
         for group in self._groups.pop(incarnation, {}).values():
             self._close(group)
             self._metadata.remove(group.group)

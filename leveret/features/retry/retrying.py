@@ -148,6 +148,11 @@ class RetryTopic(QueueExtension):
         )
 
     @property
+    def holds_messages(self) -> bool:  # type: ignore[override]
+        """Whether messages wait for their next attempt."""
+        return self.pending_count > 0
+
+    @property
     def builder(self) -> BatchBuilder:
         """Builder of the messages that `take` moves to the topic."""
         return self.store.builder

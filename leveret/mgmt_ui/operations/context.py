@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leveret.features.delay.delayed_delivery import DelayedDelivery
     from leveret.features.delay.schedules import Schedules
     from leveret.features.groups.groups import ConsumerGroups
+    from leveret.features.topics.partition_changes import PartitionChanges
     from leveret.features.transactions.prepared_interceptor import PreparedInterceptor
     from leveret.mgmt_ui.operations.audit import Audit
     from leveret.mgmt_ui.operations.runtime import Runtime
@@ -90,6 +91,11 @@ class AdminContext:
     def groups(self) -> ConsumerGroups | None:
         """Consumer groups of a running node, else None."""
         return None if self.broker is None else self.broker.groups
+
+    @property
+    def partitions(self) -> PartitionChanges | None:
+        """Changes of partitions on a running node, else None."""
+        return None if self.broker is None else self.broker.partitions
 
     @property
     def prepared(self) -> PreparedInterceptor | None:

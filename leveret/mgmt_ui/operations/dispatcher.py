@@ -25,6 +25,7 @@ from leveret.features.dedup import commands as dedup
 from leveret.features.delay import commands as delay
 from leveret.features.groups import commands as groups
 from leveret.features.retry import commands as retry
+from leveret.features.topics import commands as topics
 from leveret.features.trace import commands as trace
 from leveret.features.transactions import commands as transactions
 from leveret.mgmt_ui.operations import (
@@ -67,6 +68,7 @@ MODULES: Final = (
     records,
     retry,
     rules,
+    topics,
     topology,
     trace,
     transactions,

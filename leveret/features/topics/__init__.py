@@ -1,0 +1,1 @@
+"""Partitions of queues in use: how many there are, and the end of those that are retired."""
