@@ -54,6 +54,7 @@ from leveret.features.filters.filtered import ConsumerFilters
 from leveret.features.filters.rules import record_filter
 from leveret.features.groups.groups import ConsumerGroups
 from leveret.features.pull.pull import Pulls
+from leveret.features.range_reads.range_reads import RangeReads
 from leveret.features.rates.rates import Rates
 from leveret.features.retry.key_order import KeyOrder
 from leveret.features.retry.retrying import RetryTopics
@@ -158,6 +159,7 @@ class Broker:
         )
         self.groups = ConsumerGroups(core, metadata)
         self.partitions = PartitionChanges(core, metadata, topics, self.groups)
+        self.range_reads = RangeReads(core, self.statistics)
         self.redrives = Redrives(self.vhosts, self.atomic, self.timers, spawn, self.events.emit)
         self.idempotency = IdempotentPublish(core, settings.once_limits, settings.dedup_keys_max)
         self.delayed = DelayedDelivery(
@@ -186,6 +188,7 @@ class Broker:
                 retry_topics,
                 ConsumerFilters(),
                 self.groups,
+                self.range_reads,
             ),
             stream_filter=record_filter,
             feature_counters=core.feature_counters,

@@ -46,6 +46,7 @@ from leveret.mgmt_ui.api import (
     retries,
     schedules,
     sign_in,
+    topics,
     usage,
     users,
     vhosts,
@@ -72,6 +73,7 @@ HTTP_CONNECTIONS_MAX = 256  # dashboards, scrapers and people; the rest of the f
 SCRAPERS_MAX = 16  # on their port without authentication: each scrape scans all objects
 STOP_SECONDS_MAX = 1  # for answers under way when the node stops
 API = (
+    topics,  # routes are tried in turn: those that read as fast as they can ask most often
     documents,
     overview,
     cluster,
@@ -112,7 +114,7 @@ API_ROOMS = (["api"], ["metrics"])  # first segments of paths that are for machi
 def create_app(node: ManagedNode) -> ASGIApp:
     """Return the ASGI application of one node: HTTP API, metrics and web UI."""
     sessions = _sessions(node)
-    # Routes are tried in turn: scrapers ask most often.
+    # Scrapers' first, for the same reason.
     routers = [endpoints.guarded, *(part.router for part in API)]
     api = _application(node, sessions, routers)
     app = BodyBudget(EncodedPaths(Parted(api, create_pages(node, sessions))))
@@ -133,6 +135,7 @@ def _application(node: ManagedNode, sessions: WebSessions, routers: Iterable[API
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.state.node = node
     app.state.sessions = sessions
+    app.state.range_slices = asyncio.Lock()  # of all who read by ranges, one works at a time
     for router in routers:
         # Not `include_router`: what that makes of each route, it makes at the first request, and
         # holds the event loop for a tenth of a second.

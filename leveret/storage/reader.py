@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["LogReader", "OpenFiles"]
 
 WINDOW_BYTES_MIN = 64 * 1024  # one read: below this the call costs more than the bytes
+# A longer batch is read and checked in a thread, even if the page cache has it: a large message
+# would hold the event loop for milliseconds.
+ON_LOOP_BYTES_MAX = 1024 * 1024
 CURSORS_MAX = 32  # places remembered per log: as many consumers read it at once without the index
 
 
@@ -298,6 +301,8 @@ def walk(
         length = batch_bytes(window, used) if got - used >= FRONT.size else 0
         if used == 0 and (length <= got or position + length > request.limit):
             raise CorruptBatchError(f"the batch at {position} does not fit into its file")
+        if length > ON_LOOP_BYTES_MAX and not wait:
+            raise BlockingIOError
         position += used
         wanted = max(wanted, length)
     return _checked([], request), position

@@ -379,3 +379,16 @@ async def test_whoever_raises_at_a_commit_hurts_no_other(tmp_path):
         await committed(one, 2)
         await committed(other, 2)
     assert [str(error) for error in reported] == ["a bug", "a bug"]
+
+
+async def test_a_large_batch_is_left_to_a_thread(tmp_path):
+    async with store_at(tmp_path, tail_cache_bytes_max=1000) as store:
+        log = open_log(store, Durability.OS)
+        put(log, b"small" * 500)
+        put(log, b"large" * 300_000)
+        put(log, b"small" * 500)
+        await get(log, 0)  # the file is open now, and its bytes are in the page cache
+        assert log.read(0, 100)[0].base_offset == 0
+        assert log.read(1, 100) is None
+        assert (await log.fetch(1, 100))[0].base_offset == 1
+        assert log.read(2, 100)[0].base_offset == 2

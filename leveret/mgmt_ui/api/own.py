@@ -18,6 +18,7 @@ from leveret.mgmt_ui.api.callers import SAFE_METHODS, ClientHere
 from leveret.mgmt_ui.api.describing import describe_operations
 from leveret.mgmt_ui.api.problems import bad_request
 from leveret.ports.declared import undeclared
+from leveret.ports.waiting import let_others_run
 
 __all__ = ["own_router"]
 
@@ -67,6 +68,7 @@ def own_router(path: str = "", **options: Any) -> APIRouter:
     return APIRouter(
         prefix=f"/api/leveret{path}",
         route_class=OwnRoute,
-        dependencies=[Depends(_take_declared_only)],
+        # Some are asked for many times a second: so they take the loop in two parts.
+        dependencies=[Depends(let_others_run), Depends(_take_declared_only)],
         **options,
     )

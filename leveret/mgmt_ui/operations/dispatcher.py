@@ -24,6 +24,7 @@ from leveret.features.dead_letter import commands as dead_letter
 from leveret.features.dedup import commands as dedup
 from leveret.features.delay import commands as delay
 from leveret.features.groups import commands as groups
+from leveret.features.range_reads import commands as range_reads
 from leveret.features.retry import commands as retry
 from leveret.features.topics import commands as topics
 from leveret.features.trace import commands as trace
@@ -65,6 +66,7 @@ MODULES: Final = (
     inventory,
     node_commands,
     publishing,
+    range_reads,
     records,
     retry,
     rules,

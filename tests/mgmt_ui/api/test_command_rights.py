@@ -52,7 +52,7 @@ TABLE = {
         dlq.status group.delete group.reset_offsets message.copy message.delete
         message.edit message.list message.move message.show
         message.take message.trace retry.cancel retry.list retry.retry_now retry.show
-        schedule.cancel schedule.list schedule.show
+        schedule.cancel schedule.list schedule.show topic.offsets
     """,
     may("read", queue="name"): "queue.purge",
     may("configure", queue="name"): """

@@ -91,6 +91,7 @@ TABLE = {
         f"POST /api/leveret/queues/{{vhost}}/{{name}}/{verb}": CLIENT
         for verb in ("receive", "ack", "nack", "extend")
     },
+    "/api/leveret/topics": CLIENT,
     "PUT /api/leveret/alert-rules": POLICYMAKER,
     "DELETE /api/leveret/alert-rules": POLICYMAKER,
     "/api/leveret/audit": ADMINISTRATOR,
@@ -122,6 +123,7 @@ NAMES = {
     "/api/auth/attempts": "leveret@test",
     "/api/queues": "q",
     "/api/leveret/queues": "q",
+    "/api/leveret/topics": "q",
 }
 # Bodies without which a request is refused before it is asked who may.
 HANDLES = {"receipt_handles": ["1.1"]}

@@ -26,7 +26,7 @@ RUNNING = {
         f"leveret.features.{name}.commands"
         for name in (
             *("browse", "dead_letter", "dedup", "delay"),
-            *("groups", "retry", "topics", "trace", "transactions"),
+            *("groups", "range_reads", "retry", "topics", "trace", "transactions"),
         )
     ),
     *(

@@ -1,0 +1,1 @@
+"""Range reads: stretches of a queue's log as columns, for readers that keep their own place."""

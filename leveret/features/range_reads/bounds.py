@@ -1,0 +1,81 @@
+"""Which offsets of a partition can be read, whatever its queue's consumers have settled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from leveret.ports.ranges import RangeSet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leveret.core.queues.open_queue import OpenQueue
+
+__all__ = ["Bounds", "bounds_of", "first_readable", "holes_of", "offset_rows", "readable"]
+
+STEP_OFFSETS = 4096  # looked through at first; then twice as many each time
+
+
+class Bounds(NamedTuple):
+    """Offsets [first, end) of a partition that readers may ask for."""
+
+    first: int
+    end: int
+
+
+def holes_of(partition: OpenQueue) -> list[RangeSet]:
+    """Return the sets of offsets below `committed` that cannot be read.
+
+    Those of a stream are settled by nobody but retention, damage and aborted transactions.
+    """
+    log = partition.log
+    return [log.settled] if partition.settings.is_stream else [log.removed, log.undone]
+
+
+def readable(holes: Sequence[RangeSet], first: int, stop: int) -> list[tuple[int, int]]:
+    """Return the ranges of [first, stop) that are in no hole."""
+    ranges = [(first, stop)] if first < stop else []
+    for hole in holes:
+        if hole and hole.overlap(first, stop):
+            ranges = [part for each in ranges for part in hole.gaps(*each)]
+    return ranges
+
+
+def first_readable(holes: Sequence[RangeSet], first: int, stop: int) -> int:
+    """Return the lowest offset of [first, stop) that is in no hole, else `stop`."""
+    step = STEP_OFFSETS
+    while first < stop:
+        until = min(first + step, stop)
+        found = readable(holes, first, until)
+        if found:
+            return found[0][0]
+        first, step = until, 2 * step
+    return stop
+
+
+def bounds_of(partition: OpenQueue) -> Bounds:
+    """Return the bounds of a partition: below the first offset, records were removed."""
+    log = partition.log
+    end = log.committed
+    begin = min(log.first, end)
+    first = first_readable(holes_of(partition), begin, end)
+    # What was published in vain at the log's beginning is not missing to anybody.
+    if log.undone.overlap(begin, first) == first - begin:
+        first = begin
+    return Bounds(first, end)
+
+
+async def offset_rows(queue: Any, time_ms: int | None) -> list[dict[str, int]]:
+    """Return the bounds of all partitions; with a time also the first offset stored then or later.
+
+    Raises StorageError.
+    """
+    rows: list[dict[str, int]] = []
+    for partition in queue.partitions:
+        row = {"partition": partition.number, "first": 0, "end": 0}
+        at = None if time_ms is None else await partition.log.offset_at(time_ms)
+        row["first"], row["end"] = bounds_of(partition)
+        if at is not None:
+            row["offset"] = min(max(at, row["first"]), row["end"])
+        rows.append(row)
+    return rows

@@ -1,0 +1,135 @@
+"""Range reads of a real process: everything that was committed, through kills and encryption."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pika
+import pytest
+
+from leveret.range_reader import OutOfRangeError, RangeReader, ReadRefusedError
+from leveret.storage.master_key import generate_master_key_file
+from tests.harness.broker import BrokerProcess
+from tests.system.test_consumer_groups import connect
+from tests.system.test_encryption import leveret
+from tests.system.test_kill import make_seed
+from tests.system.test_stop_with_requests import http_port
+
+PERSISTENT = {"delivery_mode": 2}
+
+
+def reader_of(broker):
+    return RangeReader(f"http://127.0.0.1:{http_port(broker)}", "guest", "guest")
+
+
+def publish(channel, rng, count, queue="q"):
+    """Publish bodies of all sizes, some in transactions that are rolled back; return the others."""
+    kept = []
+    for _ in range(count):
+        body = rng.randbytes(rng.choice([0, 1, 100, 100, 5000, 200_000]))
+        key = rng.choice([None, "k", 7])
+        headers = {} if key is None else {"x-partition-key": key}
+        headers["BCC"] = ["hidden"]
+        channel.basic_publish("", queue, body, pika.BasicProperties(headers=headers, **PERSISTENT))
+        if rng.random() < 0.8:
+            channel.tx_commit()
+            kept.append((b"%d" % key if key == 7 else (key or queue).encode(), body))
+        else:
+            channel.tx_rollback()
+    return kept
+
+
+def read_all(reader, queue, rng):
+    (bounds,) = reader.offsets(queue)
+    rows, offset = [], bounds.first
+    options = {"rows_max": rng.randint(1, 50), "bytes_max": rng.choice([1, 10_000, 1 << 22])}
+    for chunk in reader.chunks(queue, 0, offset, bounds.end, **options):
+        assert chunk.missing == 0
+        columns = chunk.columns
+        rows += [(columns["key"][row], columns["value"][row]) for row in range(chunk.rows)]
+        assert b"hidden" not in bytes(columns["header"].values)
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["stream", "classic", "encrypted"])
+@pytest.mark.timeout(120)
+def test_what_was_committed_is_read(tmp_path, kind):
+    rng = random.Random(make_seed())
+    generate_master_key_file(tmp_path / "master.key")
+    settings = {"encryption_key_file": tmp_path / "master.key", "tail_cache_bytes_max": 1 << 20}
+    broker = BrokerProcess(tmp_path / "data", segment_bytes_max=1 << 20, **settings)
+    with broker:
+        if kind == "encrypted":
+            leveret(broker.data, "encryption", "enable", "--vhost", "/")
+        arguments = {"x-retention": "1h"} if kind == "classic" else {"x-queue-type": "stream"}
+        kept = []
+        for _ in range(3):
+            connection, channel = connect(broker)
+            channel.queue_declare("hidden")
+            channel.queue_declare("q", durable=True, arguments=arguments)
+            channel.tx_select()
+            kept += publish(channel, rng, 60)
+            connection.close()
+            if kind == "classic":
+                connection, channel = connect(broker)
+                channel.queue_purge("q")
+                connection.close()
+            with reader_of(broker) as reader:
+                assert read_all(reader, "q", rng) == kept
+            broker.kill()
+            broker.start()
+        with reader_of(broker) as reader:
+            assert read_all(reader, "q", rng) == kept
+        broker.stop()
+
+
+def test_a_reader_that_waits_and_what_it_is_told(tmp_path):
+    with BrokerProcess(tmp_path / "data") as broker, reader_of(broker) as reader:
+        connection, channel = connect(broker)
+        channel.queue_declare("q", durable=True, arguments={"x-queue-type": "stream"})
+        before_ms = int(time.time() * 1000)
+
+        def publish_soon():
+            time.sleep(0.3)
+            channel.basic_publish("", "q", b"now")
+
+        assert reader.read("q", 0, 0).rows == 0
+        began = time.monotonic()
+        publisher = threading.Thread(target=publish_soon)
+        publisher.start()
+        chunk = reader.read("q", 0, 0, wait_ms=20_000)
+        publisher.join()
+        assert time.monotonic() - began < 10
+        assert chunk.columns["value"][0] == b"now"
+        assert before_ms <= chunk.columns["timestamp"][0] <= time.time() * 1000
+        with pytest.raises(OutOfRangeError) as caught:
+            reader.read("q", 0, 2)
+        assert (caught.value.first, caught.value.end) == (0, 1)
+        with pytest.raises(ReadRefusedError, match="partition_not_found"):
+            reader.read("q", 1, 0)
+        with pytest.raises(ReadRefusedError, match="queue_not_found"):
+            reader.offsets("none")
+        (row,) = reader.offsets("q", before_ms)
+        assert (row.first, row.end, row.offset) == (0, 1, 0)
+        connection.close()
+
+
+def test_commands_over_amqp(tmp_path):
+    with BrokerProcess(tmp_path / "data") as broker:
+        connection, channel = connect(broker)
+        channel.queue_declare("q", durable=True, arguments={"x-queue-type": "stream"})
+        channel.confirm_delivery()
+        channel.basic_publish("", "q", b"1")
+        answers = []
+        channel.basic_consume(
+            "amq.rabbitmq.reply-to", lambda *told: answers.append(told[-1]), auto_ack=True
+        )
+        properties = pika.BasicProperties(
+            headers={"x-queue": "q", "x-time": 0}, reply_to="amq.rabbitmq.reply-to"
+        )
+        channel.basic_publish("leveret.topics", "offsets", b"", properties)
+        connection.process_data_events(1)
+        assert b'"partitions": [{"partition": 0, "first": 0, "end": 1, "offset": 0}]' in answers[0]
+        connection.close()
