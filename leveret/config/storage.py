@@ -75,6 +75,20 @@ class StorageSettings(Settings):
         description="Milliseconds for which settlements gather before they are logged: after a "
         "crash, what was settled in the last interval is delivered again.",
     )
+    compaction_bytes_per_s: int = Field(
+        16 * MIB,
+        ge=64 * KIB,
+        description="Bytes per second that the compaction of streams reads and writes at most, all "
+        "streams together: a fraction of what a disk does, so that publishers do not feel it.",
+    )
+    compaction_map_bytes_max: int = Field(
+        32 * MIB,
+        ge=64 * KIB,
+        le=4096 * MIB,
+        description="Bytes of memory for the keys of a stream while it is compacted: 24 for each, "
+        "in a table that is three quarters full at most. A stream with more keys is compacted in "
+        "parts, and read once for each part.",
+    )
 
     # Encryption at rest: `leveret encryption enable --vhost V`.
     encryption_key: SecretStr = Field(

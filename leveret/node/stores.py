@@ -144,6 +144,8 @@ def _open_topics(  # noqa: PLR0917  # a node has one of each
             open_segments_max=configuration.open_segments_max,
             tail_cache_bytes_max=configuration.tail_cache_bytes_max,
             settle_flush_interval_ms=configuration.settle_flush_interval_ms,
+            compaction_bytes_per_s=configuration.compaction_bytes_per_s,
+            compaction_map_bytes_max=configuration.compaction_map_bytes_max,
         ),
         lock=lock,
         keyring=keyring,

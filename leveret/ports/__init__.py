@@ -19,6 +19,7 @@ from leveret.ports.returns import Returns
 
 __all__ = [
     "Clock",
+    "Compaction",
     "Damage",
     "DefinitionSink",
     "Durability",
@@ -60,6 +61,17 @@ class Damage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Compaction:
+    """Compaction of a log by key: of the records with one key only the latest is kept.
+
+    A record without the key, the header `x-partition-key`, is kept. One with a key and without a
+    body, a tombstone, removes the earlier ones, and goes itself `tombstones_ms` after it has.
+    """
+
+    tombstones_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Retention:
     """Retention limits of a log. None: no limit.
 
@@ -69,6 +81,9 @@ class Retention:
 
     A log waits for readers that are behind (`TopicLog.retention_waits_at`), but for no record
     longer than `waits_ms_max`, and beyond no more than twice its other limits.
+
+    With `compaction`, superseded records go before the limits ask for it, never those of the
+    segment that is being written. Only for logs whose records nobody else settles.
     """
 
     bytes_max: int | None = None
@@ -77,6 +92,7 @@ class Retention:
     segment_bytes_max: int | None = None  # None or larger than the node's: the node's
     keeps_settled: bool = False
     waits_ms_max: int | None = None  # None: twice `age_ms_max`
+    compaction: Compaction | None = None
 
     @property
     def while_waiting(self) -> Retention:
@@ -190,13 +206,13 @@ class TopicLog(Protocol):
 
     @property
     def removed(self) -> RangeSet:
-        """Settled offsets that no file holds any more. The log owns the set."""
+        """Settled offsets that no file holds any more, but compacted ones. The log owns the set."""
         ...
 
-    def on_remove(self, callback: Callable[[int, int], None]) -> None:
-        """Call `callback(first, stop)` on the loop before files with these offsets are removed.
+    def on_remove(self, callback: Callable[[Sequence[tuple[int, int]]], None]) -> None:
+        """Call `callback(ranges)` on the loop before files with these offsets are removed.
 
-        In a log without consumers of its own also when retention settles records.
+        In a log without consumers of its own also when retention or compaction settles records.
         """
         ...
 

@@ -435,13 +435,19 @@ cdef class RangeSet(Runs):
 
     def add_all(self, ranges):
         """Add many ranges, in one pass over the set unless it is far larger than what is added."""
-        cdef RangeSet added = RangeSet()
+        cdef RangeSet added
         cdef uint64_t first, stop
         cdef Py_ssize_t i = 0, j = 0, size = 0
         cdef Range item
         cdef Range* block
-        for first, stop in sorted(ranges):
-            added.add(first, stop)
+        if isinstance(ranges, RangeSet):
+            added = ranges
+            if added is self:
+                return
+        else:
+            added = RangeSet()
+            for first, stop in sorted(ranges):
+                added.add(first, stop)
         if self.blocks != NULL and self.size > PASS_RANGES_MAX * added.size:
             for j in range(added.size):
                 self.add(range_at(added, j).first, range_at(added, j).stop)
@@ -534,6 +540,16 @@ cdef class RangeSet(Runs):
         if first < stop:
             missing.add(first, stop)
         return missing
+
+    def first_gap(self, uint64_t first, uint64_t stop):
+        """Return the lowest range of [first, stop) that is not in the set; None if all of it is."""
+        cdef Py_ssize_t i = self._find(first)
+        if i < self.size and range_at(self, i).first <= first:
+            first = range_at(self, i).stop
+            i += 1
+        if first >= stop:
+            return None
+        return first, min(stop, range_at(self, i).first) if i < self.size else stop
 
     @property
     def first(self):

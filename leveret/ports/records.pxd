@@ -37,6 +37,8 @@ cpdef enum BatchAttribute:
     ENCRYPTED = 2
     TRANSIENT = 4           # nothing in it is persistent
     PENDING = 8             # counts only if its transaction commits
+    COMPACTED = 16          # offsets in front of it are missing: compaction has removed their records
+    DATED = 32              # its tombstones have a time from which on compaction may remove them
 
 
 # A record within a batch: pointers into the batch's bytes, valid while the batch exists.

@@ -30,6 +30,8 @@ class BatchAttribute(IntFlag):
     ENCRYPTED = 2
     TRANSIENT = 4
     PENDING = 8
+    COMPACTED = 16
+    DATED = 32
 
 MAGIC: int
 HEADER_BYTES: int

@@ -8,7 +8,7 @@ All packages handle batches; only this module knows their bytes. All integers ar
      8  u64  base offset: the number of the first record (of a control batch: the log's end)
     16  u32  CRC-32C over bytes 20 to the end
     20  u16  attributes: 1 control, 2 encrypted (then storage/encryption.py draws what
-             follows the header), 4 transient, 8 pending
+             follows the header), 4 transient, 8 pending, 16 compacted, 32 dated
     22  u16  features: the records' flag words joined by OR
     24  u32  count of records (of a control batch: 0, it uses up no offset)
     28  u32  leader epoch
@@ -16,7 +16,8 @@ All packages handle batches; only this module knows their bytes. All integers ar
     40  u64  timestamp of the last record
     48  u64  producer id, 0 when there is none; of a pending batch the transaction whose outcome
              decides whether it counts; of a segment's checkpoint the id of the key that seals its
-             batches, 0 when none does
+             batches, 0 when none does; of a dated batch the time in milliseconds since 1970 from
+             which on compaction may remove its tombstones
     56  u64  tag mask: the records' tag masks joined by OR
     64       records, one after the other
 
@@ -33,7 +34,7 @@ All packages handle batches; only this module knows their bytes. All integers ar
              body: the rest of the record
 
 The base offset stands before the checksum, so that the same packed records can be appended to
-several partitions; recovery checks it by continuity. A change of this layout takes a new magic, a
+several partitions; recovery checks it by continuity, which only a compacted batch may break. A change of this layout takes a new magic, a
 reader for both, and a golden file of the old one (tests/golden/).
 """
 

@@ -20,6 +20,9 @@
              u32 count of the ranges it will settle, these; then the ranges of aborted records as
              in kind 6, then what follows in kind 4
 
+    the end of a segment that was compacted
+     0  u8   version and kind: 8; the batch's offset is where the segment ends
+
 Records of a transaction stand in a batch with the attribute PENDING. Those of an aborted one are
 settled, and told apart for whoever reads what is settled. What a committed one settles stands among
 the ranges of kind 6.
@@ -49,6 +52,7 @@ __all__ = [
     "TransactionPart",
     "apply_payload",
     "checkpoint_payload",
+    "compacted_payload",
     "is_checkpoint",
     "is_part",
     "part_payload",
@@ -64,6 +68,7 @@ TOLD_ALL = 4
 PART = 5
 RESOLVED_SINCE = 6
 TOLD_ALL_UNRESOLVED = 7
+COMPACTED = 8
 CHECKPOINTS = (SETTLED_ALL, TOLD_ALL, TOLD_ALL_UNRESOLVED)
 COUNT = struct.Struct("<I")
 TRANSACTION = struct.Struct("<Q")
@@ -146,6 +151,11 @@ def _pack_returns(returns: Returns, changed: RangeSet | None = None) -> bytes:
     return COUNT.pack(len(runs)) + b"".join(runs)
 
 
+def compacted_payload() -> bytes:
+    """Encode the end of a compacted segment: its base offset is where the segment ends."""
+    return bytes([COMPACTED])
+
+
 def is_checkpoint(batch: Batch) -> bool:
     """Whether a control batch is a checkpoint, the complete state that begins a segment."""
     return batch.is_control and len(batch.payload) > 0 and batch.payload[0] in CHECKPOINTS
@@ -180,8 +190,10 @@ def apply_payload(data: bytes | memoryview, told: RecoveredState) -> None:
     payload = memoryview(data)
     if len(payload) == 0 or payload[0] < SETTLED_SINCE:
         raise CorruptBatchError("control batch that says nothing")
-    if payload[0] > TOLD_ALL_UNRESOLVED:
+    if payload[0] > COMPACTED:
         raise NewerFormatError(f"a control batch (kind {payload[0]})")
+    if payload[0] == COMPACTED:
+        return  # its offset says where its segment ends
     try:
         _apply(payload[0], _Cursor(payload[1:]), told)
     except ValueError as error:

@@ -30,14 +30,16 @@ class Committer:
     other results are reported all the same.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, threads: int) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, threads: int, name: str = "leveret-commit"
+    ) -> None:
         self._loop = loop
         self._queue: SimpleQueue[tuple[Callable[[], None], Callable[[OSError | None], None]] | None]
         self._queue = SimpleQueue()
         self._finished: list[tuple[Callable[[OSError | None], None], OSError | None]] = []
         self._lock = threading.Lock()  # of what is finished
         self._threads = [
-            threading.Thread(target=self._run, name=f"leveret-commit-{i}", daemon=True)
+            threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True)
             for i in range(threads)
         ]
         for thread in self._threads:

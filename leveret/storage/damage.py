@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from leveret.errors import CorruptBatchError
-from leveret.ports.records import HEADER_BYTES, MAGIC, Batch
+from leveret.ports.ranges import RangeSet
+from leveret.ports.records import HEADER_BYTES, MAGIC, Batch, BatchAttribute
 from leveret.storage.files import FileSystem, copy_range, read_exactly, same_content, write_file
 from leveret.storage.index import OFFSET_MAX, SparseIndex
-from leveret.storage.scan import FRONT, scan, verify
+from leveret.storage.scan import FRONT, has_no_offsets, scan, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,10 +60,14 @@ class DamagedRange:
 
 @dataclass(slots=True)
 class Survey:
-    """Result of reading a whole segment: the damaged stretches, and an index that skips them."""
+    """Result of reading a whole segment: the damaged stretches, and an index that skips them.
+
+    `compacted` are the offsets that compaction has removed.
+    """
 
     index: SparseIndex = field(default_factory=SparseIndex)
     damaged: list[DamagedRange] = field(default_factory=list)
+    compacted: RangeSet = field(default_factory=RangeSet)
 
 
 class UnreadableAsZeros:
@@ -196,10 +201,12 @@ class _Surveyor:
             for position, batch in scan(
                 self._files, self._handle, self._position, self._size, self._check
             ):
-                if self._expected == self._stop and not batch.is_control:
-                    return False  # left over from a failed flush; the next segment has it
+                if self._expected == self._stop and not has_no_offsets(batch):
+                    return False  # left over, and the next segment has it; or its own end
                 if not self._follows(batch):
                     return True
+                if batch.attributes & BatchAttribute.COMPACTED:
+                    self._found.compacted.add(self._expected, batch.base_offset)
                 if position >= index.due and not batch.is_control:
                     index.note(batch.base_offset, position)
                 self._position = position + batch.size
@@ -209,7 +216,7 @@ class _Surveyor:
         return self._gapless and self._expected < self._stop
 
     def _follows(self, batch: Batch) -> bool:
-        if self._gapless:
+        if self._gapless and not batch.attributes & BatchAttribute.COMPACTED:
             return batch.base_offset == self._expected
         return self._can_follow(batch)
 
@@ -260,7 +267,9 @@ class _Surveyor:
         if not self._can_follow(batch):
             return None
         passed = batch.base_offset - self._expected
-        if self._gapless and passed * RECORD_BYTES_MIN > position - self._begin:
+        is_compacted = batch.attributes & BatchAttribute.COMPACTED  # records in front were removed
+        fit = passed * RECORD_BYTES_MIN <= position - self._begin
+        if self._gapless and not fit and not is_compacted:
             return None  # that many records do not fit there
         return int(batch.base_offset)
 
@@ -295,7 +304,8 @@ def keep_aside(
     if indexed:
         with suppress(OSError):
             before = segment.read_index(files)
-            content = found.index.to_bytes(size, before[1] if before else stop)
+            compacted = before.compacted if before else None
+            content = found.index.to_bytes(size, before.stop if before else stop, compacted)
             write_file(files, segment.index_path, content)
     return found, kept
 

@@ -105,6 +105,9 @@ class Flush:
 class FlushedLog(ABC):
     """A log's files and offsets, and its flushes.
 
+    `settled` are all settled offsets; `_stated`, the same set unless the log was compacted, those
+    of them that control batches say: compacted segments speak for themselves.
+
     `_unflushed` are the batches that were written and wait for a flush, oldest first; `_failures`
     counts flushes in a row that have failed.
     """
@@ -124,8 +127,10 @@ class FlushedLog(ABC):
         "_parts",
         "_reader",
         "_reclaimer",
+        "_running",
         "_segments",
         "_services",
+        "_stated",
         "_tail",
         "_unflushed",
         "_unflushed_bytes",
@@ -150,7 +155,10 @@ class FlushedLog(ABC):
     ) -> None:
         self.directory = directory
         self.end = self.committed = self._durable = recovered.end
-        self.settled = recovered.settled
+        self.settled = self._stated = recovered.settled
+        if recovered.compacted:
+            self._stated = self.settled.copy()
+            self.settled.add_all(recovered.compacted)
         self.undone = recovered.told.undone
         self.flushed = recovered.flushed
         self._services = services
@@ -174,7 +182,7 @@ class FlushedLog(ABC):
             directory,
             self._segments,
             self._reader,
-            settled=self.settled,
+            settled=self._stated,
             undone=self.undone,
             removed=recovered.removed,
             keeps=self._keeps,
@@ -187,6 +195,7 @@ class FlushedLog(ABC):
         self._commit_callbacks: list[Callable[[], None]] = []
         self._failure_callbacks: list[Callable[[Exception], None]] = []
         self._is_flushing = False
+        self._running: Flush | None = None
         self._flush_again = False  # something was written since that wants to be flushed
         self._failures = 0
         self._unflushed: list[UnflushedBatch] = []
@@ -263,6 +272,7 @@ class FlushedLog(ABC):
         sealed = [(segment, segment.stop) for segment in dirty if segment is not active]
         stop = self._unflushed[-1].stop if self._unflushed else 0
         flush = Flush(self._services.files, dirty, sealed, len(self._unflushed), stop)
+        self._running = flush
         self._services.committer.submit(flush.run, partial(self._flush_finished, flush))
 
     def _start_flush_behind(self) -> None:
@@ -306,7 +316,7 @@ class FlushedLog(ABC):
     # Ending
 
     def _flush_finished(self, flush: Flush, error: OSError | None) -> None:
-        self._is_flushing = False
+        self._is_flushing, self._running = False, None
         self._failures = 0 if error is None else self._failures + 1
         self._services.flushes.ended(flush.took_us, flush.count, failed=error is not None)
         for segment in flush.segments:

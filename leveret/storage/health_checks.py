@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 INTERNAL_INCARNATION: Final = "internal"  # core.logs.internal_topics': the broker's own topics
-BESIDE_SEGMENTS: Final = (".index", ".index.new", ".doubtful")
+BESIDE_SEGMENTS: Final = (".index", ".index.new", ".doubtful", ".log.new")
 DO_RESTORE: Final = "restore the files from a backup, if there is one, before the node starts"
 WITHOUT_RECORDS: Final = "no node starts here: users, queues and all others cannot be loaded"
 
@@ -344,7 +344,7 @@ class LogCheck:
         handle = self._files.open(segment.path)
         try:
             indexed = segment.read_index(self._files)
-            whole_stop = None if indexed is None else indexed[1]  # where it was whole and flushed
+            whole_stop = None if indexed is None else indexed.stop  # where it was whole and flushed
             damage = self._damage(segment, handle, whole_stop)
             missing = self._missing_key(handle)
         finally:

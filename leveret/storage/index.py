@@ -10,6 +10,17 @@ this segment was flushed, recovery need not check it. A missing or damaged one i
      8  u64  size of the segment in bytes
     16  u64  one past the segment's last offset
     24       entries: u64 offset, u64 position of a batch that begins there
+
+A compacted segment's says in addition what the segment holds no more, so that opening a log reads
+no segment for it. Without the file that is found again in the segment, except the two times.
+
+    .index file of a compacted segment
+     0       as above, but b"LVI2"
+    24  u64  one past the last offset up to which it was compacted
+    32  u64  first time at which a tombstone in it may go, milliseconds since 1970; 0: none does
+    40  u64  count of ranges that were removed
+    48       ranges: u64 first offset, u64 one past the last
+             entries as above
 """
 
 from __future__ import annotations
@@ -18,19 +29,37 @@ import struct
 import sys
 from array import array
 from bisect import bisect_right
+from dataclasses import dataclass, field
 from itertools import chain
 
 from crc32c import crc32c
 
 from leveret.errors import CorruptBatchError
+from leveret.ports.ranges import RangeSet
 
-__all__ = ["INDEX_INTERVAL_BYTES", "OFFSET_MAX", "SparseIndex"]
+__all__ = ["INDEX_INTERVAL_BYTES", "OFFSET_MAX", "Compacted", "SparseIndex"]
 
 INDEX_INTERVAL_BYTES = 64 * 1024  # a jump reads this much too much; 16 kB of index for 64 MiB
 OFFSET_MAX = 2**63  # beyond every offset: where an active segment stops
 MAGIC = 0x3149564C  # b"LVI1"
+MAGIC_COMPACTED = 0x3249564C  # b"LVI2"
 HEADER = struct.Struct("<IIQQ")
+COMPACTED = struct.Struct("<QQQ")
+PAIR_BYTES = 16
 CHECKED_FROM = 8
+
+
+@dataclass(slots=True)
+class Compacted:
+    """Effects of compaction on a segment.
+
+    It was compacted below the offset `stop`; what it holds no more is `removed`. Its first
+    tombstone may go at `due_ms`, 0 where none may yet.
+    """
+
+    stop: int = 0
+    due_ms: int = 0
+    removed: RangeSet = field(default_factory=RangeSet)
 
 
 class SparseIndex:
@@ -61,27 +90,59 @@ class SparseIndex:
             self.offsets.pop()
         self.due = self.positions[-1] + INDEX_INTERVAL_BYTES if self.positions else 0
 
-    def to_bytes(self, segment_bytes: int, stop: int) -> bytes:
+    def to_bytes(self, segment_bytes: int, stop: int, compacted: Compacted | None = None) -> bytes:
         """Return the content of the index file."""
         pairs = array("Q", chain.from_iterable(zip(self.offsets, self.positions, strict=True)))
         if sys.byteorder == "big":
             pairs.byteswap()
-        body = struct.pack("<QQ", segment_bytes, stop) + pairs.tobytes()
-        return struct.pack("<II", MAGIC, crc32c(body)) + body
+        body = struct.pack("<QQ", segment_bytes, stop)
+        if compacted is not None:
+            removed = compacted.removed
+            body += COMPACTED.pack(compacted.stop, compacted.due_ms, len(removed))
+            body += removed.to_bytes()
+        body += pairs.tobytes()
+        magic = MAGIC if compacted is None else MAGIC_COMPACTED
+        return struct.pack("<II", magic, crc32c(body)) + body
 
     @staticmethod
-    def from_bytes(content: bytes | bytearray) -> tuple[SparseIndex, int, int]:
-        """Return the index, the segment's size and its stop. Raises CorruptBatchError."""
-        if len(content) < HEADER.size or (len(content) - HEADER.size) % 16:
+    def from_bytes(
+        content: bytes | bytearray,
+    ) -> tuple[SparseIndex, int, int, Compacted | None]:
+        """Return the index, the segment's size and stop, and what compaction did to it.
+
+        Raises CorruptBatchError.
+        """
+        if len(content) < HEADER.size:
             raise CorruptBatchError("index file of an impossible size")
         magic, checksum, segment_bytes, stop = HEADER.unpack_from(content)
-        if magic != MAGIC or crc32c(memoryview(content)[CHECKED_FROM:]) != checksum:
+        if magic not in (MAGIC, MAGIC_COMPACTED):
+            raise CorruptBatchError("no index file")
+        if crc32c(memoryview(content)[CHECKED_FROM:]) != checksum:
             raise CorruptBatchError("index file does not match its checksum")
-        pairs = array("Q", bytes(memoryview(content)[HEADER.size :]))
+        begin, compacted = HEADER.size, None
+        if magic == MAGIC_COMPACTED:
+            begin, compacted = _read_compacted(content)
+        if (len(content) - begin) % PAIR_BYTES:
+            raise CorruptBatchError("index file of an impossible size")
+        pairs = array("Q", bytes(memoryview(content)[begin:]))
         if sys.byteorder == "big":
             pairs.byteswap()
         index = SparseIndex()
         index.offsets = pairs[0::2]
         index.positions = pairs[1::2]
         index.due = index.positions[-1] + INDEX_INTERVAL_BYTES if index.positions else 0
-        return index, segment_bytes, stop
+        return index, segment_bytes, stop, compacted
+
+
+def _read_compacted(content: bytes | bytearray) -> tuple[int, Compacted]:
+    """Return where the entries begin, and what stands before them."""
+    begin = HEADER.size + COMPACTED.size
+    if len(content) < begin:
+        raise CorruptBatchError("index file of an impossible size")
+    stop, due_ms, count = COMPACTED.unpack_from(content, HEADER.size)
+    ranges = memoryview(content)[begin : begin + count * PAIR_BYTES]
+    try:
+        removed = RangeSet.from_bytes(ranges)
+    except ValueError as error:
+        raise CorruptBatchError(f"index file: {error}") from error
+    return begin + len(ranges), Compacted(stop, due_ms, removed)

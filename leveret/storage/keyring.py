@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from cryptography.exceptions import InvalidTag
 
 from leveret.errors import StorageError
-from leveret.storage.encryption import DataKey, Sealer, Unsealer, key_id_text
+from leveret.storage.encryption import DataKey, MissingKeyError, Sealer, Unsealer, key_id_text
 from leveret.storage.files import read_file, storage_error, write_all
 from leveret.storage.master_key import MasterKeyError
 
@@ -135,6 +135,13 @@ class Keyring:
 
     def _secret(self, key_id: int) -> bytes | None:
         return self._secrets.get(key_id)
+
+    def key(self, key_id: int) -> DataKey:
+        """Return a data key by its id. Raises MissingKeyError."""
+        secret = self._secret(key_id)
+        if secret is None:
+            raise MissingKeyError(f"the keyring does not have the key {key_id_text(key_id)}")
+        return DataKey(key_id, secret)
 
     def sealer(self, key: DataKey) -> Sealer:
         """Return a sealer for one segment."""

@@ -7,6 +7,7 @@ device is work for the committer's threads, whose completion comes back as a cal
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
@@ -24,19 +25,24 @@ from leveret.storage.checkpoint import (
     return_payload,
     settlement_payload,
 )
+from leveret.storage.compaction import CompactionFigures
 from leveret.storage.damage import Survey, keep_aside
 from leveret.storage.files import storage_error
 from leveret.storage.flush import FlushedLog
+from leveret.storage.index import OFFSET_MAX
 from leveret.storage.marks import LogMark
+from leveret.storage.reclaimer import READ_SECONDS
 from leveret.storage.retention import Retainer, segment_bytes
+from leveret.storage.segments import remove_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from leveret.ports import Retention
+    from leveret.ports import Compaction, Retention
     from leveret.storage.encryption import DataKey
     from leveret.storage.recovery import Recovered
+    from leveret.storage.rewriting import Rewritten
     from leveret.storage.segment import Segment
     from leveret.storage.services import LogServices
 
@@ -63,6 +69,7 @@ class PartitionLog(FlushedLog):
         "_touched",
         "appended_bytes",
         "builder",
+        "compacted",
         "key",
         "noted",
         "redelivered_stop",
@@ -90,6 +97,7 @@ class PartitionLog(FlushedLog):
         self.key = key
         self.noted = (-1, -1, -1)
         self.appended_bytes = 0
+        self.compacted = CompactionFigures()
         self.redelivered_stop = recovered.redelivered_stop
         self.retention_waits_at: Callable[[], int | None] = nobody
         self._retainer: Retainer | None = None  # once records are to be kept no longer than …
@@ -184,14 +192,16 @@ class PartitionLog(FlushedLog):
         """Settled offsets that no file holds (see ports.TopicLog)."""
         return self._reclaimer.removed
 
-    def on_remove(self, callback: Callable[[int, int], None]) -> None:
-        """Call `callback` for offsets that are removed (see ports.TopicLog)."""
+    def on_remove(self, callback: Callable[[Sequence[tuple[int, int]]], None]) -> None:
+        """Call `callback` for ranges that are removed (see ports.TopicLog)."""
         self._reclaimer.on_remove.append(callback)
 
     def check_retention(self) -> None:
         """Apply the retention limits; called at times and for sealed segments."""
         if not self._closed and self._retainer is not None:
             self._retainer.check()
+            if self.compaction is not None:
+                self._services.may_compact(self.directory)
 
     @property
     def _keeps_settled(self) -> bool:
@@ -216,8 +226,101 @@ class PartitionLog(FlushedLog):
         first = self.first
         if first < stop:
             self.settle([(0, stop)])
-            for callback in self._reclaimer.on_remove:
-                callback(first, stop)
+            self._tell_removed([(first, stop)])
+
+    def _tell_removed(self, ranges: Sequence[tuple[int, int]]) -> None:
+        for callback in self._reclaimer.on_remove:
+            callback(ranges)
+
+    # Compaction
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the log is closed or deleted."""
+        return self._closed
+
+    @property
+    def compaction(self) -> Compaction | None:
+        """How the log is compacted by key; None: it is not."""
+        retention = self.retention
+        return None if self._closed or retention is None else retention.compaction
+
+    def compactable(self) -> list[Segment]:
+        """Return the sealed segments, oldest first, up to the first that must stay as it is.
+
+        Their content is on the disk, all transactions in them are resolved, and no reader needs
+        what was superseded in them.
+        """
+        parts = self._unresolved.values()
+        stop = min([self.committed, *(part.first for part in parts)])
+        if self.kept_from is not None:
+            stop = min(stop, self.kept_from)
+        flushing = self._running.segments if self._running is not None else ()
+        found: list[Segment] = []
+        for segment in self._segments.items[:-1]:
+            if segment.dirty or segment.suspect or segment in flushing or segment.stop > stop:
+                break
+            if not self._stated.contains(segment.base, segment.stop):
+                found.append(segment)
+        return found
+
+    def may_compact(self, segment: Segment) -> bool:
+        """Whether a segment that was compactable still is."""
+        return (
+            not self._closed
+            and segment in self._segments.items
+            and not self._reclaimer.is_waiting(segment)
+            and not self._stated.contains(segment.base, segment.stop)
+        )
+
+    def settled_below(self, offset: int) -> bytes:
+        """Return the payload of a checkpoint as of an offset below which nothing is unresolved."""
+        settled, undone = self._stated.copy(), self.undone.copy()
+        settled.remove(offset, OFFSET_MAX)
+        undone.remove(offset, OFFSET_MAX)
+        return checkpoint_payload(RecoveredState(settled, undone=undone))
+
+    def replace(self, old: Segment, made: Rewritten) -> bool:
+        """Put a compacted segment in the place of the one that it was made of.
+
+        Returns False where that is not there any more; the file is then removed.
+        """
+        new = made.segment
+        if not self.may_compact(old):
+            self._remove_replaced(new)
+            return False
+        if self._stated is self.settled:
+            self._stated = self.settled.copy()
+            self._reclaimer.use(self._stated)
+        self.settled.add_all(made.superseded)
+        if self._reclaimer.on_remove:
+            self._tell_removed(list(made.superseded))
+        self._services.open_files.forget(old)
+        self._segments.replace(old, new)
+        self._remove_replaced(old)
+        self._reader.forget()
+        if made.is_empty:
+            self.settle([(new.base, new.stop)])  # so that it goes as a whole
+        else:
+            self._leave_to(new, made.live)
+        return True
+
+    def _leave_to(self, segment: Segment, live: RangeSet) -> None:
+        """Do not state any more what a compacted segment says: all but what was `live` in it."""
+        base, stop = segment.base, segment.stop
+        stated = self._stated.gaps(base, stop).gaps(base, stop)
+        self._stated.remove(base, stop)
+        self.undone.remove(base, stop)
+        for first, behind in stated:  # what was settled meanwhile
+            self._stated.add_all(live.gaps(first, behind).gaps(first, behind))
+
+    def _remove_replaced(self, segment: Segment) -> None:
+        """Remove the files of a segment that is used no more, once nobody reads them."""
+        if segment.pins:
+            self._services.loop.call_later(READ_SECONDS, self._remove_replaced, segment)
+            return
+        removal = partial(remove_files, self._services.files, segment)
+        self._services.committer.submit(removal, self._reclaimer.unlinked)
 
     def use_key(self, key: DataKey | None) -> None:
         """Seal new batches with another key; None: stop sealing."""
@@ -399,8 +502,8 @@ class PartitionLog(FlushedLog):
         return Damage(self._unsettled(unreadable), [], unreadable)
 
     def _unreadable(self, found: Survey) -> RangeSet:
-        """Return damaged offsets that are neither in memory nor waiting for a flush."""
-        unreadable = RangeSet()
+        """Return damaged and compacted offsets, but those in memory or waiting for a flush."""
+        unreadable = found.compacted.copy()
         for stretch in found.damaged:
             if stretch.first < min(stretch.stop, self.committed):
                 unreadable.add(stretch.first, min(stretch.stop, self.committed))
@@ -424,6 +527,8 @@ class PartitionLog(FlushedLog):
             for first, stop in ranges:
                 settled.add(first, stop)
                 pending.add(first, stop)
+        if self._stated is not settled:
+            self._stated.add_all(ranges)
         if len(ranges) > 1 and tail.place(ranges[-1][0]) - tail.place(ranges[0][0]) < len(ranges):
             cache.settle(tail, ranges[0][0], ranges[-1][1], settled)  # close together
         else:
@@ -459,7 +564,7 @@ class PartitionLog(FlushedLog):
 
     def _checkpoint(self) -> bytes:
         return checkpoint_payload(
-            RecoveredState(self.settled, self.returns, self.undone, self._unresolved)
+            RecoveredState(self._stated, self.returns, self.undone, self._unresolved)
         )
 
     def _touch(self) -> None:

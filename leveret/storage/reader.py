@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError, NewerFormatError, StorageError
-from leveret.ports.records import Batch
+from leveret.ports.records import Batch, BatchAttribute
 from leveret.storage.encryption import MissingKeyError
 from leveret.storage.files import read_exactly, storage_error
 from leveret.storage.scan import FRONT, batch_bytes, refuse, verify
@@ -40,7 +40,8 @@ CURSORS_MAX = 32  # places remembered per log: as many consumers read it at once
 class Request:
     """Batches with records in [offset, stop), from bytes [position, limit) of a file.
 
-    `begin` is the offset at `position` where each batch must follow the one before, else None.
+    `begin` is the offset at `position` where each batch must follow the one before, else None. In
+    front of a compacted batch offsets may be missing.
     `unseal` decrypts. It raises CorruptBatchError, MissingKeyError.
     """
 
@@ -342,7 +343,9 @@ def _parse(
             if not batch.is_control and batch.base_offset >= request.stop:
                 return taken, used, True, begin
             if begin is not None and not batch.is_control:
-                if batch.base_offset != begin:
+                if batch.base_offset != begin and not (
+                    batch.attributes & BatchAttribute.COMPACTED and batch.base_offset > begin
+                ):
                     refuse(f"offset {batch.base_offset} where {begin} follows")
                 begin = batch.stop_offset
             if not batch.is_control and batch.stop_offset > request.offset:

@@ -66,7 +66,7 @@ class Reclaimer:
         self.covered: Segment | None = None
         self.kept_from: int | None = None
         self.removed = removed
-        self.on_remove: list[Callable[[int, int], None]] = []
+        self.on_remove: list[Callable[[Sequence[tuple[int, int]]], None]] = []
         self._needed: dict[str, int] = {}  # by reader: the offset from which it needs records
         self.pending = RangeSet()
         self._services = services
@@ -79,6 +79,14 @@ class Reclaimer:
         self.condemned: list[Segment] = []  # settled, and that is written down
         self.flushing = 0
         self._being_read: list[Segment] = []  # that could go otherwise
+
+    def use(self, settled: RangeSet) -> None:
+        """Remove segments of which all is in another set from now on."""
+        self._settled = settled
+
+    def is_waiting(self, segment: Segment) -> bool:
+        """Whether a segment is about to be removed."""
+        return segment in self.condemned or segment in self._being_read
 
     def keep_from(self, reader: str, offset: int | None) -> tuple[int, int] | None:
         """Keep what a reader needs from now on; None: nothing.
@@ -161,12 +169,12 @@ class Reclaimer:
                 continue
             self._services.open_files.forget(segment)
             base, stop = segment.base, segment.stop
-            self._services.committer.submit(self._segments.remove(segment), self._unlinked)
+            self._services.committer.submit(self._segments.remove(segment), self.unlinked)
             self._undone.remove(base, stop)
             self._reader.forget()
             self.removed.add(base, stop)
             for callback in self.on_remove:
-                callback(base, stop)
+                callback([(base, stop)])
 
     def _look_again(self) -> None:
         """Try again to remove segments that were being read."""
@@ -178,7 +186,7 @@ class Reclaimer:
         self._being_read = []
         self.on_remove.clear()
 
-    def _unlinked(self, error: OSError | None) -> None:
+    def unlinked(self, error: OSError | None) -> None:
         """Log an error of removing files."""
         if error is not None:
             self._services.warn(

@@ -9,6 +9,10 @@ Bytes that are no sound batch are either the end of what was being written when 
 which is cut off, or damage: then the batches behind it are kept, and the file stays as it is.
 Either is copied into a file beside the segment, never deleted.
 
+A compacted segment says itself where offsets are missing in it: a batch with the attribute
+COMPACTED need not follow its predecessor. Its index file says the same in one place, so that the
+segment need not be read. Those offsets are settled without any checkpoint saying so.
+
 Offsets that no file holds were settled, or they are lost. Both the checkpoint and the mark in the
 state store say what was settled; a segment is removed only when that is on the disk. So whatever
 neither says is lost, and is reported: a `LostRange`. It counts as settled then.
@@ -21,13 +25,13 @@ from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
 from leveret.ports.ranges import RangeSet
-from leveret.ports.records import HEADER_BYTES, MAGIC
+from leveret.ports.records import HEADER_BYTES, MAGIC, BatchAttribute
 from leveret.storage.checkpoint import RecoveredState, TransactionPart, apply_payload, is_checkpoint
 from leveret.storage.damage import find_following, keep_damaged
 from leveret.storage.files import read_exactly, storage_error
-from leveret.storage.index import OFFSET_MAX, SparseIndex
+from leveret.storage.index import OFFSET_MAX, Compacted, SparseIndex
 from leveret.storage.marks import MarkedState
-from leveret.storage.scan import FRONT, refuse, scan
+from leveret.storage.scan import FRONT, has_no_offsets, refuse, scan
 from leveret.storage.segment import Segment, list_segments
 
 if TYPE_CHECKING:
@@ -82,6 +86,7 @@ class Recovered:
     begins_anew: bool = False
     flushed: int = 0  # so far it was known to be flushed
     removed: RangeSet = field(default_factory=RangeSet)  # offsets that no file holds
+    compacted: RangeSet = field(default_factory=RangeSet)  # missing in files by compaction
 
     @property
     def settled(self) -> RangeSet:
@@ -144,13 +149,13 @@ def is_all_settled(files: FileSystem, directory: Path, mark: LogMark) -> bool:
 
 
 def _remove_drafts(files: FileSystem, directory: Path, segments: list[Segment]) -> None:
-    """Remove half-written index files, and files beside segments that are gone."""
+    """Remove half-written files, and files beside segments that are gone."""
     known = {
         path.name for segment in segments for path in (segment.index_path, segment.suspect_path)
     }
     for name in files.list_names(directory):
         beside = name.endswith((".index", ".doubtful")) and name not in known
-        if beside or name.endswith(".index.new"):
+        if beside or name.endswith((".index.new", ".log.new")):
             files.unlink(directory / name)
 
 
@@ -290,8 +295,15 @@ class _Recovery:
         if not is_last and (not is_needed or self._mark is not None):
             indexed = segment.read_index(self._files)
             if indexed is not None:
-                return min(indexed[1], segment.stop)
+                self._take_compacted(segment, indexed.compacted)
+                return min(indexed.stop, segment.stop)
         return self._scan(segment)
+
+    def _take_compacted(self, segment: Segment, compacted: Compacted | None) -> None:
+        if compacted is None or segment.base == segment.stop:
+            return
+        segment.compacted_stop, segment.due_ms = compacted.stop, compacted.due_ms
+        self._found.compacted.add_all(compacted.removed)
 
     def _scan(self, segment: Segment) -> int:
         """Check every batch; collect settlements and index entries. Returns the end offset."""
@@ -310,10 +322,10 @@ class _Recovery:
         while True:
             try:
                 for at, batch in scan(self._files, handle, position, segment.size):
-                    if end == segment.stop and not batch.is_control:
-                        return position, end  # left over from a failed flush; the next one has it
+                    if end == segment.stop and not has_no_offsets(batch):
+                        return position, end  # left over, and the next one has it; or its own end
                     if batch.base_offset != end:
-                        refuse(f"offset {batch.base_offset} where {end} follows")
+                        self._pass_compacted(segment, batch, end)
                     self._take(segment, at, batch)
                     position, end = at + batch.size, batch.stop_offset
             except CorruptBatchError as error:
@@ -325,6 +337,18 @@ class _Recovery:
                 position, end = following
             else:
                 return position, end
+
+    def _pass_compacted(self, segment: Segment, batch: Batch, end: int) -> None:
+        """Note that compaction has removed what is missing in front of a batch.
+
+        Raises CorruptBatchError where it has not.
+        """
+        is_compacted = batch.attributes & BatchAttribute.COMPACTED
+        if not is_compacted or not end < batch.base_offset <= segment.stop:
+            refuse(f"offset {batch.base_offset} where {end} follows")
+        self._found.compacted.add(end, batch.base_offset)
+        if segment is self._segments[-1]:
+            self._found.begins_anew = True  # the newest segments are gone
 
     def _take(self, segment: Segment, position: int, batch: Batch) -> None:
         if batch.is_control:
@@ -441,6 +465,8 @@ class _Recovery:
         for gap in self._gaps:
             found.removed.add(gap.first, gap.stop)
             lost = found.settled.gaps(gap.first, gap.stop)
+            for part in found.compacted.gaps(gap.first, gap.stop).gaps(gap.first, gap.stop):
+                lost.remove(*part)
             found.settled.add(gap.first, gap.stop)
             if not lost:
                 continue
@@ -462,3 +488,4 @@ class _Recovery:
             part.first, part.stop = min(part.first, found.end), min(part.stop, found.end)
         if found.returns.acquired:
             found.returns.keep(found.settled.gaps(0, found.end))
+        found.compacted.remove(found.end, OFFSET_MAX)

@@ -35,6 +35,8 @@ LOOKED_UP_MAX = 64  # times read at once from segments of earlier runs: some mil
 # them little longer than it should.
 AGE_PARTS = 8
 SEALED_AFTER_MS_MIN = 60_000
+# Compaction leaves alone what is being written: so long a message may wait for it at most.
+SEALED_FOR_COMPACTION_MS = 24 * 3_600_000
 
 
 def segment_bytes(retention: Retention | None, bytes_max: int) -> int:
@@ -42,6 +44,14 @@ def segment_bytes(retention: Retention | None, bytes_max: int) -> int:
     if retention is None or retention.segment_bytes_max is None:
         return bytes_max
     return max(min(retention.segment_bytes_max, bytes_max), min(SEGMENT_BYTES_MIN, bytes_max))
+
+
+def _sealed_after_ms(retention: Retention) -> int | None:
+    """Return how old the segment that is written to may become; None: as old as it likes."""
+    times = [SEALED_FOR_COMPACTION_MS] if retention.compaction is not None else []
+    if retention.age_ms_max is not None:
+        times.append(max(retention.age_ms_max // AGE_PARTS, SEALED_AFTER_MS_MIN))
+    return min(times, default=None)
 
 
 class Retainer:
@@ -95,12 +105,12 @@ class Retainer:
     def _seal_old(self, retention: Retention) -> None:
         """Seal the segment that is written to if its records would be kept for too long."""
         active, end = self._segments.active, self._end()
-        if retention.age_ms_max is None or end == active.base:
+        after_ms = _sealed_after_ms(retention)
+        if after_ms is None or end == active.base:
             return
         if active.began_ms is None:
             self._look_up([active])
             return
-        after_ms = max(retention.age_ms_max // AGE_PARTS, SEALED_AFTER_MS_MIN)
         if active.began_ms + after_ms > self._wall_ms():
             return
         try:

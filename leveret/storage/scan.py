@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from leveret.errors import CorruptBatchError, NewerFormatError
-from leveret.ports.records import HEADER_BYTES, MAGIC, Batch
+from leveret.ports.records import HEADER_BYTES, MAGIC, Batch, BatchAttribute
 from leveret.storage.files import read_exactly
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from leveret.storage.files import FileSystem
 
-__all__ = ["batch_bytes", "refuse", "scan", "verify"]
+__all__ = ["batch_bytes", "has_no_offsets", "refuse", "scan", "verify"]
 
 SCAN_BYTES = 1 << 20  # one read of a scan
 FRONT = struct.Struct("<II")  # magic and length, the first fields of a batch
@@ -64,6 +64,11 @@ def _is_newer(window: bytearray, at: int) -> bool:
 def refuse(reason: str) -> None:
     """Raise CorruptBatchError for a batch that is sound in itself but in the wrong place."""
     raise CorruptBatchError(reason)
+
+
+def has_no_offsets(batch: Batch) -> bool:
+    """Whether a batch says nothing about offsets: neither records nor a compacted segment's end."""
+    return batch.is_control and not batch.attributes & BatchAttribute.COMPACTED
 
 
 def verify(batch: Batch) -> None:

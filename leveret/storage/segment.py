@@ -5,22 +5,25 @@
     00000000000000001000.index    its sparse index, once it is sealed and flushed
     00000000000000001000.log.damaged-1    a damaged stretch, kept for inspection
     00000000000000001000.suspect         empty: a flush of the segment has failed
+    00000000000000001000-3.log.new       what compaction is writing, until it is whole
 
 A second file with the same first offset comes about when one filled up with control batches alone,
-or when a flush failed and what it should have flushed was written anew.
+when a flush failed and what it should have flushed was written anew, or by compaction: the records
+are those of the last.
 """
 
 from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
 from leveret.storage.damage import survey
 from leveret.storage.files import read_file, write_file
-from leveret.storage.index import OFFSET_MAX, SparseIndex
+from leveret.storage.index import OFFSET_MAX, Compacted, SparseIndex
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,20 +35,32 @@ __all__ = ["NAME", "OFFSET_MAX", "Segment", "list_segments"]
 NAME = re.compile(r"(\d{20})(?:-([1-9]\d{0,8}))?\.log")
 
 
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """Content of an index file. `stop` is where the segment ends."""
+
+    index: SparseIndex
+    stop: int
+    compacted: Compacted | None
+
+
 class Segment:
     """A segment file. It holds the records [base, stop); control batches stand between them.
 
     `size` is the number of valid bytes in the file; `dirty` whether some still wait for a flush;
     `doubtful` that a flush failed, so that its content on disk is unknown. `handle` is set on the
     event loop only; `pins` counts worker threads that read through it. `began_ms` is the time of
-    its first batch, None where that was not looked up.
+    its first batch, None where that was not looked up. It was compacted below `compacted_stop`, as
+    far as known; its first tombstone may go at `due_ms`, 0 where none may yet.
     """
 
     __slots__ = (
         "base",
         "began_ms",
+        "compacted_stop",
         "directory",
         "dirty",
+        "due_ms",
         "handle",
         "index",
         "listed",
@@ -64,6 +79,8 @@ class Segment:
         self.stop = OFFSET_MAX
         self.size = size
         self.began_ms: int | None = None
+        self.compacted_stop = 0
+        self.due_ms = 0
         self.handle: int | None = None
         self.index: SparseIndex | None = None
         self.dirty = False
@@ -114,21 +131,25 @@ class Segment:
             self.handle = None
             self.retired = False
 
-    def write_index(self, files: FileSystem, stop: int) -> None:
+    def write_index(self, files: FileSystem, stop: int, compacted: Compacted | None = None) -> None:
         """Write the index file. Raises OSError."""
         index = self.index or SparseIndex()
-        write_file(files, self.index_path, index.to_bytes(self.size, stop))
+        write_file(files, self.index_path, index.to_bytes(self.size, stop, compacted))
 
-    def read_index(self, files: FileSystem) -> tuple[SparseIndex, int] | None:
-        """Return index and stop from the index file; None if missing, damaged or older.
+    def read_index(self, files: FileSystem) -> IndexFile | None:
+        """Return the content of the index file; None if missing, damaged or older.
 
         Raises OSError.
         """
         try:
-            index, segment_bytes, stop = SparseIndex.from_bytes(read_file(files, self.index_path))
+            index, segment_bytes, stop, compacted = SparseIndex.from_bytes(
+                read_file(files, self.index_path)
+            )
         except (FileNotFoundError, CorruptBatchError):
             return None
-        return (index, stop) if segment_bytes == self.size and stop >= self.base else None
+        if segment_bytes != self.size or stop < self.base:
+            return None
+        return IndexFile(index, stop, compacted)
 
     def load_index(self, files: FileSystem, handle: int) -> SparseIndex:
         """Return the index from its file or, failing that, from the segment, without damage.
@@ -137,7 +158,7 @@ class Segment:
         """
         found = self.read_index(files)
         if found is not None:
-            return found[0]
+            return found.index
         return survey(files, handle, self.base, self.stop, self.size, gapless=False).index
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from leveret.storage.encryption import DataKey
     from leveret.storage.files import FileSystem
 
-__all__ = ["Segments"]
+__all__ = ["Segments", "remove_files"]
 
 
 ROLL_FIRST = -1  # as `_roll_at`: the next write begins a new segment in any case
@@ -367,15 +368,16 @@ class Segments:
             self.dirty.remove(segment)
             self.unpin(segment)
         segment.release(self._files)
-        files = self._files
+        return partial(remove_files, self._files, segment)
 
-        def unlink() -> None:
-            files.unlink(segment.path)
-            for beside in (segment.index_path, segment.suspect_path):
-                with suppress(FileNotFoundError):
-                    files.unlink(beside)
-
-        return unlink
+    def replace(self, old: Segment, new: Segment) -> None:
+        """Put a segment with the same offsets in the place of a sealed one, which is clean."""
+        at = self.items.index(old)
+        assert old is not self.items[-1]
+        assert not old.dirty
+        new.stop, new.began_ms = old.stop, old.began_ms
+        self.items[at] = new
+        old.release(self._files)
 
     def release(self) -> None:
         """Close every file and drop references to the log, which writes no more."""
@@ -384,3 +386,11 @@ class Segments:
             self.unpin(dirty)
         for segment in self.items:
             segment.release(self._files)
+
+
+def remove_files(files: FileSystem, segment: Segment) -> None:
+    """Remove the files of a segment that is used no more. Raises OSError."""
+    files.unlink(segment.path)
+    for beside in (segment.index_path, segment.suspect_path):
+        with suppress(FileNotFoundError):
+            files.unlink(beside)

@@ -70,6 +70,7 @@ class LogServices:
     closed: Callable[[Path, LogMark | None], None]
     deleted: Callable[[Path, bytes], None]  # of this key: moves its files away, to be removed
     lost: Callable[[Path, RangeSet, Sequence[str]], None]  # messages, and what was kept
+    may_compact: Callable[[Path], None]  # a segment was sealed, or some time has passed
     warn: Callable[[str], None]
 
     def report(self, subject: object, error: Exception) -> None:

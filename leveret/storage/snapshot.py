@@ -104,6 +104,8 @@ class Snapshots:
         target.mkdir(mode=0o750, parents=True)
         place = self._files.place(directory)
         for name in [entry.name for entry in place.iterdir()]:
+            if name.endswith(".log.new"):
+                continue  # compaction is writing it, and what it is made of is there
             match = NAME.fullmatch(name.partition(".")[0] + ".log")
             at = (int(match[1]), int(match[2] or 0)) if match else None
             if at is not None and at > (last.base, last.revision):

@@ -23,6 +23,7 @@ from leveret.errors import DiskFullError, StorageError
 from leveret.ports import Durability, Retention
 from leveret.ports.losses import Loss, LossKind
 from leveret.storage.commit import Committer
+from leveret.storage.compaction import Compactor
 from leveret.storage.decisions import (
     DECISIONS_INCARNATION,
     DECISIONS_TOPIC,
@@ -81,6 +82,8 @@ class StorageLimits:
     fetch_threads: int = 4  # reads from a device that run at once
     open_files_max: int = 256  # sealed segments kept open for reading, of all logs
     open_segments_max: int = 4096  # segments kept open for writing, of as many logs
+    compaction_bytes_per_s: int = 16 << 20  # read and written: a fraction of what a disk does
+    compaction_map_bytes_max: int = 32 << 20  # a million keys; more take another pass
 
 
 class FileTopicStore:
@@ -130,6 +133,14 @@ class FileTopicStore:
         self._committer = Committer(loop, self._limits.commit_threads)
         self._pool = ThreadPoolExecutor(self._limits.fetch_threads, "leveret-fetch")
         self._keyring = keyring or Keyring(files, data, None)
+        self.compactor = Compactor(
+            files,
+            self._keyring,
+            loop,
+            clock.wall_ms,
+            bytes_per_s=self._limits.compaction_bytes_per_s,
+            map_bytes_max=self._limits.compaction_map_bytes_max,
+        )
         self._decisions = Decisions(clock.wall_ms)
         self.losses = losses or LossLedger(files, data, clock.wall_ms, logger.error)
         try:
@@ -177,6 +188,7 @@ class FileTopicStore:
             closed=self._log_closed,
             deleted=self._log_deleted,
             lost=self._records_lost,
+            may_compact=self._may_compact,
             warn=logger.warning,
         )
 
@@ -405,6 +417,10 @@ class FileTopicStore:
         for log in logs:
             log.flush()
 
+    def _may_compact(self, directory: Path) -> None:
+        if directory in self._logs:  # else it is just being opened
+            self.compactor.check(self._logs[directory])
+
     def _check_retention(self) -> None:
         """Check the retention of all logs, and schedule the next check."""
         for log in self._logs.values():
@@ -429,6 +445,7 @@ class FileTopicStore:
         self._touched.discard(directory)
         if log is not None:
             self._to_flush.discard(log)
+            self.compactor.forget(log)
         return log
 
     def _log_deleted(self, directory: Path, key: bytes) -> None:
@@ -474,6 +491,7 @@ class FileTopicStore:
             if timer is not None:
                 timer.cancel()
         self._notes.stop()
+        self.compactor.stop()
         others = [log for log in self._logs.values() if log is not self._decision_log]
         for log in [*others, self._decision_log]:  # the others' outcomes are safe first
             try:
@@ -487,6 +505,7 @@ class FileTopicStore:
             logger.warning("%s; the next start reads all logs", error)
 
     def _stop_threads(self) -> None:
+        self.compactor.close()
         self._committer.close()
         self._pool.shutdown()
         if self._own_lock is not None:

@@ -167,12 +167,23 @@ def test_many_ranges_change_anywhere(seed):
                     model -= wanted
                 following = ranges.first_from(stop)
                 assert following is None or following in model
+                gaps = list(ranges.gaps(first, 3 * MANY))
+                assert ranges.first_gap(first, 3 * MANY) == (gaps[0] if gaps else None)
+                assert ranges.first_gap(first, stop) == next(iter(ranges.gaps(first, stop)), None)
             expected = as_ranges(model)
             assert list(ranges) == expected
             assert (len(ranges), ranges.count) == (len(expected), len(model))
             assert (ranges.first, ranges.stop) == (min(model), max(model) + 1)
             assert list(ranges.gaps(*places)) == as_ranges(set(range(*places)) - model)
             assert ranges.copy() == ranges == RangeSet.from_bytes(ranges.to_bytes())
+            joined = RangeSet([(0, 10), (3 * MANY, 3 * MANY + 5)])
+            joined.add_all(ranges)
+            both = model | set(range(10)) | set(range(3 * MANY, 3 * MANY + 5))
+            assert list(joined) == as_ranges(both)
+            assert joined.count == len(both)
+            joined.add_all(joined)
+            assert joined.count == len(both)
+            assert list(ranges) == as_ranges(model)
         for few_or_many in (100, MANY // 4):
             missing = set(rng.sample(range(3 * MANY), few_or_many))
             ranges.add_all((offset, offset + 1) for offset in missing)

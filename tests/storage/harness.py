@@ -15,6 +15,14 @@ PERSISTENT = 1
 BOOT = b"the first boot !"
 
 
+def keyed(key: bytes | None) -> bytes:
+    """A content header whose only header is `x-partition-key`; of None one without headers."""
+    if key is None:
+        return bytes(14)
+    fields = b"\x0fx-partition-keyS" + len(key).to_bytes(4, "big") + key
+    return bytes(12) + b"\x20\x00" + len(fields).to_bytes(4, "big") + fields
+
+
 class FixedClock:
     """A Clock that stands still until a test moves it."""
 

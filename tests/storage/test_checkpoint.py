@@ -83,4 +83,4 @@ def test_what_makes_no_sense_is_refused(payload):
 
 def test_a_kind_of_a_newer_release_is_refused():
     with pytest.raises(NewerFormatError, match="newer release"):
-        apply_payload(b"\x08", RecoveredState())
+        apply_payload(b"\x09", RecoveredState())

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+from leveret.ports import Compaction, Retention
 from leveret.ports.records import BatchBuilder
 from leveret.storage.files import RealFileSystem
 from leveret.storage.keyring import Keyring
@@ -11,16 +12,19 @@ from tests.storage.harness import (
     PERSISTENT,
     abandon,
     bodies,
+    keyed,
     make_store,
     open_log,
     put,
     store_at,
+    until,
 )
 from tests.storage.keys import encrypted_keyring, make_keyring
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "log-v1"
 GOLDEN_2 = GOLDEN.with_name("log-v2")  # records came back
 GOLDEN_4 = GOLDEN.with_name("log-v4")  # with parts of transactions
+GOLDEN_5 = GOLDEN.with_name("log-v5")  # compacted
 SEALED = GOLDEN.with_name("log-v3")  # encrypted: a keyring beside the log
 
 
@@ -50,6 +54,24 @@ def test_a_log_of_version_4_is_recovered(tmp_path):
     assert parts == {3: (4, 6, [(1, 2)]), 4: (0, 0, [(2, 3)]), 5: (9, 10, [])}
 
 
+async def test_a_log_of_version_5_is_recovered_and_read(tmp_path):
+    shutil.copytree(GOLDEN_5, tmp_path / "log")
+    found = recover(RealFileSystem(), tmp_path / "log", None)
+    assert (found.end, found.findings, found.losses) == (10, [], [])
+    assert list(found.settled) == []
+    assert list(found.compacted) == [(0, 2), (3, 4)]
+    assert [segment.due_ms for segment in found.segments] == [1_700_086_400_000, 0, 0]
+    async with store_at(tmp_path) as store:
+        directory = open_log(store).directory
+    shutil.copytree(GOLDEN_5, directory)
+    async with store_at(tmp_path) as store:
+        log = open_log(store)
+        assert list(log.settled) == [(0, 2), (3, 4)]
+        assert await bodies(log, 2, 3) == {2: b""}
+        left = await bodies(log, 4)
+        assert left == {4: b"body 4", **dict.fromkeys(range(5, 10), b"new")}
+
+
 async def test_a_log_of_version_1_is_read_and_written_to(tmp_path):
     async with store_at(tmp_path) as store:
         directory = open_log(store).directory
@@ -62,9 +84,11 @@ async def test_a_log_of_version_1_is_read_and_written_to(tmp_path):
 
 
 async def test_the_same_calls_still_write_the_same_bytes(tmp_path):
-    for golden in (GOLDEN, GOLDEN_2, GOLDEN_4):
+    for golden in (GOLDEN, GOLDEN_2, GOLDEN_4, GOLDEN_5):
         if golden is GOLDEN_4:
             directory = await write_parts(tmp_path / golden.name)
+        elif golden is GOLDEN_5:
+            directory = await write_compacted(tmp_path / golden.name)
         else:
             directory = await write_golden(tmp_path / golden.name, returns=golden is GOLDEN_2)
         written = {path.name: path.read_bytes() for path in directory.glob("0*.*")}
@@ -128,6 +152,31 @@ async def write_parts(data: Path) -> Path:
     prepare(log, 5, b"last")
     abandon(store)
     return log.directory
+
+
+async def write_compacted(data: Path) -> Path:
+    """Write a log that is compacted: a tombstone is left, a value, and what has no key."""
+    compaction = Retention(compaction=Compaction(24 * 3_600_000))
+    async with store_at(data, segment_bytes_max=400) as store:
+        store.compactor.check = lambda _log: None
+        log = open_log(store, retention=compaction)
+        for key, body in [
+            (b"a", b"old"),
+            (b"b", b"old"),
+            (b"a", b""),
+            (b"b", b"old"),
+            (b"b", b"body 4"),
+        ]:
+            log.builder.add(PERSISTENT, 1_700_000_000_000, b"x", b"key", keyed(key), body)
+        log.append()
+        for _ in range(5):
+            log.builder.add(PERSISTENT, 1_700_000_000_000, b"x", b"key", keyed(None), b"new")
+            log.append()
+        log.write_settlements()
+        await until(lambda: not (log._segments.sealed_dirty or log._is_flushing))
+        store.compactor.compact(log)
+        await until(lambda: store.compactor.figures.passes)
+        return log.directory
 
 
 def prepare(log, transaction, *bodies, settles=()):

@@ -47,7 +47,7 @@ class MemoryTopicLog:
     def _forget_callbacks(self) -> None:
         self._on_commit: Callable[[], None] = lambda: None
         self._on_failure: Callable[[Exception], None] = lambda error: None
-        self._on_remove: Callable[[int, int], None] = lambda first, stop: None
+        self._on_remove: Callable[[Sequence[tuple[int, int]]], None] = lambda ranges: None
 
     def on_commit(self, callback: Callable[[], None]) -> None:
         self._on_commit = callback
@@ -55,14 +55,14 @@ class MemoryTopicLog:
     def keep_from(self, reader: str, offset: int | None) -> None:
         self.kept_from = offset
 
-    def on_remove(self, callback: Callable[[int, int], None]) -> None:
+    def on_remove(self, callback: Callable[[Sequence[tuple[int, int]]], None]) -> None:
         self._on_remove = callback
 
     def remove(self, first: int, stop: int) -> None:
         """Play the retention that has removed records."""
         self.batches = [batch for batch in self.batches if not first <= batch.base_offset < stop]
         self.removed.add(first, stop)
-        self._on_remove(first, stop)
+        self._on_remove([(first, stop)])
 
     def on_failure(self, callback: Callable[[Exception], None]) -> None:
         self._on_failure = callback

@@ -137,7 +137,7 @@ class StreamState:
         offset = self._cursors[consumer].offset
         kept = None
         if offset < self.committed:
-            kept = next(iter(settled.gaps(offset, self.committed)), None)
+            kept = settled.first_gap(offset, self.committed)
         if kept is None:
             del self._ready[consumer]
             return None

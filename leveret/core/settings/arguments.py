@@ -47,6 +47,8 @@ RETENTION_LIMITS = (
     "x-retention-messages",
 )  # of settled messages
 RETENTION_WAITS_FOR = "x-retention-waits-for"
+COMPACT = "x-compact"
+COMPACT_DELETE_RETENTION = "x-compact-delete-retention"
 RETENTION_ARGUMENTS = (*RETENTION_LIMITS, RETENTION_WAITS_FOR, "x-retention-waits-max")
 HEADER_NAME_BYTES_MAX = 128  # as clients are allowed
 WAITED_FOR_MAX = 16  # groups that retention may wait for
@@ -261,6 +263,22 @@ def waits_max(value: Any, arguments: Arguments) -> str | None:
     return problem
 
 
+def compact(value: Any, arguments: Arguments) -> str | None:
+    """Check for true or false; true for streams only."""
+    problem = boolean(value, arguments)
+    if problem is None and value and type_of(arguments) != "stream":
+        return '"only streams are compacted: other queues delete what was consumed"'
+    return problem
+
+
+def compact_delete_retention(value: Any, arguments: Arguments) -> str | None:
+    """Check for how long compaction keeps tombstones: a duration; pointless without compaction."""
+    problem = retention_time(value, arguments)
+    if problem is None and arguments.get(COMPACT) is not True:
+        problem = f'"it needs {COMPACT}"'
+    return problem
+
+
 def is_group_name(value: object) -> bool:
     """Whether a value is a valid name of a consumer group."""
     return isinstance(value, str) and 0 < len(value.encode()) <= NAME_BYTES_MAX
@@ -314,13 +332,20 @@ def partition_count(value: Any, arguments: Arguments) -> str | None:
         return problem
     if value > PARTITIONS_MAX:
         return f"{{max_value_exceeded,{value}}}"
-    by = arguments.get(PARTITION_BY, BY_KEY)
+    return _across_partitions(arguments.get(PARTITION_BY, BY_KEY), arguments)
+
+
+def _across_partitions(by: Any, arguments: Arguments) -> str | None:
+    """Return what does not hold for messages that are placed `by` something, or None."""
     if arguments.get(GROUP_ORDERING) is True and by != MESSAGE_GROUP:
         return f'"together with {GROUP_ORDERING} only where {PARTITION_BY} is {MESSAGE_GROUP}"'
     if arguments.get("x-celery-eta") is True:
         return '"not together with x-celery-eta"'
+    placed = f"where {PARTITION_BY} is {by}"
+    if arguments.get(COMPACT) is True and by != BY_KEY:
+        return f'"not together with {COMPACT} {placed}"'
     if DEDUP_WINDOW in arguments and by in NOT_BY_KEY:
-        return f'"not together with {DEDUP_WINDOW} where {PARTITION_BY} is {by}"'
+        return f'"not together with {DEDUP_WINDOW} {placed}"'
     return None
 
 
@@ -433,6 +458,8 @@ FEATURES: dict[str, Check] = {
     "x-retention-waits-max": waits_max,
     PARTITIONS: partition_count,
     PARTITION_BY: partition_by,
+    COMPACT: compact,
+    COMPACT_DELETE_RETENTION: compact_delete_retention,
 }
 TYPES = {
     "classic": {**CLASSIC, **RETRY, **HOLDING, **FEATURES},

@@ -146,6 +146,9 @@ _WITHOUT_EFFECT: Final = (
 SETTINGS: Final[dict[str, Setting]] = {
     "alternate-exchange": Setting("alternate exchange name", text),
     "celery-eta": Setting("Celery ETA switch", one_of(True, False)),
+    # Not for operators: they may limit what queues keep, but this changes what a stream means.
+    "compact": Setting("compaction switch", one_of(True, False)),
+    "compact-delete-retention": Setting("time for which compaction keeps tombstones", duration),
     "consume-burst": _bounded("consume burst", 1, RATE_MAX),
     "consume-rate": _bounded("consume rate", 1, RATE_MAX),
     "consumer-disconnected-timeout": _number(
@@ -212,6 +215,8 @@ SETTINGS: Final[dict[str, Setting]] = {
 }
 
 _STREAMS: Final = {
+    "compact",
+    "compact-delete-retention",
     "initial-cluster-size",
     "max-age",
     "stream-filter-size-bytes",

@@ -15,7 +15,7 @@ from leveret.core.settings.discard_reasons import DEATHS, Reason
 from leveret.core.settings.partitioning import MESSAGE_GROUP, Partitioning, partitioning_of
 from leveret.core.settings.retry_policy import RETRY_ARGUMENTS, RetryPolicy, retry_policy_of
 from leveret.core.settings.stream_offsets import duration_ms, interval_ms
-from leveret.ports import Retention
+from leveret.ports import Compaction, Retention
 from leveret.ports.definitions import Paused
 from leveret.ports.fields import INT64_MAX
 
@@ -35,6 +35,8 @@ QUORUM_PRIORITY_MAX = 31
 QUORUM_PRIORITY = 4
 # Default retention of streams: long enough for a holiday, short enough for a disk.
 STREAM_AGE_MS_MAX = 14 * 86_400_000
+# How long a compacted stream keeps tombstones: as in Kafka, a day for readers to catch up.
+TOMBSTONES_MS = 24 * 3_600_000
 
 
 BURST_PARTS_MAX = 20  # the smallest burst is this fraction of the messages of a second
@@ -362,10 +364,20 @@ def _stream_retention(stated: Stated) -> Retention:
         records_max=won("retention-messages"),
         segment_bytes_max=won("stream-max-segment-size-bytes"),
         waits_ms_max=duration_ms(won("retention-waits-max")),
+        compaction=_compaction(stated),
     )
+    if limits.compaction is not None:
+        return limits  # what no later message supersedes stays
     if limits.bytes_max is None and limits.age_ms_max is None and limits.records_max is None:
         return replace(limits, age_ms_max=STREAM_AGE_MS_MAX)
     return limits
+
+
+def _compaction(stated: Stated) -> Compaction | None:
+    """Return how a stream is compacted; None: it is not."""
+    if not stated("compact"):
+        return None
+    return Compaction(duration_ms(stated("compact-delete-retention")) or TOMBSTONES_MS)
 
 
 def _settled_retention(stated: Stated) -> Retention | None:

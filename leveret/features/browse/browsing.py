@@ -122,10 +122,10 @@ class BrowseCursor:
             left = [unsettled for one in chosen for unsettled in settled.gaps(*one)]
             return _cut(left, self._records, backwards=self.backwards)
         if not self.backwards:
-            first = settled.gaps(low, high).first
-            return (
-                [] if first is None else list(settled.gaps(first, min(first + self._records, high)))
-            )
+            gap = settled.first_gap(low, high)
+            if gap is None:
+                return []
+            return list(settled.gaps(gap[0], min(gap[0] + self._records, high)))
         step = self._records
         while low < high:
             begin = max(low, high - step)

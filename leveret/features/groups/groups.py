@@ -30,7 +30,7 @@ from leveret.ports.definitions import GroupDefinition
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from leveret.core.dependencies import CoreServices
     from leveret.core.queues.open_queue import OpenQueue
@@ -225,9 +225,9 @@ class PartitionSubscriptions(QueueExtension):
         for subscription in self.subscriptions.values():
             subscription.advance()
 
-    def _removed(self, first: int, stop: int) -> None:
+    def _removed(self, ranges: Sequence[tuple[int, int]]) -> None:
         for subscription in self.subscriptions.values():
-            subscription.removed(first, stop)
+            subscription.removed(ranges)
 
     def _waits_at(self) -> int | None:
         """Return the first offset that a group has not read for which retention waits."""

@@ -91,9 +91,9 @@ class Subscription(Queue):
         """Apply other settings of the queue."""
         self.reconfigure(subscription_settings(settings))
 
-    def removed(self, first: int, stop: int) -> None:
+    def removed(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Note that records were removed from the partition: they count as read."""
-        self.state.lose([(first, stop)])
+        self.state.lose(ranges)
 
     def _unreadable(self, first: int, stop: int) -> RangeSet:
         """Return the offsets of [first, stop) that cannot be read: removed, undone or lost."""
@@ -101,7 +101,7 @@ class Subscription(Queue):
         unreadable = RangeSet()
         gone = [log.removed, log.undone]
         if self.partition.settings.is_stream:
-            gone.append(log.settled)  # by nobody but retention
+            gone.append(log.settled)  # by nobody but retention and compaction
         for ranges in gone:
             missing = ranges.gaps(first, stop)
             unreadable.add_all(list(missing.gaps(first, stop)))
@@ -124,9 +124,10 @@ class Subscription(Queue):
     ) -> None:
         """Make leased records ready again, but for those that were removed meanwhile."""
         super().return_(ranges, failed=failed, cause=cause, delay_ms=delay_ms)
-        removed = self.partition.log.removed
-        if any(removed.overlap(first, stop) for first, stop in ranges):
-            self.state.lose(removed)
+        for first, stop in ranges:
+            gone = self._unreadable(first, stop)
+            if gone:
+                self.state.lose(gone)
         self._changed(cause is Reason.TIMED_OUT)
 
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:

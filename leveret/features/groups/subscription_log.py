@@ -168,7 +168,7 @@ class SubscriptionLog:
     def on_failure(self, callback: Callable[[Exception], None]) -> None:
         """Do nothing: what is not committed was never seen here."""
 
-    def on_remove(self, callback: Callable[[int, int], None]) -> None:
+    def on_remove(self, callback: Callable[[Sequence[tuple[int, int]]], None]) -> None:
         """Do nothing: the partition tells its subscriptions."""
 
     def keep_from(self, reader: str, offset: int | None) -> None:

@@ -207,6 +207,26 @@ _STORAGE: tuple[MetricColumn[FileTopicStore], ...] = (
         "Batches flushed; divided by flushes, the size of group commits",
         lambda topics: topics.flushes.batches,
     ),
+    counter(
+        "compaction_passes",
+        "Passes of compaction over a stream that have ended well",
+        lambda topics: topics.compactor.figures.passes,
+    ),
+    counter(
+        "compaction_failures",
+        "Passes of compaction over a stream that have failed",
+        lambda topics: topics.compactor.figures.failures,
+    ),
+    counter(
+        "compaction_removed_messages",
+        "Messages removed by compaction",
+        lambda topics: topics.compactor.figures.removed,
+    ),
+    counter(
+        "compaction_freed_bytes",
+        "Bytes freed by compaction",
+        lambda topics: topics.compactor.figures.freed_bytes,
+    ),
     counter("flush_failures", "Flushes that failed", lambda topics: topics.flushes.failures),
     gauge(
         "lost_messages",

@@ -383,6 +383,15 @@ def test_partitions_that_cannot_be_are_refused(kind, arguments, problem):
             '"together with x-group-ordering only where x-partition-by is x-message-group"',
         ),
         ({"x-celery-eta": True, "x-partitions": 4}, '"not together with x-celery-eta"'),
+        (
+            {
+                "x-queue-type": "stream",
+                "x-compact": True,
+                "x-partition-by": "random",
+                "x-partitions": 4,
+            },
+            '"not together with x-compact where x-partition-by is random"',
+        ),
     ],
 )
 def test_partitions_are_refused_with_what_they_would_break(arguments, problem):
@@ -452,6 +461,56 @@ def test_a_transient_queue_cannot_keep_messages():
     definition = QueueDefinition("/", "q", durable=False, arguments={"x-retention": "1d"})
     with pytest.raises(ChannelError, match="only durable queues that are not exclusive keep"):
         check_queue_arguments(definition)
+
+
+def stream_with(**arguments):
+    named = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+    return QueueDefinition("/", "s", arguments={"x-queue-type": "stream"} | named)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"compact": True},
+        {"compact": False},
+        {"compact": True, "compact_delete_retention": "36h"},
+        {"compact": True, "compact_delete_retention": 1},
+        {"compact": True, "retention": "7d", "retention_messages": 5},
+        {"compact": True, "max_age": "7D", "dedup_window": True},
+    ],
+)
+def test_streams_are_compacted(arguments):
+    check_queue_arguments(stream_with(**arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"compact": "yes"}, "{unacceptable_type,longstr}"),
+        ({"compact": 1}, "{unacceptable_type,signedint}"),
+        ({"compact": True, "compact_delete_retention": "1"}, '{invalid_duration,<<"1">>}'),
+        ({"compact": True, "compact_delete_retention": 0}, "{invalid_duration,0}"),
+        ({"compact": True, "compact_delete_retention": True}, "{unacceptable_type,bool}"),
+        ({"compact_delete_retention": "1d"}, '"it needs x-compact"'),
+        ({"compact": False, "compact_delete_retention": "1d"}, '"it needs x-compact"'),
+    ],
+)
+def test_wrong_compaction_is_refused_with_the_reason(arguments, problem):
+    definition = stream_with(**arguments)
+    key = next(reversed(definition.arguments))
+    with pytest.raises(ChannelError) as refused:
+        check_queue_arguments(definition)
+    text = f"PRECONDITION_FAILED - invalid arg '{key}' for queue 's' in vhost '/': {problem}"
+    assert refused.value.reply_text == text
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize("more", [{}, {"x-retention": "7d"}])
+def test_only_streams_are_compacted(kind, more):
+    arguments = {"x-queue-type": kind, "x-compact": True, **more}
+    with pytest.raises(ChannelError, match="only streams are compacted: other queues delete"):
+        check_queue_arguments(QueueDefinition("/", "q", arguments=arguments))
+    check_queue_arguments(QueueDefinition("/", "q", arguments=arguments | {"x-compact": False}))
 
 
 MEMBER_PROBLEMS = [

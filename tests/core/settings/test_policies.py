@@ -43,6 +43,13 @@ def refused(**fields):
         ("dead-letter-strategy", "no", '<<"no">> is not a valid dead letter strategy'),
         ("alternate-exchange", {"a": 1}, '#{<<"a">> => 1} is not a valid alternate exchange name'),
         ("max-age", "1W", '<<"1W">> is not a valid max age'),
+        ("compact", "yes", '<<"yes">> is not a valid compaction switch'),
+        ("compact", 1, "1 is not a valid compaction switch"),
+        (
+            "compact-delete-retention",
+            "1w",
+            '<<"1w">> is not a valid time for which compaction keeps tombstones',
+        ),
         ("queue-leader-locator", "x", '<<"x">> is not a valid queue leader locator value'),
         ("stream-max-segment-size-bytes", -1, "-1 is not a valid segment size"),
         (
@@ -127,6 +134,14 @@ def test_policy_with_a_setting_foreign_to_the_type_gives_way_to_the_next():
     assert policies.for_queue("/", "q", "quorum").policy == "limit"
     assert policies.for_queue("/", "q", "classic").policy == "plain"
     assert policies.for_queue("/", "q", "stream") is NO_POLICY
+
+
+def test_a_policy_that_compacts_applies_to_streams_only():
+    policies = Policies()
+    policies.put(policy("latest", definition={"compact": True, "dedup-window": 5}))
+    assert policies.for_queue("/", "q", "stream").policy == "latest"
+    assert policies.for_queue("/", "q", "classic") is NO_POLICY
+    assert policies.for_queue("/", "q", "quorum") is NO_POLICY
 
 
 def test_pattern_is_searched():

@@ -10,7 +10,7 @@ from leveret.core.settings.queue_settings import (
     RetryDelay,
     resolve_settings,
 )
-from leveret.ports import Retention
+from leveret.ports import Compaction, Retention
 from leveret.ports.definitions import QueueDefinition
 
 
@@ -209,6 +209,40 @@ DAY_MS = 86_400_000
 def test_a_stream_keeps_what_its_policy_or_its_arguments_say(arguments, policy, retention):
     settings = resolved({"x-queue-type": "stream", **arguments}, policy)
     assert settings == QueueSettings(is_stream=True, retention=retention)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy", "limits"),
+    [
+        ({"x-compact": True}, {}, {}),
+        ({}, {"compact": True}, {}),
+        ({"x-compact": True}, {"compact": False}, {}),
+        ({"x-compact": True, "x-retention": "7d"}, {}, {"age_ms_max": 7 * DAY_MS}),
+        ({"x-compact": True}, {"max-length-bytes": 9}, {"bytes_max": 9}),
+        ({"x-compact": True, "x-retention-messages": 9}, {}, {"records_max": 9}),
+    ],
+)
+def test_a_compacted_stream_has_no_retention_but_what_is_stated(arguments, policy, limits):
+    settings = resolved({"x-queue-type": "stream", **arguments}, policy)
+    assert settings.retention == Retention(compaction=Compaction(DAY_MS), **limits)
+
+
+def test_a_stream_can_refuse_the_compaction_of_its_policy():
+    settings = resolved({"x-queue-type": "stream", "x-compact": False}, {"compact": True})
+    assert settings.retention == Retention(age_ms_max=14 * DAY_MS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy", "time_ms"),
+    [
+        ({"x-compact": True, "x-compact-delete-retention": "2d"}, {}, 2 * DAY_MS),
+        ({}, {"compact": True, "compact-delete-retention": 5000}, 5000),
+        ({"x-compact": True}, {"compact-delete-retention": "12h"}, DAY_MS // 2),
+    ],
+)
+def test_tombstones_are_kept_as_long_as_is_stated(arguments, policy, time_ms):
+    settings = resolved({"x-queue-type": "stream", **arguments}, policy)
+    assert settings.retention == Retention(compaction=Compaction(time_ms))
 
 
 def test_no_other_queue_keeps_what_was_consumed():

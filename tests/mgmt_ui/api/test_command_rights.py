@@ -45,7 +45,7 @@ TABLE = {
     IN_VHOST: """
         dedup.list dedup.show group.describe group.list prepared.commit prepared.list
         prepared.rollback prepared.show producers.list queue.alias.remove schedule.deliver_now
-        schedule.reschedule
+        schedule.reschedule topic.describe topic.list
     """,
     READ_QUEUE: """
         dlq.cancel dlq.delete dlq.list dlq.pause dlq.purge dlq.redrive dlq.resume dlq.show
@@ -57,6 +57,7 @@ TABLE = {
     may("read", queue="name"): "queue.purge",
     may("configure", queue="name"): """
         queue.change queue.declare queue.delete queue.pause queue.rename queue.resume
+        topic.set_partitions
     """,
     may("configure", exchange="name"): "exchange.declare exchange.delete",
     may("configure", queue="queue", exchange="exchange"): "dedup.forget",
