@@ -16,6 +16,7 @@ from leveret.storage.log import PartitionLog
 from tests.recovery import scenarios
 from tests.recovery.node import Node
 from tests.recovery.scenarios import SCENARIOS
+from tests.support.client import Client
 
 LATER_SECONDS = 20  # everything that waits comes, or expires
 KILLS = 30  # at points spread over all changes of files
@@ -158,3 +159,19 @@ def test_each_order_of_keys_learns_those_of_retried_messages(loop):
 
 def order_of(queue):
     return queue.extension(KeyOrder)
+
+
+def test_what_was_delivered_at_most_once_never_comes_again(loop):
+    node = Node(loop)
+    node.declare("q", queue_type="stream")
+    arguments = {"x-consumer-group": "g", "x-stream-offset": "first"}
+    member = Client(node).open()
+    member.consume("q", "c", no_ack=True, arguments=arguments)
+    node.publish("q", *(b"%d" % number for number in range(5)))
+    assert len(member.deliveries()) == 5
+    node.kill()
+    node = node.next_life()
+    member = Client(node).open()
+    member.consume("q", "c", no_ack=True, arguments=arguments)
+    assert member.deliveries() == []
+    node.kill()

@@ -102,9 +102,9 @@ def _start_consumer(
     channel.vhost.check_arguments(arguments, f"consumer '{tag}'")
     check_consumer_arguments(queue.definition, arguments)
     check_filterable(queue, arguments)
-    _check_credit(channel, queue, no_ack=method.no_ack)
-    request = ConsumeRequest(channel, queue, tag, arguments, method)
     group = group_of(arguments)
+    _check_credit(channel, queue, no_ack=method.no_ack, in_group=group is not None)
+    request = ConsumeRequest(channel, queue, tag, arguments, method)
     if group is not None:
         return _join_group(request, group)
     _begin_consuming(request, queue)
@@ -140,10 +140,6 @@ def _join_group(request: ConsumeRequest, name: str) -> Awaitable[None] | None:
     check_keeps_messages(request.queue, _described(request.queue))
     if request.method.exclusive:
         raise ChannelError(406, f"members of consumer group '{name}' cannot be exclusive")
-    if request.method.no_ack:
-        raise ChannelError(
-            406, f"members of consumer group '{name}' must acknowledge what they get: no-ack is set"
-        )
     group = request.channel.broker.groups.of_queue(request.queue).get(name)
     if group is None:
         return _create_group(request, name)
@@ -170,10 +166,13 @@ async def _create_group(request: ConsumeRequest, name: str) -> None:
         _begin_consuming(request, group)
 
 
-def _check_credit(channel: Channel, queue: DeclaredQueue, *, no_ack: bool) -> None:
-    """Raise an error if the queue's type forbids global prefetch or no-ack, or needs a prefetch."""
+def _check_credit(channel: Channel, queue: DeclaredQueue, *, no_ack: bool, in_group: bool) -> None:
+    """Raise an error if the queue's type forbids global prefetch or no-ack, or needs a prefetch.
+
+    A member of a group may do without acknowledgements, whatever its queue.
+    """
     kind, name = type_of(queue.definition.arguments), _described(queue)
-    if kind == "stream":
+    if kind == "stream" and not (in_group and no_ack):
         if not channel.consumer_prefetch:
             raise ChannelError(406, f"consumer prefetch count is not set for stream {name}")
         if no_ack:

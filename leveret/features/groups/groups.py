@@ -21,6 +21,7 @@ from leveret.core.settings.stream_offsets import (
     Place,
     duration_ms,
 )
+from leveret.features.groups.at_most_once import AtMostOnceShare
 from leveret.features.groups.coordinator import Assign, GroupCoordinator
 from leveret.features.groups.rules import GROUP_ASSIGN, GROUP_SESSION, SESSION_MS
 from leveret.features.groups.subscription import Subscription
@@ -115,7 +116,10 @@ class ConsumerGroup:
         """Note that a member, or any, may have more capacity."""
         partitions = list(self._shares) if consumer is None else self._delivered_to(consumer)
         for number in partitions:
-            self.subscriptions[number].wake(self._shares[number])
+            share = self._shares[number]
+            if isinstance(share, AtMostOnceShare):
+                share.go_on()
+            self.subscriptions[number].wake(share)
 
     def _delivered_to(self, consumer: Any) -> list[int]:
         return [number for number, share in self._shares.items() if share.whole is consumer]
@@ -173,7 +177,10 @@ class ConsumerGroup:
         subscription = self.subscriptions[number]
         share = self._shares.get(number)
         if share is None:
-            share = self._shares[number] = member.member_share(subscription, number)
+            share = member.member_share(subscription, number)
+            if member.no_ack:
+                share = AtMostOnceShare(share, subscription)
+            self._shares[number] = share
             session = member.arguments.get(GROUP_SESSION, SESSION_MS)
             share.visibility_timeout_ms = duration_ms(session)
         subscription.add_consumer(share)
@@ -192,7 +199,10 @@ class ConsumerGroup:
 
     def _release_if_settled(self, number: int) -> None:
         """Let a revoked partition go to another member once its owner holds nothing of it."""
-        if self._shares[number].in_flight == 0:
+        share = self._shares[number]
+        if isinstance(share, AtMostOnceShare) and share.is_waiting:
+            share.go_on()  # which comes back here, unless the connection has no room
+        elif share.in_flight == 0:
             del self._shares[number]
             self._carry_out(self.coordinator.released(number))
 

@@ -135,6 +135,10 @@ class Subscription(Queue):
         super().discard(ranges)
         self._changed(False)
 
+    def handed_over(self) -> None:
+        """Note that what a consumer without acknowledgements had under way is sent, or dropped."""
+        self._changed(False)
+
     # -- where it is
 
     @property

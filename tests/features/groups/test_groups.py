@@ -6,6 +6,7 @@ from pamqp.header import ContentHeader
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.settings.stream_offsets import FromAge, FromOffset, FromTime, Place
+from leveret.errors import StorageError
 from leveret.features.groups.commands import (
     group_delete,
     group_describe,
@@ -14,6 +15,7 @@ from leveret.features.groups.commands import (
 )
 from leveret.ports.definitions import GroupDefinition
 from tests.support.client import Client
+from tests.support.gate import Gate
 from tests.support.stage import Stage
 
 STREAM = {"x-queue-type": "stream"}
@@ -252,12 +254,100 @@ def test_an_exclusive_consumer_cannot_be_a_member(one, two, publisher, queue):
     assert (closed.reply_code, "cannot be exclusive" in closed.reply_text) == (406, True)
 
 
-def test_a_member_must_acknowledge(one, publisher):
-    publisher.declare("q", durable=True, arguments=KEEPING)
-    arguments = {"x-consumer-group": "g"}
-    one.send(commands.Basic.Consume(queue="q", no_ack=True, arguments=arguments))
-    [(_, closed)] = one.received()
-    assert (closed.reply_code, "must acknowledge" in closed.reply_text) == (406, True)
+# At most once: members without acknowledgements
+
+
+def join_once(client, prefetch=0, **arguments):
+    client.prefetch(prefetch)
+    client.consume("q", "c", no_ack=True, arguments={"x-consumer-group": "g"} | arguments)
+
+
+def test_a_member_without_acknowledgements_gets_everything_once(one, two, publisher, queue):
+    join_once(one)
+    publisher.publish("q", *numbered(0, 2500))
+    assert bodies(one) == numbered(0, 2500)
+    one.call(commands.Basic.Cancel("c"))
+    join(two)
+    assert bodies(two) == []
+
+
+def test_what_is_sent_at_most_once_was_committed_before(stage, one, publisher, queue, monkeypatch):
+    join_once(one)
+    (group,) = stage.broker.groups.of_queue(stage.queue("q")).values()
+    log, gate = group.subscriptions[0].log, Gate()
+
+    async def safe():
+        await gate
+
+    monkeypatch.setattr(type(log), "settlements_safe", lambda _: safe())
+    publisher.publish("q", *numbered(0, 3))
+    assert bodies(one) == []
+    assert list(log.settled) == [(0, 3)]
+    gate.open()
+    assert bodies(one) == numbered(0, 3)
+
+
+def test_a_disk_that_refuses_holds_back_what_is_sent_at_most_once(
+    stage, one, publisher, queue, monkeypatch
+):
+    join_once(one)
+    (group,) = stage.broker.groups.of_queue(stage.queue("q")).values()
+    errors = [StorageError("no space left"), None]
+
+    async def safe(_log):
+        if errors and (error := errors.pop(0)) is not None:
+            raise error
+
+    monkeypatch.setattr(type(group.subscriptions[0].log), "settlements_safe", safe)
+    publisher.publish("q", b"0")
+    assert bodies(one) == []
+    stage.advance(2)
+    assert bodies(one) == [b"0"]
+    assert [str(error) for _, error in stage.reported] == ["no space left"]
+    stage.reported.clear()
+
+
+def test_a_slow_member_without_acknowledgements_gets_the_rest_later(stage, one, publisher, queue):
+    join_once(one)
+    publisher.publish("q", *(b"x" * 100_000 for _ in range(200)))
+    received = bodies(one)
+    assert 0 < len(received) < 200
+    while len(received) < 200:
+        one.connection.channels.wake_consumers()  # as a link does when its peer has read
+        more = bodies(one)
+        assert more
+        received += more
+    assert [len(body) for body in received] == [100_000] * 200
+
+
+def test_a_partition_changes_hands_once_what_was_committed_is_sent(one, two, publisher, queue):
+    join_once(one, prefetch=2)
+    join(two)
+    publisher.publish("q", *numbered(0, 5))
+    assert bodies(one) == numbered(0, 5)
+    one.call(commands.Basic.Cancel("c"))
+    publisher.publish("q", b"5")
+    assert bodies(two) == [b"5"]
+
+
+def test_the_end_of_a_connection_drops_what_was_under_way(
+    stage, one, two, publisher, queue, monkeypatch
+):
+    join_once(one)
+    (group,) = stage.broker.groups.of_queue(stage.queue("q")).values()
+    gate = Gate()
+
+    async def safe():
+        await gate
+
+    monkeypatch.setattr(type(group.subscriptions[0].log), "settlements_safe", lambda _: safe())
+    publisher.publish("q", b"0")
+    one.transport.lose()
+    join(two)
+    publisher.publish("q", b"1")
+    assert bodies(two) == []  # the partition is still the other's
+    gate.open()
+    assert bodies(two) == [b"1"]
 
 
 def test_members_are_cancelled_when_the_queue_is_deleted(stage, one, two, publisher, queue):
