@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bench.processes import BenchError, client_core, pinned
 from bench.rows import Kind
+from bench.seeking import seek_times_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +23,7 @@ __all__ = ["Reading", "Timing", "measure", "perf", "perf_arguments"]
 
 PERF_TIMEOUT_S = 900
 MEGABYTE = 1_000_000
+STREAM_NAME = "leveret-perf.00000000"
 FILES_BESIDE_CONNECTIONS = 500
 HOUR_MS = 3_600_000
 DELAY_S, DELAY_WARM_UP_S = 20, 8  # the first are due after five seconds
@@ -58,6 +61,8 @@ def measure(row: Row, broker: Broker, timing: Timing) -> Reading:
         Kind.IDLE: _idle,
         Kind.START: _start,
         Kind.DELAY: _delay,
+        Kind.PARTITIONS: _partitions,
+        Kind.STREAM: _stream,
     }
     try:
         return kinds[row.kind](row, broker, timing)
@@ -163,6 +168,47 @@ def _delay(row: Row, broker: Broker, timing: Timing) -> Reading:
         **wanted,
     }
     return Reading(figures, incomplete=flow.incomplete)
+
+
+def _partitions(row: Row, broker: Broker, timing: Timing) -> Reading:
+    if broker.name != "Leveret":
+        return Reading()
+    plain = _flow(row, broker, timing)
+    options = (*row.options, "--queue-argument", "x-partitions=4")
+    parted = _flow(replace(row, options=options), broker, timing)
+    share = plain.figures["per_cpu_s"] / parted.figures["per_cpu_s"]
+    figures = {"per_cpu_s": parted.figures["per_cpu_s"], "cpu_share": share}
+    return Reading(figures, incomplete=plain.incomplete or parted.incomplete)
+
+
+def _stream(row: Row, broker: Broker, timing: Timing) -> Reading:
+    count = _count(row, broker, timing)
+    begun = time.time()
+    filled = _fill(row, broker, count)
+    written = begun, time.time()
+    read = {consumers: _read_stream(broker, count, consumers) for consumers in (1, 10)}
+    memory = max(each["broker_resident_bytes_peak"] for each in (filled, *read.values()))
+    figures = {
+        "published_per_s": filled["confirmed_per_s"],
+        "one_per_s": read[1]["consumed_per_s"],
+        "ten_per_s": read[10]["consumed_per_s"],
+        "ten_cpu_share": (
+            read[10]["broker_cpu_us_per_message"] / read[1]["broker_cpu_us_per_message"]
+        ),
+        "resident_mb": memory / MEGABYTE,
+    }
+    if broker.name == "Leveret":
+        figures["seek_ms"] = max(seek_times_ms(broker.uri, STREAM_NAME, count, written))
+    return Reading(figures, incomplete=not all(each["ok"] for each in (filled, *read.values())))
+
+
+def _read_stream(broker: Broker, count: int, consumers: int) -> dict[str, Any]:
+    return perf(
+        broker,
+        *("--mode", "drain", "--messages", str(count), "--queue-type", "stream"),
+        *("--consumers", str(consumers), "--consumer-argument", "x-stream-offset=first"),
+        *("--ack-every", "100", "--prefetch", "2000"),
+    )
 
 
 def _idle(row: Row, broker: Broker, timing: Timing) -> Reading:

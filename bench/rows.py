@@ -16,6 +16,8 @@ class Kind(StrEnum):
     BACKLOG = "backlog"  # fill, restart, drain
     IDLE = "idle"  # hold connections
     START = "start"  # start with an empty data directory
+    PARTITIONS = "partitions"  # a flow into a queue with partitions, and one into one without
+    STREAM = "stream"  # fill a stream, then read it with one consumer and with ten
     DELAY = "delay"  # leave messages pending, then delay others for some seconds
 
 
@@ -290,6 +292,34 @@ ROWS = (
         ),
         kind=Kind.DELAY,
         messages=1_000_000,
+        once=True,
+    ),
+    Row(
+        "partitions",
+        "16 B, persistent, by 100 keys into 4 partitions, beside the same into one log",
+        (
+            Target("per_cpu_s", "messages/s of broker CPU", Bound.SHOWN),
+            Target("cpu_share", "CPU a message, of that without partitions", Bound.AT_MOST, 1.1),
+        ),
+        words("--persistent --exchange-type direct --bindings 100 --random-keys"),
+        kind=Kind.PARTITIONS,
+    ),
+    Row(
+        "stream",
+        "a stream of messages of 100 B: written with confirms, read by one consumer, and by ten",
+        (
+            Target("published_per_s", "messages written/s", Bound.TIMES_AT_LEAST, 8),
+            Target("one_per_s", "messages read/s by one", Bound.TIMES_AT_LEAST, 5),
+            Target("ten_per_s", "messages read/s by ten together", Bound.TIMES_AT_LEAST, 5),
+            Target("ten_cpu_share", "CPU a message of ten, of one's", Bound.AT_MOST, 2),
+            Target("resident_mb", "MB of memory at most", Bound.SHOWN),
+            Target("seek_ms", "ms to the first message from any offset or time", Bound.AT_MOST, 10),
+        ),
+        words("--size 100"),
+        kind=Kind.STREAM,
+        queue_type="stream",
+        messages=10_000_000,
+        messages_theirs=1_000_000,
         once=True,
     ),
     Row(

@@ -71,7 +71,7 @@ class Conductor:
         declare(self._plan)
         if self._plan.mode is Mode.DRAIN:
             ready = messages_ready(self._plan)
-            self._backlog = min(self._plan.messages or ready, ready)
+            self._backlog = min(self._plan.messages or ready, ready) * self._plan.readings
         try:
             return self._measure(resident_before)
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from pamqp import commands, frame
 
@@ -145,7 +145,12 @@ class Crew:
             qos = commands.Basic.Qos(prefetch_count=self._plan.prefetch)
             station.session.call(qos, channel)
         for number, name in names.items():
-            method = commands.Basic.Consume(queue=name, consumer_tag=str(number), no_ack=no_ack)
+            method = commands.Basic.Consume(
+                queue=name,
+                consumer_tag=str(number),
+                no_ack=no_ack,
+                arguments=cast("dict[str, Any]", self._plan.consumer_arguments),
+            )
             station.consumes.append(frame.marshal(method, channel))
 
     def _get_frames(self, channel: int, names: dict[int, str]) -> list[bytes]:

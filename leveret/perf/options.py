@@ -111,6 +111,11 @@ class Options:
         int, _consuming(min=0, help="Consumers that reject what was published into dead letters.")
     ] = 0
 
+    consumer_argument: Annotated[
+        list[str] | None,
+        _consuming(help="KEY=VALUE of basic.consume: x-stream-offset=first reads a stream again."),
+    ] = None
+
     # Queues and exchange
     queues: Annotated[int, _queues(min=1, help="Queues.")] = 1
     durable: Annotated[

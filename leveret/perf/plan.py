@@ -108,12 +108,21 @@ class LoadPlan(Options):
 
     def queue_arguments(self, number: int) -> dict[str, object]:
         """Return the arguments that a queue is declared with."""
-        pairs = (pair.partition("=") for pair in self.queue_argument or ())
-        arguments = {key: _value(text) for key, _, text in pairs}
+        arguments = _table(self.queue_argument)
         if self.dead_letters:
             arguments["x-dead-letter-exchange"] = ""
             arguments["x-dead-letter-routing-key"] = self.dead_letter_name(number)
         return arguments | self.type_argument
+
+    @property
+    def consumer_arguments(self) -> dict[str, object]:
+        """Arguments that consumers are started with."""
+        return _table(self.consumer_argument)
+
+    @property
+    def readings(self) -> int:
+        """Number of times that each message of the queues is consumed by a drain."""
+        return self.consumers if self.queue_type == "stream" else 1
 
     @property
     def type_argument(self) -> dict[str, object]:
@@ -265,6 +274,10 @@ class LoadPlan(Options):
                 any("=" not in pair for pair in self.queue_argument or ()),
                 "--queue-argument needs KEY=VALUE",
             ),
+            (
+                any("=" not in pair for pair in self.consumer_argument or ()),
+                "--consumer-argument needs KEY=VALUE",
+            ),
             (bool(self.fanout and self.exchange_type), "--fanout brings its own exchange type"),
             (bool(self.bindings and not self.exchange_type), "--bindings needs --exchange-type"),
             (
@@ -296,6 +309,11 @@ class Share:
     publishers: tuple[int, ...]
     consumers: tuple[int, ...]
     rejecters: tuple[int, ...]
+
+
+def _table(pairs: list[str] | None) -> dict[str, object]:
+    """Return arguments that were typed as KEY=VALUE."""
+    return {key: _value(text) for key, _, text in (pair.partition("=") for pair in pairs or ())}
 
 
 def _value(text: str) -> object:
