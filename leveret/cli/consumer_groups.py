@@ -61,7 +61,9 @@ def reset_offsets(
     to: Annotated[
         str,
         typer.Option(
-            "--to", help="earliest, latest, an offset, an age such as 2h, or a time of ISO 8601."
+            "--to",
+            help="earliest, latest, an offset, an age such as 2h, a time of ISO 8601, or tag: and "
+            "an expression of tags, for the first message that has them.",
         ),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be.")] = False,

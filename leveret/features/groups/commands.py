@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.core.admin.commands import command, query
 from leveret.core.admin.node import AdminNode, not_running, queue_of
 from leveret.core.admin.rights import IN_VHOST, READ_QUEUE
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.settings.stream_offsets import FromAge, FromOffset, FromTime, Place, interval_ms
+from leveret.features.groups.places import parse_reset
 from leveret.features.groups.rows import describe_group, group_row
 
 if TYPE_CHECKING:
-    from leveret.core.settings.stream_offsets import Start
     from leveret.features.groups.groups import ConsumerGroup, ConsumerGroups
-
-__all__ = ["parse_reset"]
 
 
 class GroupNode(AdminNode, Protocol):
@@ -75,31 +71,6 @@ async def group_delete(node: GroupNode, *, vhost: str, queue: str, name: str) ->
     group = _group(node, vhost, queue, name)
     _check_unused(group)
     _groups(node).delete(group)
-
-
-def parse_reset(to: str) -> Start:
-    """Return the place that a text names. Raises AdministrationError.
-
-    It is `earliest`, `latest`, an offset, an age such as `2h`, or a time of ISO 8601.
-    """
-    if to in {"earliest", "latest"}:
-        return Place.FIRST if to == "earliest" else Place.NEXT
-    if to.isascii() and to.isdigit() and len(to) < len(str(1 << 63)):
-        return FromOffset(int(to))
-    age_ms = interval_ms(to)
-    if age_ms is not None:
-        return FromAge(age_ms)
-    try:
-        time = datetime.fromisoformat(to)
-    except ValueError:
-        raise AdministrationError(
-            "invalid",
-            f"'{to}' is no place in a queue: give earliest, latest, an offset, an age such as 2h, "
-            "or a time such as 2026-11-25T18:00:00",
-        ) from None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return FromTime(max(int(time.timestamp() * 1000), 0))
 
 
 def _groups(node: GroupNode) -> ConsumerGroups:

@@ -14,15 +14,10 @@ from typing import TYPE_CHECKING, Any
 from leveret.core.names import topic_beside
 from leveret.core.queues.consumer import say_farewell
 from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
-from leveret.core.settings.stream_offsets import (
-    FromAge,
-    FromOffset,
-    FromTime,
-    Place,
-    duration_ms,
-)
+from leveret.core.settings.stream_offsets import duration_ms
 from leveret.features.groups.at_most_once import AtMostOnceShare
 from leveret.features.groups.coordinator import Assign, GroupCoordinator
+from leveret.features.groups.places import offset_of
 from leveret.features.groups.rules import GROUP_ASSIGN, GROUP_SESSION, SESSION_MS
 from leveret.features.groups.subscription import Subscription
 from leveret.features.groups.subscription_log import SubscriptionLog
@@ -38,6 +33,7 @@ if TYPE_CHECKING:
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.core.settings.stream_offsets import Start
     from leveret.features.groups.coordinator import Revoke
+    from leveret.features.groups.places import FromTags
     from leveret.ports import MetadataStore
     from leveret.ports.definitions import QueueDefinition
 
@@ -331,27 +327,10 @@ class ConsumerGroups(ExtensionKind):
         """Return the groups of a queue by name."""
         return self._groups.get(queue.definition.incarnation, {})
 
-    async def start_offsets(self, queue: Any, start: Start) -> dict[int, int]:
+    async def start_offsets(self, queue: Any, start: Start | FromTags) -> dict[int, int]:
         """Return where a group begins in each partition. Raises StorageError."""
-        return {part.number: await self.offset_of(part, start) for part in queue.partitions}
-
-    async def offset_of(self, partition: OpenQueue, start: Start) -> int:
-        """Return the offset of a place in a partition's log. Raises StorageError."""
-        log = partition.log
-        match start:
-            case FromOffset(offset):
-                return min(max(offset, log.first), log.committed)
-            case FromTime(time_ms):
-                return min(await log.offset_at(time_ms), log.committed)
-            case FromAge(age_ms):
-                time_ms = max(self._core.timers.wall_ms() - age_ms, 0)
-                return min(await log.offset_at(time_ms), log.committed)
-            case Place.FIRST:
-                return log.first
-            case Place.LAST:
-                return max(log.committed - 1, log.first)
-            case _:
-                return log.committed
+        now_ms = self._core.timers.wall_ms()
+        return {part.number: await offset_of(part, start, now_ms) for part in queue.partitions}
 
     def create(self, queue: Any, name: str, starts: Mapping[int, int]) -> ConsumerGroup:
         """Create a group which begins at these offsets of its partitions. Raises StorageError."""

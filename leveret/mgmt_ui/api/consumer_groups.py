@@ -10,7 +10,8 @@
 
 Users who may enter the virtual host may look; read permission for the queue, as its consumers need,
 allows to reset and to delete. `to` is `earliest`, `latest`, an offset (also as a number), an age
-such as `2h`, or a time of ISO 8601. `created_at` is in milliseconds since 1970.
+such as `2h`, a time of ISO 8601, or `tag:` and an expression of tags. `created_at` is in
+milliseconds since 1970.
 """
 
 from __future__ import annotations

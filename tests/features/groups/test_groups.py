@@ -11,8 +11,8 @@ from leveret.features.groups.commands import (
     group_delete,
     group_describe,
     group_reset_offsets,
-    parse_reset,
 )
+from leveret.features.groups.places import FromTags, parse_reset
 from leveret.ports.definitions import GroupDefinition
 from tests.support.client import Client
 from tests.support.gate import Gate
@@ -392,13 +392,14 @@ class Node:
         ("2h", FromAge(7_200_000)),
         ("1970-01-01T00:00:01", FromTime(1000)),
         ("1970-01-01T01:00:01+01:00", FromTime(1000)),
+        ("tag:red && !sale", FromTags("red && !sale")),
     ],
 )
 def test_a_place_to_reset_to_is_a_word_an_offset_an_age_or_a_time(to, place):
     assert parse_reset(to) == place
 
 
-@pytest.mark.parametrize("to", ["", "soon", "-1", "9" * 30, "2026-13-01", "²"])
+@pytest.mark.parametrize("to", ["", "soon", "-1", "9" * 30, "2026-13-01", "²", "tag:", "tag:a &&"])
 def test_no_other_place_is_understood(to):
     with pytest.raises(AdministrationError, match="is no place in a queue"):
         parse_reset(to)
@@ -418,6 +419,21 @@ async def test_a_group_is_reset_and_reads_again(stage, one, two, publisher, queu
     assert await perform(stage, group_reset_offsets, to="1") == told
     join(two)
     assert bodies(two) == numbered(1, 4)
+
+
+async def test_a_group_is_moved_to_the_first_message_with_tags(stage, one, two, publisher, queue):
+    join(one)
+    for tags in ("blue", "red", "blue", "red"):
+        publisher.publish("q", tags.encode(), headers={"x-tags": tags})
+    assert len(bodies(one)) == 4
+    ack(one, 4, multiple=True)
+    one.send(commands.Channel.Close(200, "", 0, 0))
+    for to, after in (("tag:red", 1), ("tag:blue", 0), ("tag:green", 4)):
+        [row] = await perform(stage, group_reset_offsets, to=to, dry_run=True)
+        assert (row["before"], row["after"]) == (4, after)
+    await perform(stage, group_reset_offsets, to="tag:red")
+    join(two)
+    assert bodies(two) == [b"red", b"blue", b"red"]
 
 
 async def test_a_deleted_group_begins_afresh(stage, one, two, publisher, queue):
