@@ -253,6 +253,29 @@ def test_log_of_a_lost_queue_is_adopted(tmp_path):
         broker.check_untroubled()
 
 
+def test_all_partitions_of_a_lost_queue_are_adopted_together(tmp_path):
+    with node(tmp_path / "data") as broker:
+        with Client(broker.port) as client:
+            client.declare("parts", **{"x-partitions": 3, "x-partition-by": "round-robin"})
+            client.confirming()
+            client.publish("parts", [body(number) for number in range(30)])
+            client.await_confirms(30)
+        broker.stop()
+        remove_definition(broker.data, "parts")
+        broker.settings["accept_loss"] = "definitions"
+        broker.start()
+        orphans = json.loads(leveret("adopt", "--data-dir", broker.data, "--json"))
+        assert [orphan["log"][-2:] for orphan in orphans] == ["/0", "/1", "/2"]
+        log = orphans[1]["log"]
+        said = leveret("adopt", log, "--queue", "found", "--data-dir", broker.data)
+        assert "30 messages" in said
+        assert json.loads(leveret("adopt", "--data-dir", broker.data, "--json")) == []
+        broker.stop()
+        broker.start()
+        assert sorted(drained(broker.port, "found")) == list(range(30))
+        broker.check_untroubled()
+
+
 def test_only_a_log_without_a_queue_is_adopted(tmp_path):
     with node(tmp_path / "data") as broker:
         with Client(broker.port) as client:

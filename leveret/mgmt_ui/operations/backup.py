@@ -15,12 +15,15 @@ from leveret.core.admin.shown import check_short
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.logs.internal_topics import INCARNATION
 from leveret.core.settings.arguments import QUEUE_TYPE
+from leveret.core.settings.partitioning import PARTITIONS
 from leveret.mgmt_ui.operations.topology import table_arguments
-from leveret.ports.definitions import QueueDefinition
+from leveret.ports.definitions import PartitionLayout, QueueDefinition
 from leveret.storage.files import ReadOnlyFiles
 from leveret.storage.orphans import Orphan, read_orphan
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.storage.snapshot import Snapshots
     from leveret.storage.store import FileTopicStore
@@ -81,9 +84,13 @@ async def orphan_adopt(
     type_: str | None = None,
     arguments: dict[str, Any],
 ) -> int:
-    """Adopt an orphaned log as a queue; return the number of its messages."""
+    """Adopt an orphaned log, with the partitions beside it, as a queue.
+
+    Returns the number of its messages.
+    """
     check_short("a queue's name", queue)
-    orphan = next((each for each in await _orphans(node) if each.log == log), None)
+    orphans = await _orphans(node)
+    orphan = next((each for each in orphans if each.log == log), None)
     if orphan is None:
         raise AdministrationError(
             "not_found", f"no log '{log}' is without a queue: `leveret adopt` lists those that are"
@@ -104,14 +111,27 @@ async def orphan_adopt(
     table = table_arguments(arguments)
     if type_ is not None:
         table.setdefault(QUEUE_TYPE, type_)
+    numbers = _partitions(orphan, orphans)
+    layout = None
+    if numbers != [0]:
+        table.setdefault(PARTITIONS, len(numbers))
+        layout = PartitionLayout(tuple(numbers), (), numbers[-1] + 1)
     definition = QueueDefinition(
         found.name,
         queue,
         arguments=table,
         incarnation=orphan.incarnation,
         log_name=_log_name(orphan, found.name, queue),
+        layout=layout,
     )
     return found.adopt_queue(definition).message_count
+
+
+def _partitions(orphan: Orphan, orphans: Sequence[Orphan]) -> list[int]:
+    """Return the numbers of the partitions that lie beside an orphaned one, itself included."""
+    topic = orphan.log.rpartition("/")[0]
+    places = (each.log.rpartition("/") for each in orphans)
+    return sorted(int(number) for beside, _, number in places if beside == topic)
 
 
 def _log_name(orphan: Orphan, vhost: str, queue: str) -> str:
