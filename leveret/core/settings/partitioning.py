@@ -25,7 +25,7 @@ PARTITION_BY = "x-partition-by"
 BY_KEY = "key"
 NOT_BY_KEY = ("round-robin", "random")
 MESSAGE_GROUP = "x-message-group"  # the header by which messages are ordered within a queue
-PARTITIONS_MAX = 1024  # each is a log with its files
+PARTITIONS_MAX = 256  # each is a log with its files, opened and deleted in one turn of the loop
 
 
 class Partitioning(NamedTuple):

@@ -352,7 +352,7 @@ def test_a_filter_that_cannot_be_read_is_refused(arguments, problem):
 PARTITION_PROBLEMS = [
     ({"x-partitions": 0}, "{value_zero,0}"),
     ({"x-partitions": -1}, "{value_negative,-1}"),
-    ({"x-partitions": 1025}, "{max_value_exceeded,1025}"),
+    ({"x-partitions": 257}, "{max_value_exceeded,257}"),
     ({"x-partitions": "4"}, '"expected integer, got longstr"'),
     ({"x-partition-by": "key"}, '"only together with x-partitions"'),
     ({"x-partitions": 4, "x-partition-by": ""}, "{unacceptable_type,longstr}"),
