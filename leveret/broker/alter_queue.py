@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from leveret.core.definitions.validation import AdministrationError
 from leveret.core.erlang_terms import frozen
 from leveret.core.names import NAME_BYTES_MAX, resource
-from leveret.core.queues.queue import Queue
 from leveret.core.settings.arguments import (
     DEAD_LETTER_EXCHANGE,
     GROUP_ORDERING,
@@ -22,6 +21,7 @@ from leveret.core.settings.arguments import (
     check_queue_arguments,
     type_of,
 )
+from leveret.core.settings.partitioning import PARTITION_BY, PARTITIONS
 from leveret.ports.definitions import Paused
 
 if TYPE_CHECKING:
@@ -49,10 +49,22 @@ def change_arguments(broker: Broker, queue: DeclaredQueue, changes: Arguments) -
         arguments,
     )
     check_queue_arguments(changed)
+    _check_placement(definition.arguments, arguments)
     reorder = _check_order(queue, arguments)
     if frozen(arguments) != frozen(definition.arguments):
         _redefine(broker, queue, changed, reorder=reorder)
         _tell(broker, queue, "queue.changed", arguments=arguments)
+
+
+def _check_placement(current: Arguments, arguments: Arguments) -> None:
+    """Raise AdministrationError if messages would be placed in other partitions."""
+    for key in (PARTITIONS, PARTITION_BY):
+        if current.get(key) != arguments.get(key):
+            raise AdministrationError(
+                "invalid",
+                f"'{key}' cannot change: `leveret topic partitions` changes how many partitions a "
+                "queue has, and how messages are placed stays as declared",
+            )
 
 
 def _check_order(queue: DeclaredQueue, arguments: Arguments) -> bool:
@@ -71,7 +83,7 @@ def _check_order(queue: DeclaredQueue, arguments: Arguments) -> bool:
     changed = [key for key in ORDERS if frozen(current.get(key)) != frozen(arguments.get(key))]
     if before == after and QUEUE_TYPE in changed:
         changed.remove(QUEUE_TYPE)  # classic, whether stated or by default
-    if changed and not (isinstance(queue, Queue) and queue.can_reorder):
+    if changed and not queue.can_reorder:
         raise AdministrationError(
             "invalid",
             f"'{changed[0]}' cannot change now: messages that consumers hold, or that are being "

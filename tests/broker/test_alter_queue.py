@@ -547,3 +547,54 @@ def test_no_change_loses_or_doubles_a_message(steps):
         pass
     expected = [b"%d" % number for number in range(hands.published)]
     assert sorted(hands.taken, key=int) == expected
+
+
+# -- partitioned queues
+
+
+@pytest.fixture
+def parted(floor):
+    floor.client.declare("p", durable=True, arguments={"x-partitions": 3})
+    keys = [str(number) for number in range(12)]
+    for key in keys:
+        floor.client.publish("p", key.encode(), headers={"x-partition-key": key})
+    return floor
+
+
+def test_a_paused_partitioned_queue_hands_out_nothing(parted):
+    parted.pause(name="p")
+    parted.consume("p", no_ack=True)
+    assert parted.bodies() == []
+    parted.resume("p")
+    assert len(parted.bodies()) == 12
+
+
+def test_a_renamed_partitioned_queue_keeps_its_partitions(parted):
+    parted.rename("new", "p")
+    assert parted.client.count("new") == 12
+    assert all(part.name == "new" for part in parted.find("new").partitions)
+    parted.client.publish("p", b"by its alias", headers={"x-partition-key": "k"})
+    assert parted.client.count("new") == 13
+
+
+def test_arguments_of_a_partitioned_queue_change_in_all_partitions(parted):
+    parted.change({"x-max-length": 5}, "p")
+    assert parted.client.count("p") == 5
+    parted.change({"x-max-length": None, "x-max-priority": 3}, "p")
+    assert parted.client.count("p") == 5
+    assert all(part.settings.max_priority == 3 for part in parted.find("p").partitions)
+
+
+def test_a_policy_holds_for_all_partitions(parted):
+    policy = PolicyDefinition("/", "short", "^p$", {"max-length": 4}, apply_to="queues")
+    parted.broker.policies.put(policy)
+    parted.broker.apply_policies("/")
+    parted.stage.run()
+    assert parted.client.count("p") == 4
+    assert {part.policy.policy for part in parted.find("p").partitions} == {"short"}
+
+
+@pytest.mark.parametrize("changes", [{"x-partitions": 5}, {"x-partition-by": "random"}])
+def test_placement_does_not_change_with_an_argument(parted, changes):
+    with pytest.raises(AdministrationError, match="leveret topic partitions"):
+        parted.change(changes, "p")
