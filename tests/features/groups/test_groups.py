@@ -75,6 +75,7 @@ def numbered(first, stop):
     return [b"%d" % number for number in range(first, stop)]
 
 
+@pytest.mark.covers("C-212")
 def test_each_group_gets_every_message_and_so_does_the_queue(one, two, publisher, queue):
     join(one, "one", **{"x-stream-offset": "first"})
     join(two, "two", **{"x-stream-offset": "first"})
@@ -405,6 +406,7 @@ def test_no_other_place_is_understood(to):
         parse_reset(to)
 
 
+@pytest.mark.covers("C-212")
 async def test_a_group_is_reset_and_reads_again(stage, one, two, publisher, queue):
     join(one)
     publisher.publish("q", *numbered(0, 4))
@@ -421,6 +423,7 @@ async def test_a_group_is_reset_and_reads_again(stage, one, two, publisher, queu
     assert bodies(two) == numbered(1, 4)
 
 
+@pytest.mark.covers("C-212")
 async def test_a_group_is_moved_to_the_first_message_with_tags(stage, one, two, publisher, queue):
     join(one)
     for tags in ("blue", "red", "blue", "red"):
