@@ -14,7 +14,7 @@ from leveret.cli.options import with_options_of
 from leveret.cli.output import show_json
 from leveret.cli.progress import progress
 from leveret.cli.session import Vhost, as_json, ask, fail
-from leveret.cli.values import Headers, header_values, listed, moment_ms, show_count
+from leveret.cli.values import Headers, Partition, header_values, listed, moment_ms, show_count
 
 __all__ = ["app"]
 
@@ -31,6 +31,7 @@ QueueOption = Annotated[str, typer.Argument(help="The queue that is redriven.")]
 class DeadLetterOptions:
     """Options that select messages; a message must meet all of them."""
 
+    partition: Partition = None
     offset: Annotated[
         list[int] | None, typer.Option("--offset", help="The message at this offset; repeatable.")
     ] = None
@@ -81,6 +82,7 @@ def list_(
 def show(
     queue: Queue,
     offset: Annotated[int, typer.Argument(help="Its offset, as `dlq list` shows it.")],
+    partition: Partition = None,
     vhost: Vhost = "/",
 ) -> None:
     """Show one message with its properties and its payload."""
@@ -114,18 +116,20 @@ def redrive(
     decides. Its attempts are counted from 0 again. Ends with status 1 if any were unroutable or
     refused.
     """
+    common = _common(vhost, queue, selected)
     status = ask(
         "dlq.redrive",
         exchange=exchange,
         routing_key=routing_key,
         routed=routed,
         rate=rate,
-        **_common(vhost, queue, selected),
+        **common,
     )
     if not detach:
-        status = _watch(vhost, queue, status)
+        status = _watch(status, vhost=vhost, queue=queue, partition=common["partition"])
     _show_status(status)
-    if not detach and any(selected.values()) and not status["moved"]:
+    is_selective = any(value for name, value in selected.items() if name != "partition")
+    if not detach and is_selective and not status["moved"]:
         fail("no message was redriven: none matches, or none could be moved")
     if status["phase"] == "failed" or status["unroutable"] or status["refused"]:
         raise typer.Exit(1)
@@ -135,8 +139,8 @@ def _control(verb: str, help_: str) -> None:
     """Register a command that acts on a redrive, and shows its status."""
 
     @app.command(verb, help=help_)
-    def control(queue: QueueOption, vhost: Vhost = "/") -> None:
-        _show_status(ask(f"dlq.{verb}", vhost=vhost, queue=queue))
+    def control(queue: QueueOption, partition: Partition = None, vhost: Vhost = "/") -> None:
+        _show_status(ask(f"dlq.{verb}", vhost=vhost, queue=queue, partition=partition))
 
 
 _control("status", "Show the progress of a queue's redrive.")
@@ -159,7 +163,7 @@ def delete(
 
 
 @app.count("purge", "dlq.purge", "deleted")
-def purge(queue: Queue, vhost: Vhost = "/") -> None:
+def purge(queue: Queue, partition: Partition = None, vhost: Vhost = "/") -> None:
     """Delete all messages except unacknowledged ones."""
 
 
@@ -169,6 +173,7 @@ def _common(vhost: str, queue: str, selected: dict[str, Any]) -> dict[str, objec
     return {
         "vhost": vhost,
         "queue": queue,
+        "partition": selected["partition"],
         "offsets": listed(selected["offset"]),
         "message_ids": listed(selected["message_id"]),
         "reason": selected["reason"],
@@ -179,14 +184,14 @@ def _common(vhost: str, queue: str, selected: dict[str, Any]) -> dict[str, objec
     }
 
 
-def _watch(vhost: str, queue: str, status: dict[str, Any]) -> dict[str, Any]:
+def _watch(status: dict[str, Any], **where: object) -> dict[str, Any]:
     """Show the progress of a redrive, until it ends or is paused."""
     with progress("redriving", shown=not as_json()) as bar:
         while status["phase"] == "running":
             bar.total(status["total"])
             bar.reach(status["looked_at"])
             time.sleep(POLL_SECONDS)
-            status = ask("dlq.status", vhost=vhost, queue=queue)
+            status = ask("dlq.status", **where)
     return status
 
 

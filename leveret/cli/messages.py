@@ -21,6 +21,7 @@ from leveret.cli.progress import progress
 from leveret.cli.session import Vhost, as_json, ask, fail, read_json
 from leveret.cli.values import (
     Headers,
+    Partition,
     arguments_of,
     counted,
     header_values,
@@ -65,6 +66,7 @@ class _State(StrEnum):
 class MessageOptions:
     """Options that select messages; a message must meet all of them."""
 
+    partition: Partition = None
     offset: Annotated[
         list[int] | None, typer.Option("--offset", help="The message at this offset; repeatable.")
     ] = None
@@ -144,10 +146,11 @@ def list_(
 def show(
     queue: Queue,
     offset: Offset,
+    partition: Partition = None,
     vhost: Vhost = "/",
 ) -> None:
     """Show one message with its properties and its payload."""
-    one = {"offset": offset, "truncate": None, "encoding": None}
+    one = {"offset": offset, "truncate": None, "encoding": None, "partition": partition}
     show_one(ask("message.show", vhost=vhost, queue=queue, **one))
 
 
@@ -292,13 +295,20 @@ def trace(
     message_id: Annotated[
         str | None, typer.Option("--message-id", help="All messages with this id, in any queue.")
     ] = None,
+    partition: Partition = None,
     vhost: Vhost = "/",
 ) -> None:
     """Show the trace of a message: published, failed, dead-lettered, stored, delivered.
 
     With an id, it also finds messages that wait for a retry, an ETA or a delay, and prepared ones.
     """
-    one = {"vhost": vhost, "queue": queue, "offset": offset, "message_id": message_id}
+    one = {
+        "vhost": vhost,
+        "queue": queue,
+        "offset": offset,
+        "message_id": message_id,
+        "partition": partition,
+    }
     told: list[dict[str, Any]] = []
     after = None
     while True:
@@ -316,6 +326,8 @@ def trace(
 
     for message in told:
         where = f"of queue {message['queue']}" if message["queue"] is not None else message["state"]
+        if "partition" in message:
+            where = f"of partition {message['partition']} {where}"
         typer.echo(printable(f"message {message['offset']} {where}"))
         for time_ms, sentence in sentences(message):
             typer.echo(printable(f"  {'' if time_ms is None else iso(time_ms):24}  {sentence}"))
@@ -333,7 +345,7 @@ def delete(
 ) -> None:
     """Delete the selected messages; `leveret queue purge` deletes all."""
     chosen = _chosen(vhost, queue, selected)
-    if not chosen["select"]:
+    if not chosen["select"].keys() - {"partition"}:
         fail("state which messages; `leveret queue purge` deletes all")
     _deal("message.delete", "deleted", chosen)
 
@@ -379,6 +391,7 @@ def edit(
         str | None,
         typer.Option("--properties", help="Properties to change, in JSON; null removes one."),
     ] = None,
+    partition: Partition = None,
     vhost: Vhost = "/",
 ) -> None:
     """Replace a message with an edited copy at the tail of the queue."""
@@ -389,13 +402,15 @@ def edit(
         "properties": None if properties is None else read_json(properties),
     }
     changes = {name: value for name, value in stated.items() if value is not None}
-    done = ask("message.edit", vhost=vhost, queue=queue, offset=offset, changes=changes)
+    one = {"vhost": vhost, "queue": queue, "offset": offset, "partition": partition}
+    done = ask("message.edit", changes=changes, **one)
     show_count(done["edited"], "changed")
 
 
 def _chosen(vhost: str, queue: str, selected: dict[str, Any]) -> dict[str, Any]:
     """Return queue and message filter, as the node takes them."""
     stated = {
+        "partition": selected["partition"],
         "offsets": selected["offset"],
         "message_ids": selected["message_id"],
         "state": selected["state"] and selected["state"].value,
@@ -450,6 +465,6 @@ def _deal(operation: str, done: str, asked: dict[str, Any]) -> None:
                 show_count(sums[name], f"left: {why}")
     if any(sums[name] for name in LEFT):
         raise typer.Exit(1)
-    # "until" alone is what every transfer states.
-    if not sums[done] and asked["select"].keys() - {"until"}:
+    # "until" alone is what every transfer states, and a partition is where to look.
+    if not sums[done] and asked["select"].keys() - {"until", "partition"}:
         fail("no message matches: nothing was done")

@@ -10,7 +10,7 @@ from leveret.cli.group import Group
 from leveret.cli.listing import Cut
 from leveret.cli.output import iso
 from leveret.cli.session import Vhost, fail
-from leveret.cli.values import Headers, Sent, listed, moment_ms
+from leveret.cli.values import Headers, Partition, Sent, listed, moment_ms
 
 __all__ = ["app", "retries"]
 
@@ -166,25 +166,36 @@ def list_retries(
     header: Headers = None,
     due_from: DueFrom = None,
     due_before: DueBefore = None,
+    partition: Partition = None,
     vhost: Vhost = "/",
 ) -> None:
     """Show the waiting messages, in the order in which they are due."""
 
 
 @retries.show("show", "retry.show")
-def show_retry(queue: RetryQueue, id_: RetryId, vhost: Vhost = "/") -> None:
+def show_retry(
+    queue: RetryQueue, id_: RetryId, partition: Partition = None, vhost: Vhost = "/"
+) -> None:
     """Show one message with its properties and its payload."""
 
 
 @retries.count("retry-now", "retry.retry_now", "retried", selects=True)
 def retry_now(
-    queue: RetryQueue, ids: RetryIds = None, all_: EveryRetry = False, vhost: Vhost = "/"
+    queue: RetryQueue,
+    ids: RetryIds = None,
+    all_: EveryRetry = False,
+    partition: Partition = None,
+    vhost: Vhost = "/",
 ) -> None:
     """Retry messages now."""
 
 
 @retries.count("cancel", "retry.cancel", "deleted", selects=True)
 def cancel_retries(
-    queue: RetryQueue, ids: RetryIds = None, all_: EveryRetry = False, vhost: Vhost = "/"
+    queue: RetryQueue,
+    ids: RetryIds = None,
+    all_: EveryRetry = False,
+    partition: Partition = None,
+    vhost: Vhost = "/",
 ) -> None:
     """Delete waiting messages; they are not dead-lettered."""

@@ -22,6 +22,7 @@ __all__ = [
     "Arguments",
     "Headers",
     "NamePart",
+    "Partition",
     "Sent",
     "Transient",
     "arguments_of",
@@ -142,6 +143,10 @@ Headers = Annotated[
     Sent(header_values, "headers"),
 ]
 NamePart = Annotated[str | None, typer.Option("--name", help="Only names that contain this text.")]
+Partition = Annotated[
+    int | None,
+    typer.Option("--partition", min=0, help="One of its partitions, where it has several."),
+]
 Transient = Annotated[
     bool,
     typer.Option("--transient", help="Do not keep it when the node stops."),

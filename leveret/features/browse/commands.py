@@ -75,7 +75,7 @@ async def message_list(
     bytes_max = _number("truncate", truncate, PAYLOAD_BYTES, ANSWER_BYTES_MAX)
     as_text = _is_text_shown(encoding)
     walk = await _walk(queue, criteria, selection["after"], begin=from_, backwards=backwards)
-    page = _Page(limit, bytes_max, as_text=as_text)
+    page = _Page(queue, limit, bytes_max, as_text=as_text)
     async for found in walk.matching(criteria):
         if not page.take(found):
             break
@@ -90,10 +90,11 @@ async def message_list(
 class _Page:
     """Rows of one answer, up to its limits."""
 
-    def __init__(self, limit: int, bytes_max: int, *, as_text: bool) -> None:
+    def __init__(self, queue: OpenQueue, limit: int, bytes_max: int, *, as_text: bool) -> None:
         self.rows: list[dict[str, Any]] = []
         self.last: int | None = None  # offset of the last row
         self.is_full = False
+        self._queue = queue
         self._limit = limit
         self._bytes_max = bytes_max
         self._as_text = as_text
@@ -106,7 +107,7 @@ class _Page:
             if self.rows and self._bytes > ANSWER_BYTES_MAX:
                 self.is_full = True
                 return False
-            self.rows.append(_row(seen, self._bytes_max, as_text=self._as_text))
+            self.rows.append(_row(self._queue, seen, self._bytes_max, as_text=self._as_text))
             self.last = seen.offset
             if len(self.rows) == self._limit:
                 self.is_full = True
@@ -126,9 +127,10 @@ async def message_show(
     partition: int | None = None,
 ) -> dict[str, Any]:
     """Return one message with its properties and its payload."""
-    seen = await _one(partition_of(queue_of(node, vhost, queue), partition), offset)
+    part = partition_of(queue_of(node, vhost, queue), partition)
+    seen = await _one(part, offset)
     bytes_max = _number("truncate", truncate, ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)
-    return _row(seen, bytes_max, as_text=_is_text_shown(encoding))
+    return _row(part, seen, bytes_max, as_text=_is_text_shown(encoding))
 
 
 def _chosen(node: AdminNode, selection: MessageSelection) -> tuple[OpenQueue, MessageFilter]:
@@ -143,13 +145,19 @@ async def _one(queue: OpenQueue, at: int) -> BrowsedMessage:
     offset = integer("offset", at)
     seen = await find(queue, offset)
     if seen is None:
-        raise AdministrationError("not_found", f"no message {offset} in queue '{queue.name}'")
+        where = f"queue '{queue.name}'"
+        if queue.part_of is not None:
+            where = f"partition {queue.number} of {where}"
+        raise AdministrationError("not_found", f"no message {offset} in {where}")
     return seen
 
 
-def _row(seen: BrowsedMessage, bytes_max: int, *, as_text: bool) -> dict[str, Any]:
+def _row(
+    queue: OpenQueue, seen: BrowsedMessage, bytes_max: int, *, as_text: bool
+) -> dict[str, Any]:
     message = seen.message
     return {
+        **({} if queue.part_of is None else {"partition": queue.number}),
         "offset": seen.offset,
         "state": str(seen.state),
         "time_ms": seen.time_ms,

@@ -56,10 +56,11 @@ async def dlq_list(
     queue: str,
     limit: int,
     after: Any = None,
+    partition: int | None = None,
     **selection: Unpack[DeadLetterSelection],
 ) -> dict[str, Any]:
     """Return dead letters, the oldest first, and the counts of the queue."""
-    found_in, criteria = _queue(node, vhost, queue), _filter(selection)
+    found_in, criteria = _queue(node, vhost, queue, partition), _filter(selection)
     limit = min(max(limit, 1), ROWS_MAX)
     first = found_in.log.first if after is None else integer("after", after) + 1
     rows: list[dict[str, Any]] = []
@@ -77,9 +78,11 @@ async def dlq_list(
 
 
 @query("dlq.show", READ_QUEUE)
-async def dlq_show(node: DeadLetterNode, *, vhost: str, queue: str, offset: int) -> dict[str, Any]:
+async def dlq_show(
+    node: DeadLetterNode, *, vhost: str, queue: str, offset: int, partition: int | None = None
+) -> dict[str, Any]:
     """Return one message with its properties and its payload."""
-    found_in, offset = _queue(node, vhost, queue), integer("offset", offset)
+    found_in, offset = _queue(node, vhost, queue, partition), integer("offset", offset)
     behind = min(offset + 1, found_in.log.committed)
     async for found in scan.scan(found_in, DeadLetterFilter(), offset, behind):
         for letter in found:
@@ -101,10 +104,11 @@ async def dlq_redrive(
     routing_key: str | None = None,
     routed: bool,
     rate: Any = None,
+    partition: int | None = None,
     **selection: Unpack[DeadLetterSelection],
 ) -> dict[str, Any]:
     """Start to redrive dead letters; return the status."""
-    source, criteria = _queue(node, vhost, queue), _filter(selection)
+    source, criteria = _queue(node, vhost, queue, partition), _filter(selection)
     if exchange is None and routing_key is not None:
         raise AdministrationError("invalid", "a routing key is for an exchange that is named")
     if exchange is not None and routed:
@@ -116,41 +120,54 @@ async def dlq_redrive(
 
 
 @query("dlq.status", READ_QUEUE)
-async def dlq_status(node: DeadLetterNode, *, vhost: str, queue: str) -> dict[str, Any]:
+async def dlq_status(
+    node: DeadLetterNode, *, vhost: str, queue: str, partition: int | None = None
+) -> dict[str, Any]:
     """Return the status of the redrive that runs, or ran last."""
-    return _status_of(_redrives(node).latest(_queue(node, vhost, queue)))
+    return _status_of(_redrives(node).latest(_queue(node, vhost, queue, partition)))
 
 
 @command("dlq.pause", READ_QUEUE)
-async def dlq_pause(node: DeadLetterNode, *, vhost: str, queue: str) -> dict[str, Any]:
+async def dlq_pause(
+    node: DeadLetterNode, *, vhost: str, queue: str, partition: int | None = None
+) -> dict[str, Any]:
     """Pause the redrive; return its status."""
-    redrive = _redrives(node).latest(_queue(node, vhost, queue))
+    redrive = _redrives(node).latest(_queue(node, vhost, queue, partition))
     redrive.pause()
     return _status_of(redrive)
 
 
 @command("dlq.resume", READ_QUEUE)
-async def dlq_resume(node: DeadLetterNode, *, vhost: str, queue: str) -> dict[str, Any]:
+async def dlq_resume(
+    node: DeadLetterNode, *, vhost: str, queue: str, partition: int | None = None
+) -> dict[str, Any]:
     """Resume the redrive; return its status."""
-    redrive = _redrives(node).latest(_queue(node, vhost, queue))
+    redrive = _redrives(node).latest(_queue(node, vhost, queue, partition))
     redrive.resume()
     return _status_of(redrive)
 
 
 @command("dlq.cancel", READ_QUEUE)
-async def dlq_cancel(node: DeadLetterNode, *, vhost: str, queue: str) -> dict[str, Any]:
+async def dlq_cancel(
+    node: DeadLetterNode, *, vhost: str, queue: str, partition: int | None = None
+) -> dict[str, Any]:
     """Cancel the redrive; return its status."""
-    redrive = _redrives(node).latest(_queue(node, vhost, queue))
+    redrive = _redrives(node).latest(_queue(node, vhost, queue, partition))
     redrive.cancel()
     return _status_of(redrive)
 
 
 @command("dlq.delete", READ_QUEUE)
 async def dlq_delete(
-    node: DeadLetterNode, *, vhost: str, queue: str, **selection: Unpack[DeadLetterSelection]
+    node: DeadLetterNode,
+    *,
+    vhost: str,
+    queue: str,
+    partition: int | None = None,
+    **selection: Unpack[DeadLetterSelection],
 ) -> int:
     """Delete the selected messages; return their number."""
-    found, criteria = _queue(node, vhost, queue), _filter(selection)
+    found, criteria = _queue(node, vhost, queue, partition), _filter(selection)
     if criteria == DeadLetterFilter():
         raise AdministrationError("invalid", "state which messages; `purge` deletes all")
     count = await scan.delete(found, criteria)
@@ -159,9 +176,11 @@ async def dlq_delete(
 
 
 @command("dlq.purge", READ_QUEUE)
-async def dlq_purge(node: DeadLetterNode, *, vhost: str, queue: str) -> int:
+async def dlq_purge(
+    node: DeadLetterNode, *, vhost: str, queue: str, partition: int | None = None
+) -> int:
     """Delete all messages except unacknowledged ones."""
-    found = _queue(node, vhost, queue)
+    found = _queue(node, vhost, queue, partition)
     count = found.purge()
     _tell(node, found, count)
     return count
@@ -181,8 +200,9 @@ def _redrives(node: DeadLetterNode) -> Redrives:
     return node.redrives
 
 
-def _queue(node: DeadLetterNode, vhost: str, name: str) -> Queue:
-    return _redrives(node).queue(vhost, name)
+def _queue(node: DeadLetterNode, vhost: str, name: str, partition: int | None) -> Queue:
+    """Return a partition of a dead-letter queue, which usually is its only one."""
+    return _redrives(node).queue(vhost, name, partition)
 
 
 def _filter(selection: DeadLetterSelection) -> DeadLetterFilter:
@@ -242,6 +262,7 @@ def _status_of(redrive: Redrive) -> dict[str, Any]:
     return {
         "queue": redrive.queue.name,
         "vhost": redrive.queue.definition.vhost,
+        **({} if redrive.queue.part_of is None else {"partition": redrive.queue.number}),
         "phase": str(progress.phase),
         "total": progress.total,
         "looked_at": progress.looked_at,

@@ -10,6 +10,9 @@
     POST   …/redrive/pause      …/redrive/resume, …/redrive/cancel → its status
     POST   …/delete             {"offsets", "reason", …} → {"count": 3}
 
+Of a dead-letter queue with several partitions `partition` names one: in the query of GET and of the
+controls, else in the body.
+
 Users who may consume from the queue may list and delete; those who may also publish to the
 destinations may redrive. Times are milliseconds since 1970.
 """
@@ -67,6 +70,7 @@ SELECTION = {
     "message_ids": ["m-1"],
     **CRITERIA,
     "headers": {},
+    "partition": 0,
 }
 LISTED = {
     "offset": [17],
@@ -75,7 +79,9 @@ LISTED = {
     "header": ["name=value"],
     "limit": ROWS,
     "after": 17,
+    "partition": 0,
 }
+PART = described_query({"partition": 0})
 REDRIVE = {**SELECTION, "exchange": "again", "routing_key": "k", "routed": False, "rate": 100}
 
 router = own_router("/dead-letters/{vhost}/{name}")
@@ -101,18 +107,22 @@ async def list_letters(
         source=query.get("source"),
         since=whole_number(query, "since"),
         until=whole_number(query, "until"),
+        partition=whole_number(query, "partition"),
     )
     return answer(found)
 
 
-@router.api_route("/messages/{offset}", methods=READ)
+@router.api_route("/messages/{offset}", methods=READ, openapi_extra=PART)
 async def show_letter(
-    caller: CallerHere, vhost: Segment, name: Segment, offset: Segment
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment, offset: Segment
 ) -> Response:
     """One dead letter."""
     await require_to_browse(caller, vhost, name)
     at = path_number(offset, "offset")
-    return answer(await caller.perform(dlq_show, vhost=vhost, queue=name, offset=at))
+    part = whole_number(request.query_params, "partition")
+    return answer(
+        await caller.perform(dlq_show, vhost=vhost, queue=name, offset=at, partition=part)
+    )
 
 
 @router.post("/redrive", openapi_extra=described(REDRIVE))
@@ -151,22 +161,26 @@ async def require_to_redrive(
             await caller.require(vhost, "exchange", name, "write")
 
 
-@router.api_route("/redrive", methods=READ)
-async def show_redrive(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
+@router.api_route("/redrive", methods=READ, openapi_extra=PART)
+async def show_redrive(
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment
+) -> Response:
     """Status of the redrive that runs, or ran last."""
-    return answer(await caller.perform(dlq_status, vhost=vhost, queue=name))
+    part = whole_number(request.query_params, "partition")
+    return answer(await caller.perform(dlq_status, vhost=vhost, queue=name, partition=part))
 
 
-@router.post("/redrive/{control}")
+@router.post("/redrive/{control}", openapi_extra=PART)
 async def control_redrive(
-    caller: CallerHere, vhost: Segment, name: Segment, control: Segment
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment, control: Segment
 ) -> Response:
     """Pause, resume or cancel the redrive; messages already sent stay sent."""
     await require_to_browse(caller, vhost, name)
     if control not in CONTROLS:
         raise not_found()
     await require_to_redrive(caller, vhost, None, None)
-    return answer(await caller.perform(CONTROLS[control], vhost=vhost, queue=name))
+    part = whole_number(request.query_params, "partition")
+    return answer(await caller.perform(CONTROLS[control], vhost=vhost, queue=name, partition=part))
 
 
 @router.post("/delete", openapi_extra=described(SELECTION))
@@ -187,4 +201,5 @@ def _selection(asked: dict[str, Any]) -> dict[str, Any]:
         "headers": table(asked, "headers"),
         "since": asked.get("since"),
         "until": asked.get("until"),
+        "partition": asked.get("partition"),
     }

@@ -1,6 +1,6 @@
 """Traces of single messages (leveret.features.trace.commands).
 
-    GET  /api/leveret/queues/VHOST/NAME/messages/OFFSET/trace   of one message
+    GET  /api/leveret/queues/VHOST/NAME/messages/OFFSET/trace   of one message (?partition)
     GET  /api/leveret/messages/VHOST/trace?message_id=ID        of all messages with an id
 
 Users who may read from the queue may trace its messages; administrators may search all queues of a
@@ -30,15 +30,20 @@ if TYPE_CHECKING:
 __all__ = ["router", "trace_of"]
 
 SEARCHED = {"message_id": "m-1", "after": "0.17.0.orders"}
+TRACED = described({"partition": 0})
+ROUTE = "/queues/{vhost}/{name}/messages/{offset}/trace"
 
 router = own_router()
 
 
-@router.api_route("/queues/{vhost}/{name}/messages/{offset}/trace", methods=READ)
-async def trace(caller: CallerHere, vhost: Segment, name: Segment, offset: Segment) -> Response:
+@router.api_route(ROUTE, methods=READ, openapi_extra=TRACED)
+async def trace(
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment, offset: Segment
+) -> Response:
     """The trace of one message, and its current holder."""
     await require_to_browse(caller, vhost, name)
-    return answer(await trace_of(caller, vhost, name, path_number(offset, "offset")))
+    at, part = path_number(offset, "offset"), whole_number(request.query_params, "partition")
+    return answer(await trace_of(caller, vhost, name, at, part))
 
 
 @router.api_route("/messages/{vhost}/trace", methods=READ, openapi_extra=described(SEARCHED))
@@ -79,10 +84,18 @@ def _place_text(place: list[Any] | None) -> str | None:
     return f"{stage}.{first}.{second}.{name}"
 
 
-async def trace_of(caller: Caller, vhost: str, queue: str, offset: int) -> dict[str, Any]:
+async def trace_of(
+    caller: Caller, vhost: str, queue: str, offset: int, partition: int | None = None
+) -> dict[str, Any]:
     """Return one message's trace; only monitors see other users' connections."""
     answer = await caller.perform(
-        message_trace, vhost=vhost, queue=queue, offset=offset, message_id=None, after=None
+        message_trace,
+        vhost=vhost,
+        queue=queue,
+        offset=offset,
+        message_id=None,
+        after=None,
+        partition=partition,
     )
     (told,) = answer["messages"]
     holder = told["holder"]

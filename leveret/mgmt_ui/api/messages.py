@@ -10,6 +10,8 @@
     POST    …/messages/delete        {"select": {…}, "after", "limit"}
     POST    …/messages/move, copy    also with "to_queue", or "exchange" and "routing_key"
 
+Of a queue with several partitions `partition` names one: in the query, or within `select`.
+
 Users who may read from the queue may browse and delete; to move and to copy they need permission to
 publish to the destination, and to edit, to write to the queue.
 """
@@ -76,6 +78,7 @@ BROWSED = {
     "offset": [17],
     "header": ["name=value"],
 }
+PART = described_query({"partition": 0})
 CHOSEN = {"select": {"state": "ready"}, "after": 17, "limit": 100}
 SENT = {**CHOSEN, "to_queue": "orders", "exchange": "again", "routing_key": "k"}
 CHANGED = {
@@ -147,7 +150,7 @@ async def show(
     )
 
 
-@router.api_route("/{offset}/body", methods=READ)
+@router.api_route("/{offset}/body", methods=READ, openapi_extra=PART)
 async def body(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment, offset: Segment
 ) -> Response:
@@ -174,7 +177,7 @@ async def body(
     return Response(seen.message.body, headers=headers, media_type="application/octet-stream")
 
 
-@router.patch("/{offset}", openapi_extra=described(CHANGED))
+@router.patch("/{offset}", openapi_extra=described(CHANGED) | PART)
 async def edit(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment, offset: Segment
 ) -> Response:
@@ -194,7 +197,7 @@ async def edit(
     )
 
 
-@router.delete("/{offset}")
+@router.delete("/{offset}", openapi_extra=PART)
 async def delete_one(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment, offset: Segment
 ) -> Response:

@@ -1,11 +1,13 @@
 """/api/leveret/retries/VHOST/QUEUE: failed messages that wait for a retry.
 
     GET    …                ?id&message_id&exchange&routing_key&header&due_from_ms&due_before_ms
-                            &limit&after
+                            &limit&after&partition
                             → {"rows": […], "after": "DUE-OFFSET" | null, "pending": 5}
-    GET    …/messages/ID    one message, with its payload
+    GET    …/messages/ID    ?partition: one message, with its payload
     POST   …/retry          {"ids": […]} or {"all": true}: retry at once → {"count": 3}
     POST   …/cancel         {"ids": […]} or {"all": true}: retry no more → {"count": 3}
+
+Of a queue with several partitions `partition` names one, in the body of a POST as well.
 
 For users who may consume from the queue. A request scans a bounded number of messages: a search may
 answer few rows or none, and `after`, where the next request continues.
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["router"]
 
 ROWS = 100
-EXAMPLE = {"ids": ["17"], "all": False}
+EXAMPLE = {"ids": ["17"], "all": False, "partition": 0}
 
 LISTED = {
     "id": "17",
@@ -42,6 +44,7 @@ LISTED = {
     "header": ["name=value"],
     "limit": ROWS,
     "after": "1700000000000-17",
+    "partition": 0,
 }
 
 router = own_router("/retries/{vhost}/{name}")
@@ -67,19 +70,23 @@ async def list_retries(
         due_before_ms=whole_number(query, "due_before_ms"),
         limit=whole_number(query, "limit", ROWS),
         after=cursor(query.get("after")),
+        partition=whole_number(query, "partition"),
     )
     return answer({**found, "after": cursor_text(found["after"])})
 
 
-@router.api_route("/messages/{id}", methods=READ)
+@router.api_route("/messages/{id}", methods=READ, openapi_extra=described_query({"partition": 0}))
 async def show_retry(
     caller: CallerHere,
+    request: Request,
     vhost: Segment,
     name: Segment,
     id: Segment,  # noqa: A002
 ) -> Response:
     """One retry."""
-    return answer(await caller.perform(retry_show, vhost=vhost, queue=name, id_=id))
+    partition = whole_number(request.query_params, "partition")
+    found = await caller.perform(retry_show, vhost=vhost, queue=name, id_=id, partition=partition)
+    return answer(found)
 
 
 @router.post("/retry", openapi_extra=described(EXAMPLE))
@@ -102,5 +109,9 @@ async def _deal(
     vhost, name = queue
     await require_to_browse(caller, vhost, name)
     asked = await json_object(request)
-    selected = {"ids": texts(asked, "ids"), "all": flag(asked, "all")}
+    selected = {
+        "ids": texts(asked, "ids"),
+        "all": flag(asked, "all"),
+        "partition": asked.get("partition"),
+    }
     return answer({"count": await caller.perform(operation, vhost=vhost, queue=name, **selected)})

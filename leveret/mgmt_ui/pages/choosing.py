@@ -1,8 +1,8 @@
-"""Common parts of pages about the messages of one queue: the queue, and checked boxes."""
+"""Common parts of pages about the messages of one queue: queue, partition, and checked boxes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from leveret.core.queues.declared_queue import DeclaredQueue
 from leveret.mgmt_ui.api.messages import require_to_browse
@@ -17,9 +17,45 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.pages.forms import Form
     from leveret.mgmt_ui.pages.viewing import Viewer
 
-__all__ = ["CHOSEN_MAX", "readable_queue", "readable_queues", "selected_ids", "selected_offsets"]
+__all__ = [
+    "CHOSEN_MAX",
+    "Chosen",
+    "chosen_partition",
+    "readable_queue",
+    "readable_queues",
+    "selected_ids",
+    "selected_offsets",
+]
 
 CHOSEN_MAX = 200  # boxes on a page
+NUMBER_DIGITS_MAX = 9  # of a partition: there are never a billion
+
+
+class Chosen(NamedTuple):
+    """A partition that a page is about: one must be chosen where a queue has several.
+
+    `text` is what links and forms carry: "" where the queue has one and none was stated.
+    """
+
+    number: int | None
+    text: str
+    numbers: list[int]
+
+
+def chosen_partition(queue: DeclaredQueue, stated: str) -> Chosen:
+    """Return the partition that an address or a form states, else the first one.
+
+    Raises ApiError 400 for what is no number; the number may be that of none.
+    """
+    numbers = [part.number for part in queue.partitions]
+    text = stated.strip()
+    if not text and len(numbers) > 1:
+        text = str(numbers[0])
+    if not text:
+        return Chosen(None, "", numbers)
+    if not (text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX):
+        raise bad_request(f"a partition is a whole number, not {text}")
+    return Chosen(int(text), text, numbers)
 
 
 async def readable_queue(viewer: Viewer, vhost: str, name: str) -> DeclaredQueue:

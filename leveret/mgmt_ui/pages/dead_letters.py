@@ -26,7 +26,13 @@ from leveret.mgmt_ui.api.dead_letters import require_to_redrive
 from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.pages.celery import with_tasks
-from leveret.mgmt_ui.pages.choosing import readable_queue, readable_queues, selected_offsets
+from leveret.mgmt_ui.pages.choosing import (
+    Chosen,
+    chosen_partition,
+    readable_queue,
+    readable_queues,
+    selected_offsets,
+)
 from leveret.mgmt_ui.pages.formats import epoch_ms, path, with_query
 from leveret.mgmt_ui.pages.forms import Form, FormHere, act, refusals_told, seeing
 from leveret.mgmt_ui.pages.rendering import page
@@ -107,8 +113,9 @@ async def list_letters(
     request: Request, viewer: ViewerHere, vhost: Segment, name: Segment
 ) -> Response:
     """Show the dead letters of one queue, oldest first, and the status of a redrive."""
-    await readable_queue(viewer, vhost, name)
+    held = await readable_queue(viewer, vhost, name)
     query = request.query_params
+    part = chosen_partition(held, query.get("partition", ""))
     asked = {key: query.get(key, "") for key in CRITERIA}
     after = query.get("after", "")
     found: dict[str, Any] = {"rows": [], "after": None, "ready": 0, "unacknowledged": 0}
@@ -120,6 +127,7 @@ async def list_letters(
             queue=name,
             limit=ROWS,
             after=int(after) if after.isascii() and after.isdigit() and len(after) < 19 else None,
+            partition=part.number,
             **_selection(asked),
         )
     except ApiError as error:
@@ -128,7 +136,7 @@ async def list_letters(
     rows = with_tasks(found["rows"])
     following = None
     if found["after"] is not None:
-        following = with_query(here, **asked, after=str(found["after"]))
+        following = with_query(here, **asked, partition=part.text, after=str(found["after"]))
     return page(
         request,
         viewer,
@@ -136,14 +144,16 @@ async def list_letters(
         vhost=vhost,
         queue=name,
         asked=asked,
+        partition=part.text,
+        partitions=part.numbers,
         found={**found, "rows": rows},
         has_tasks=any(row["task"] for row in rows),
         failure=failure,
-        first=with_query(here, **asked),
+        first=with_query(here, **asked, partition=part.text),
         is_first=not after,
         following=following,
         is_filtered=any(asked.values()),
-        redrive=await _status(viewer, vhost, name),
+        redrive=await _status(viewer, vhost, name, part),
         may_redrive=all(
             viewer.may("write", "exchange", vhost, exchange or "amq.default")
             for exchange in viewer.caller.vhost(vhost).exchanges
@@ -151,10 +161,12 @@ async def list_letters(
     )
 
 
-async def _status(viewer: Viewer, vhost: str, name: str) -> dict[str, Any] | None:
+async def _status(viewer: Viewer, vhost: str, name: str, part: Chosen) -> dict[str, Any] | None:
     """Return the redrive that runs or ran last; None if there was none."""
     try:
-        found: dict[str, Any] = await viewer.caller.perform(dlq_status, vhost=vhost, queue=name)
+        found: dict[str, Any] = await viewer.caller.perform(
+            dlq_status, vhost=vhost, queue=name, partition=part.number
+        )
     except ApiError:
         return None
     return found
@@ -189,12 +201,11 @@ def _selected(form: Form) -> dict[str, Any]:
 @router.post("/{vhost}/{name}/redrive")
 async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Redrive the chosen messages to their original destinations, or elsewhere."""
-    await readable_queue(viewer, vhost, name)
+    part = await _part(viewer, form, vhost, name)
     exchange, key = None, None
     if form.word("to") == "exchange":
         exchange, key = form.text("exchange"), form.text("routing_key") or None
     await require_to_redrive(viewer.caller, vhost, exchange, key)
-    here = path("dead-letters", vhost, name)
     with refusals_told(viewer):
         await viewer.caller.perform(
             dlq_redrive,
@@ -204,17 +215,18 @@ async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segm
             routing_key=key,
             routed=form.word("to") == "routed",
             rate=form.integer("rate"),
+            partition=part.number,
             **_selected(form),
         )
-    return seeing(here)
+    return seeing(_address(vhost, name, part))
 
 
 @router.post("/{vhost}/{name}/redrive/{control}")
 async def control_redrive(
-    viewer: ViewerHere, _: FormHere, vhost: Segment, name: Segment, control: str
+    viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment, control: str
 ) -> Response:
     """Pause, resume or cancel the redrive; messages already sent stay sent."""
-    await readable_queue(viewer, vhost, name)
+    part = await _part(viewer, form, vhost, name)
     await require_to_redrive(viewer.caller, vhost, None, None)
     if control not in CONTROLS:
         raise ApiError(404, "not_found", "Object Not Found")
@@ -224,17 +236,27 @@ async def control_redrive(
         command,
         vhost=vhost,
         queue=name,
+        partition=part.number,
         done=f"The redrive of queue {name} is {told}.",
-        then=path("dead-letters", vhost, name),
+        then=_address(vhost, name, part),
     )
 
 
 @router.post("/{vhost}/{name}/delete")
 async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Delete the chosen messages."""
-    await readable_queue(viewer, vhost, name)
+    part = await _part(viewer, form, vhost, name)
     with refusals_told(viewer):
-        selected = _selected(form)
+        selected = {**_selected(form), "partition": part.number}
         count = await viewer.caller.perform(dlq_delete, vhost=vhost, queue=name, **selected)
         viewer.session.tell(f"{count} messages of queue {name} were deleted.")
-    return seeing(path("dead-letters", vhost, name))
+    return seeing(_address(vhost, name, part))
+
+
+async def _part(viewer: Viewer, form: Form, vhost: str, name: str) -> Chosen:
+    """Return the partition of a form. Raises ApiError 400, 401 and 404."""
+    return chosen_partition(await readable_queue(viewer, vhost, name), form.word("partition"))
+
+
+def _address(vhost: str, name: str, part: Chosen) -> str:
+    return with_query(path("dead-letters", vhost, name), partition=part.text)

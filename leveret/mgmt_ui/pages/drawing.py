@@ -1,4 +1,4 @@
-"""Drawings in SVG, computed from numbers: a histogram, bars of lag, an exchange with its bindings.
+"""Drawings in SVG, computed from numbers: a histogram, bars of partitions, an exchange's bindings.
 
     sources ──► the exchange ──► destinations
 
@@ -30,6 +30,7 @@ __all__ = [
     "draw",
     "histogram",
     "lag_bars",
+    "partition_bars",
 ]
 
 ROWS_MAX = 14  # of each side
@@ -243,11 +244,43 @@ def _lag_bar(row: Row, longest: int) -> LagBar:
     kept = max(row["end"] - row["first"], 0)
     lag = min(row["lag"], kept)
     unacked = min(row["unacked"], lag)
-    scale = LAG_WIDTH / longest
-    held, waiting = (
-        round(max(number * scale, LAG_WIDTH_MIN), 1) if number else 0.0
-        for number in (unacked, lag - unacked)
-    )
-    read = round(max(kept * scale - held - waiting, 0), 1)
     title = f"{count(lag)} of {count(kept)} messages kept are not acknowledged"
-    return LagBar(read, held, waiting, title)
+    return _in_parts(kept, unacked, lag - unacked, longest, title)
+
+
+def _in_parts(kept: int, unacked: int, waiting: int, longest: int, title: str) -> LagBar:
+    """Return a bar of `kept` messages, of which some are unacknowledged and some wait."""
+    scale = LAG_WIDTH / longest
+    held, rest = (
+        round(max(number * scale, LAG_WIDTH_MIN), 1) if number else 0.0
+        for number in (unacked, waiting)
+    )
+    read = round(max(kept * scale - held - rest, 0), 1)
+    return LagBar(read, held, rest, title)
+
+
+def partition_bars(partitions: Sequence[Row], *, keeps: bool) -> list[LagBar]:
+    """Return the bars of a topic's partitions, each as long as what it holds, on one scale.
+
+        |  settled, kept by the retention  | unacked | ready  |
+
+    Without a retention (`keeps`) settled messages cannot be read again, and are not drawn.
+    """
+    parts = [_contents(row, keeps=keeps) for row in partitions]
+    longest = max((sum(numbers) for numbers in parts), default=0)
+    return [
+        _in_parts(sum(numbers), numbers[1], numbers[2], max(longest, 1), _contents_title(*numbers))
+        for numbers in parts
+    ]
+
+
+def _contents(row: Row, *, keeps: bool) -> tuple[int, int, int]:
+    """Return how many messages of a partition are settled and kept, unacknowledged, and ready."""
+    present = row["unacked"] + row["messages"]
+    settled = max(row["end"] - row["first"] - present, 0) if keeps else 0
+    return settled, row["unacked"], row["messages"]
+
+
+def _contents_title(settled: int, unacked: int, ready: int) -> str:
+    told = f"{count(ready)} ready, {count(unacked)} unacknowledged"
+    return f"{told}, {count(settled)} kept to be read again" if settled else told

@@ -25,6 +25,7 @@ from leveret.mgmt_ui.api.message_trace import trace_of
 from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, queue_not_found
 from leveret.mgmt_ui.pages.bodies import BODY_BYTES_MAX, FORMS, body_of, shown_as
+from leveret.mgmt_ui.pages.choosing import chosen_partition
 from leveret.mgmt_ui.pages.formats import epoch_ms, path, with_query
 from leveret.mgmt_ui.pages.forms import Form, FormHere, refusals_told, seeing
 from leveret.mgmt_ui.pages.publishing import BLANK, DEFAULT_EXCHANGE, publish_written
@@ -82,13 +83,15 @@ async def _browse(
     queue = _existing(viewer, vhost, name)
     query = request.query_params
     asked = {key: query.get(key, "") for key in (*CRITERIA, "from", "order")}
+    part = chosen_partition(queue, query.get("partition", ""))
+    asked["partition"] = part.text
     found, failure = Found([], 0, None), ""
     try:
         answer = await viewer.caller.perform(
             message_list,
             vhost=vhost,
             queue=name,
-            select=_selection(asked),
+            select={**_selection(asked), "partition": part.number},
             backwards=asked.get("order") != "forwards",
             after=_offset(query, "after"),
             limit=ROWS,
@@ -112,6 +115,7 @@ async def _browse(
         vhost=vhost,
         queue=name,
         asked=asked,
+        partitions=part.numbers,
         found=found,
         failure=failure,
         states=list(MessageState),
@@ -132,6 +136,7 @@ async def show(
     """Show one message: address, properties, headers, body and trace."""
     await require_to_browse(viewer.caller, vhost, name)
     queue = _existing(viewer, vhost, name)
+    part = chosen_partition(queue, request.query_params.get("partition", ""))
     found = await viewer.caller.perform(
         message_show,
         vhost=vhost,
@@ -139,17 +144,19 @@ async def show(
         offset=_offset({"offset": offset}, "offset") or 0,
         truncate=BODY_BYTES_MAX,
         encoding=None,
+        partition=part.number,
     )
     properties = dict(found["properties"])
     headers = properties.pop("headers", None) or {}
     form, text = shown_as(body_of(found), request.query_params.get("as", ""))
-    told = await trace_of(viewer.caller, vhost, name, found["offset"])
+    told = await trace_of(viewer.caller, vhost, name, found["offset"], part.number)
     return page(
         request,
         viewer,
         "message.html.j2",
         vhost=vhost,
         queue=name,
+        partition=part.text,
         message=found,
         properties=properties,
         headers=headers,
@@ -247,7 +254,7 @@ async def _deal(
 ) -> Response:
     (command, done), (vhost, name) = verb, queue
     await require_to_browse(viewer.caller, vhost, name)
-    _existing(viewer, vhost, name)
+    part = chosen_partition(_existing(viewer, vhost, name), form.word("partition"))
     if where:
         await require_to_transfer(viewer.caller, vhost, where)
     with refusals_told(viewer):
@@ -255,13 +262,14 @@ async def _deal(
             command,
             vhost=vhost,
             queue=name,
-            select=_selected(form),
+            select={**_selected(form), "partition": part.number},
             after=None,
             limit=None,
             **where,
         )
         viewer.session.tell(_told(answer, done, name), failed=not answer[done])
     asked = {key: form.word(key) for key in (*CRITERIA, "from", "order")}
+    asked["partition"] = part.text
     return seeing(with_query(path("queues", vhost, name, "messages"), **asked))
 
 
@@ -292,7 +300,8 @@ async def publish(
     request: Request, viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment
 ) -> Response:
     """Publish one message to the queue or an exchange; an invalid form is shown again."""
-    _existing(viewer, vhost, name)
+    queue = _existing(viewer, vhost, name)
+    part = chosen_partition(queue, request.query_params.get("partition", ""))
     exchange = form.text("exchange") or DEFAULT_EXCHANGE
     try:
         said, is_routed = await publish_written(viewer, vhost, exchange, form)
@@ -302,4 +311,4 @@ async def publish(
         await require_to_browse(viewer.caller, vhost, name)
         return await _browse(request, viewer, vhost, name, form=form, refused=error)
     viewer.session.tell(said, failed=not is_routed)
-    return seeing(path("queues", vhost, name, "messages"))
+    return seeing(with_query(path("queues", vhost, name, "messages"), partition=part.text))

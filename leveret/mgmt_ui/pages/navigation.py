@@ -50,6 +50,7 @@ SECTIONS = (
             MenuEntry("Channels", "/channels"),
             MenuEntry("Exchanges", "/exchanges"),
             MenuEntry("Queues and streams", "/queues"),
+            MenuEntry("Topics", "/topics"),
             MenuEntry("Consumer groups", "/consumer-groups"),
             MenuEntry("Virtual hosts", "/vhosts"),
         ),

@@ -14,6 +14,7 @@ from leveret.core.settings.arguments import TYPES
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.groups.rows import group_row
 from leveret.features.retry.retrying import retries_waiting
+from leveret.features.topics.rows import is_topic
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.callers import require_to_declare
 from leveret.mgmt_ui.api.listing import ObjectKind, Segment
@@ -167,6 +168,7 @@ async def show_queue(
         queue=row,
         figures=_figures(queue, viewer.broker.statistics) | _lags(viewer, queue),
         groups=sorted(map(group_row, islice(groups, ROWS_MAX)), key=itemgetter("name")),
+        is_topic=is_topic(queue),
         keeps_messages=queue.settings.retention is not None,
         charts=(
             chart_of_lengths(viewer.broker.statistics, queue, period),

@@ -9,13 +9,12 @@ even if a form cannot show them.
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from leveret.core.admin.node import partition_of
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.queues.queue import Queue
 from leveret.errors import StorageError
 from leveret.features.browse.browsing import find
 from leveret.features.browse.commands import message_delete, message_edit, message_show
@@ -26,7 +25,8 @@ from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.problems import ApiError, not_found, queue_not_found, refused_operation
 from leveret.mgmt_ui.api.publish_get import publish_content
 from leveret.mgmt_ui.pages.bodies import body_of
-from leveret.mgmt_ui.pages.formats import as_json, json_lines, path
+from leveret.mgmt_ui.pages.choosing import Chosen, chosen_partition
+from leveret.mgmt_ui.pages.formats import as_json, json_lines, path, with_query
 from leveret.mgmt_ui.pages.forms import Form, FormHere, json_object_of, seeing
 from leveret.mgmt_ui.pages.publishing import (
     DEFAULT_EXCHANGE,
@@ -43,6 +43,7 @@ from leveret.mgmt_ui.pages.viewing import ViewerHere
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.mgmt_ui.pages.viewing import Viewer
 
 __all__ = ["editable_text", "router"]
@@ -54,49 +55,76 @@ FIXED = {"user_id", "cluster_id", "headers"}  # see leveret.features.browse.edit
 router = APIRouter(prefix="/queues/{vhost}/{name}/messages/{offset}/edit")
 
 
+class MessageHolder(NamedTuple):
+    """The partition that holds the message, and its queue as addresses name it."""
+
+    vhost: str
+    name: str
+    queue: DeclaredQueue
+    part: Chosen
+
+    @property
+    def address(self) -> str:
+        """Address of the list of its messages."""
+        return with_query(
+            path("queues", self.vhost, self.name, "messages"), partition=self.part.text
+        )
+
+
+async def _holder(
+    request: Request, viewer: ViewerHere, vhost: Segment, name: Segment
+) -> MessageHolder:
+    """Return the queue and partition of an address. Raises ApiError 400, 401 and 404."""
+    await require_to_browse(viewer.caller, vhost, name)
+    host = viewer.caller.vhost(vhost)
+    held = host.queues.get(name)
+    if held is None:
+        raise queue_not_found(host, name)
+    queue = viewer.broker.find_queue(host, name, held.owner)
+    part = chosen_partition(queue, request.query_params.get("partition", ""))
+    return MessageHolder(vhost, name, queue, part)
+
+
+HolderHere = Annotated[MessageHolder, Depends(_holder)]
+
+
 @router.get("")
 async def show_form(
-    request: Request, viewer: ViewerHere, vhost: Segment, name: Segment, offset: Segment
+    request: Request, viewer: ViewerHere, holder: HolderHere, offset: Segment
 ) -> Response:
     """Show the message in a form."""
-    found = await _shown(viewer, vhost, name, offset)
-    return _page(request, viewer, (vhost, name), found, _form_of(found))
+    found = await _shown(viewer, holder, offset)
+    return _page(request, viewer, holder, found, _form_of(found))
 
 
 @router.post("")
 async def send_again(
-    request: Request,
-    viewer: ViewerHere,
-    form: FormHere,
-    *,
-    vhost: Segment,
-    name: Segment,
-    offset: Segment,
+    request: Request, viewer: ViewerHere, form: FormHere, holder: HolderHere, offset: Segment
 ) -> Response:
     """Send the changed copy; an invalid form is shown again."""
-    found = await _shown(viewer, vhost, name, offset)
+    found = await _shown(viewer, holder, offset)
     try:
-        said, is_done = await _send(viewer, (vhost, name), found, form)
+        said, is_done = await _send(viewer, holder, found, form)
     except ApiError as error:
         if error.status in {401, 403}:
             raise
-        return _page(request, viewer, (vhost, name), found, form, failure=error)
+        return _page(request, viewer, holder, found, form, failure=error)
     viewer.session.tell(said, failed=not is_done)
-    return seeing(path("queues", vhost, name, "messages"))
+    return seeing(holder.address)
 
 
-async def _shown(viewer: Viewer, vhost: str, name: str, offset: str) -> dict[str, Any]:
-    """Return the message as operations show it. Raises ApiError 401 and 404."""
-    await require_to_browse(viewer.caller, vhost, name)
+async def _shown(viewer: Viewer, holder: MessageHolder, offset: str) -> dict[str, Any]:
+    """Return the message as operations show it. Raises ApiError 404."""
     if not (offset.isascii() and offset.isdigit() and len(offset) < 19):
         raise not_found("message_not_found")
     found: dict[str, Any] = await viewer.caller.perform(
         message_show,
-        vhost=vhost,
-        queue=name,
+        vhost=holder.vhost,
+        queue=holder.name,
         offset=int(offset),
         truncate=EDITED_BYTES_MAX,
         encoding=None,
+        partition=holder.part.number,
     )
     return found
 
@@ -104,24 +132,24 @@ async def _shown(viewer: Viewer, vhost: str, name: str, offset: str) -> dict[str
 def _page(
     request: Request,
     viewer: Viewer,
-    queue: tuple[str, str],
+    holder: MessageHolder,
     found: Mapping[str, Any],
     form: Form,
     *,
     failure: ApiError | None = None,
 ) -> Response:
-    vhost, name = queue
     return page(
         request,
         viewer,
         "resend.html.j2",
         status=200 if failure is None else failure.status,
-        vhost=vhost,
-        queue=name,
+        vhost=holder.vhost,
+        queue=holder.name,
+        partition=holder.part.text,
         message=found,
         form=form,
         failure="" if failure is None else failure.reason,
-        leaves=isinstance(viewer.caller.vhost(vhost).find_queue(name), Queue),
+        leaves=not holder.queue.settings.is_stream,
     )
 
 
@@ -204,43 +232,41 @@ def _payload(body: bytes, form: Form) -> dict[str, str]:
 
 
 async def _send(
-    viewer: Viewer, queue: tuple[str, str], found: Mapping[str, Any], form: Form
+    viewer: Viewer, holder: MessageHolder, found: Mapping[str, Any], form: Form
 ) -> tuple[str, bool]:
     """Send the copy. Returns a notice, and whether it was stored. Raises ApiError."""
-    vhost, name = queue
+    vhost, name = holder.vhost, holder.name
     changes = _changes(found, form)
     is_elsewhere = form.word("to") == "exchange"
     if form.flag("remove") and not is_elsewhere:
         await viewer.caller.require(vhost, "queue", name, "write")
-        where = {"vhost": vhost, "queue": name, "offset": found["offset"]}
-        await viewer.caller.perform(message_edit, **where, changes=changes)
+        await viewer.caller.perform(
+            message_edit,
+            vhost=vhost,
+            queue=name,
+            offset=found["offset"],
+            changes=changes,
+            partition=holder.part.number,
+        )
         said = f"Message {found['offset']} was replaced by a copy at the tail of queue {name}."
         return said, True
     exchange, key = form.text("exchange") or DEFAULT_EXCHANGE, form.text("routing_key")
     if not is_elsewhere:
         exchange, key = DEFAULT_EXCHANGE, name
-    header, body = await _copy(viewer, queue, found["offset"], changes)
+    header, body = await _copy(holder, found["offset"], changes)
     copied = f"{name} {found['offset']}"
     async with noted(viewer, vhost=vhost, exchange=exchange, routing_key=key, copy_of=copied):
         is_routed = await publish_content(viewer.caller, vhost, exchange, key, (header, body))
     said = told(exchange, key, is_routed=is_routed)
     if is_routed and form.flag("remove"):
-        said += " " + await _remove(viewer, queue, found["offset"])
+        said += " " + await _remove(viewer, holder, found["offset"])
     return said, is_routed
 
 
-async def _copy(
-    viewer: Viewer, queue: tuple[str, str], offset: int, changes: dict[str, Any]
-) -> tuple[bytes, bytes]:
+async def _copy(holder: MessageHolder, offset: int, changes: dict[str, Any]) -> tuple[bytes, bytes]:
     """Return content header and body of the changed copy. Raises ApiError."""
-    vhost, name = queue
-    host = viewer.caller.vhost(vhost)
-    queue_here = host.queues.get(name)
-    if queue_here is None:  # it was there when the form was
-        raise queue_not_found(host, name)
     try:
-        queue_opened = viewer.broker.find_queue(host, name, queue_here.owner)
-        seen = await find(partition_of(queue_opened), offset)
+        seen = await find(partition_of(holder.queue, holder.part.number), offset)
         if seen is None:
             raise not_found("message_not_found")
         return sent_anew(seen, changes_of(changes))
@@ -250,13 +276,16 @@ async def _copy(
         raise refused_operation(error.code, str(error)) from None
 
 
-async def _remove(viewer: Viewer, queue: tuple[str, str], offset: int) -> str:
+async def _remove(viewer: Viewer, holder: MessageHolder, offset: int) -> str:
     """Delete the original after its copy was stored. Returns a notice."""
-    vhost, name = queue
-    select = {"offsets": [offset]}
     try:
         answer = await viewer.caller.perform(
-            message_delete, vhost=vhost, queue=name, select=select, after=None, limit=None
+            message_delete,
+            vhost=holder.vhost,
+            queue=holder.name,
+            select={"offsets": [offset], "partition": holder.part.number},
+            after=None,
+            limit=None,
         )
     except ApiError as error:
         return f"The original is still there: {error.reason}."

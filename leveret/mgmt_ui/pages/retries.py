@@ -15,7 +15,12 @@ from leveret.features.retry.retrying import retries_waiting
 from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor
 from leveret.mgmt_ui.pages.celery import with_tasks
-from leveret.mgmt_ui.pages.choosing import readable_queue, readable_queues, selected_ids
+from leveret.mgmt_ui.pages.choosing import (
+    chosen_partition,
+    readable_queue,
+    readable_queues,
+    selected_ids,
+)
 from leveret.mgmt_ui.pages.formats import path, with_query
 from leveret.mgmt_ui.pages.forms import Form, FormHere, refusals_told, seeing
 from leveret.mgmt_ui.pages.rendering import page
@@ -56,8 +61,9 @@ async def list_retries(
     request: Request, viewer: ViewerHere, vhost: Segment, name: Segment
 ) -> Response:
     """Show the retries of one queue, the next one first."""
-    await readable_queue(viewer, vhost, name)
+    held = await readable_queue(viewer, vhost, name)
     query = request.query_params
+    part = chosen_partition(held, query.get("partition", ""))
     after = read_cursor(query.get("after", ""))
     asked = {key: query.get(key, "") for key in CRITERIA}
     found = await viewer.caller.perform(
@@ -66,12 +72,13 @@ async def list_retries(
         queue=name,
         limit=ROWS,
         after=after,
+        partition=part.number,
         **waiting_selection(asked),
     )
     rows = with_tasks(found["rows"])
     here, following = path("retries", vhost, name), None
     if (place := cursor_text(found["after"])) is not None:
-        following = with_query(here, **asked, after=place)
+        following = with_query(here, **asked, partition=part.text, after=place)
     return page(
         request,
         viewer,
@@ -82,8 +89,10 @@ async def list_retries(
         has_tasks=any(row["task"] for row in rows),
         pending=found["pending"],
         asked=asked,
+        partition=part.text,
+        partitions=part.numbers,
         is_filtered=any(asked.values()),
-        first=with_query(here, **asked),
+        first=with_query(here, **asked, partition=part.text),
         following=following,
         is_first=after is None,
         now_ms=viewer.now_ms,
@@ -99,16 +108,19 @@ async def show(
     id: Segment,  # noqa: A002
 ) -> Response:
     """Show one retry."""
-    await readable_queue(viewer, vhost, name)
-    found = await viewer.caller.perform(retry_show, vhost=vhost, queue=name, id_=id)
+    held = await readable_queue(viewer, vhost, name)
+    part = chosen_partition(held, request.query_params.get("partition", ""))
+    found = await viewer.caller.perform(
+        retry_show, vhost=vhost, queue=name, id_=id, partition=part.number
+    )
     return waiting_message(
         request,
         viewer,
         found,
         vhost=vhost,
         room=f"Retries of {name}",
-        back=path("retries", vhost, name),
-        query={},
+        back=with_query(path("retries", vhost, name), partition=part.text),
+        query={"partition": part.text},
     )
 
 
@@ -128,10 +140,11 @@ async def _deal(
     viewer: Viewer, form: Form, operation: AnyCommand, done: str, queue: tuple[str, str]
 ) -> Response:
     vhost, name = queue
-    await readable_queue(viewer, vhost, name)
+    part = chosen_partition(await readable_queue(viewer, vhost, name), form.word("partition"))
     every = form.word("which") == "all"
     with refusals_told(viewer):
         selected: dict[str, Any] = {"ids": [] if every else selected_ids(form), "all": every}
+        selected["partition"] = part.number
         count = await viewer.caller.perform(operation, vhost=vhost, queue=name, **selected)
         viewer.session.tell(f"{count} messages of queue {name} {done}.")
-    return seeing(path("retries", vhost, name))
+    return seeing(with_query(path("retries", vhost, name), partition=part.text))

@@ -91,7 +91,8 @@ TABLE = {
         f"POST /api/leveret/queues/{{vhost}}/{{name}}/{verb}": CLIENT
         for verb in ("receive", "ack", "nack", "extend")
     },
-    "/api/leveret/topics": CLIENT,
+    "/api/leveret/topics/{vhost}/{name}/offsets": CLIENT,
+    "/api/leveret/topics/{vhost}/{name}/partitions/{number}": CLIENT,
     "PUT /api/leveret/alert-rules": POLICYMAKER,
     "DELETE /api/leveret/alert-rules": POLICYMAKER,
     "/api/leveret/audit": ADMINISTRATOR,

@@ -9,6 +9,7 @@ from leveret.mgmt_ui.pages.drawing import (
     ROWS_MAX,
     draw,
     lag_bars,
+    partition_bars,
 )
 
 
@@ -90,3 +91,24 @@ def test_a_single_message_is_seen_in_a_long_bar(unacked):
 def test_more_lag_than_there_is_stays_within_its_bar():
     [bar] = lag_bars([kept(10, 20, 50, 60)])
     assert (bar.read, bar.unacked, bar.waiting) == (0, LAG_WIDTH, 0)
+
+
+def held(messages, unacked=0, first=0, end=0):
+    return {"messages": messages, "unacked": unacked, "first": first, "end": end}
+
+
+def test_bars_of_a_topic_are_as_long_as_what_partitions_hold():
+    full, half, empty = partition_bars(
+        [held(75, 25, 0, 900), held(50, 0, 7, 57), held(0, 0, 9, 9)], keeps=False
+    )
+    assert (full.read, full.unacked, full.waiting) == (0, LAG_WIDTH / 4, LAG_WIDTH * 3 / 4)
+    assert (half.unacked, half.waiting) == (0, LAG_WIDTH / 2)
+    assert (empty.read, empty.unacked, empty.waiting) == (0, 0, 0)
+    assert full.title == "75 ready, 25 unacknowledged"
+    assert partition_bars([], keeps=True) == []
+
+
+def test_bars_of_a_topic_have_what_its_retention_keeps():
+    [bar] = partition_bars([held(25, 25, 100, 200)], keeps=True)
+    assert (bar.read, bar.unacked, bar.waiting) == (LAG_WIDTH / 2, LAG_WIDTH / 4, LAG_WIDTH / 4)
+    assert bar.title.endswith("50 kept to be read again")

@@ -1,0 +1,129 @@
+"""Commands on messages, retries and dead letters of a queue with several partitions."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pika
+import pytest
+
+HOUR_MS = 3_600_000
+KEYS = "a", "order-42"  # of partition 0, and of partition 1
+
+
+@pytest.fixture
+def leveret(data_dir, port):
+    def run(*arguments, status=0):
+        command = [sys.executable, "-m", "leveret", *arguments, "--data-dir", data_dir]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert result.returncode == status, (arguments, result.stdout, result.stderr)
+        return result.stdout + result.stderr
+
+    return run
+
+
+@pytest.fixture
+def channel(port):
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        yield channel
+
+
+def declare(channel, name, **arguments):
+    """A queue with one message in partition 0 and three in partition 1."""
+    channel.queue_declare(name, durable=True, arguments={"x-partitions": 2, **arguments})
+    for number, partition in enumerate((0, 1, 1, 1)):
+        properties = pika.BasicProperties(
+            message_id=f"m{number}", delivery_mode=2, headers={"x-partition-key": KEYS[partition]}
+        )
+        channel.basic_publish("", name, b"body %d" % number, properties)
+
+
+def reject_all(channel, queue):
+    for _ in range(4):
+        method, _, _ = channel.basic_get(queue)
+        channel.basic_nack(method.delivery_tag, requeue=False)
+
+
+def eventually(look):
+    deadline = time.monotonic() + 15
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_single_messages_of_a_partition(leveret, channel):
+    declare(channel, "parted")
+    declare(channel, "there")
+
+    def payloads(queue, partition):
+        told = leveret("message", "list", queue, "--partition", partition, "--json")
+        return [row["payload"] for row in json.loads(told)]
+
+    assert payloads("parted", "1") == ["body 1", "body 2", "body 3"]
+    said = leveret("message", "list", "parted", status=1)
+    assert "queue 'parted' has the partitions 0, 1: state one of them" in said
+    said = leveret("message", "show", "parted", "0", "--partition", "7", status=1)
+    assert "has the partitions 0, 1" in said
+    assert "payload: body 2\n" in leveret("message", "show", "parted", "1", "--partition", "1")
+    told = leveret("message", "trace", "parted", "1", "--partition", "1")
+    assert told.startswith("message 1 of partition 1 of queue parted\n")
+    one = ("parted", "0", "--partition", "1")
+    assert "changed" in leveret("message", "edit", *one, "--payload", "new")
+    assert payloads("parted", "1") == ["body 2", "body 3", "new"]
+    some = ("parted", "--partition", "1", "--message-id", "m2")
+    assert "1 message was copied" in leveret("message", "copy", *some, "--to-queue", "there")
+    assert "1 message was moved" in leveret("message", "move", *some, "--to-queue", "there")
+    assert payloads("there", "1")[3:] == ["body 2", "body 2"]
+    said = leveret("message", "delete", "parted", "--partition", "1", status=1)
+    assert "state which messages" in said
+    leveret("message", "delete", "parted", "--partition", "1", "--text", "new")
+    assert (payloads("parted", "0"), payloads("parted", "1")) == (["body 0"], ["body 3"])
+    told = leveret("message", "move", "parted", "--partition", "0", "--to-queue", "there")
+    assert "1 message was moved" in told
+    leveret("message", "move", "parted", "--partition", "0", "--to-queue", "there")  # none is left
+
+
+def test_retries_of_a_partition(leveret, channel):
+    declare(channel, "retried", **{"x-retry-delays": [HOUR_MS]})
+    reject_all(channel, "retried")
+
+    def ids(partition):
+        told = leveret("retry", "list", "retried", "--partition", partition, "--json")
+        return [row["id"] for row in json.loads(told)]
+
+    eventually(lambda: (len(ids("0")), len(ids("1"))) == (1, 3))
+    first, second, _ = ids("1")
+    assert "state one of them" in leveret("retry", "list", "retried", status=1)
+    there = ("--partition", "1")
+    assert "message_id: m2\n" in leveret("retry", "show", "retried", second, *there)
+    assert "1 message was retried" in leveret("retry", "retry-now", "retried", first, *there)
+    assert "2 messages were deleted" in leveret("retry", "cancel", "retried", "--all", *there)
+    assert len(ids("0")) == 1
+
+
+def test_dead_letters_of_a_partition(leveret, channel):
+    declare(channel, "dying", **{"x-dead-letter-topic": True})
+    channel.queue_declare("dying.dlq", durable=True, arguments={"x-partitions": 2})
+    reject_all(channel, "dying")
+    there = ("dying.dlq", "--partition", "1")
+
+    def rows(partition):
+        told = leveret("dlq", "list", "dying.dlq", "--partition", partition, "--json")
+        return [row["message_id"] for row in json.loads(told)]
+
+    eventually(lambda: (rows("0"), rows("1")) == (["m0"], ["m1", "m2", "m3"]))
+    assert "state one of them" in leveret("dlq", "list", "dying.dlq", status=1)
+    assert "payload: body 2\n" in leveret("dlq", "show", "dying.dlq", "1", "--partition", "1")
+    leveret("dlq", "delete", *there, "--offset", "0")
+    assert "1 moved" in leveret("dlq", "redrive", *there, "--offset", "1")
+    assert "1 moved" in leveret("dlq", "status", *there)
+    said = leveret("dlq", "status", "dying.dlq", "--partition", "0", status=1)
+    assert "is not being redriven" in said
+    assert "1 message was deleted" in leveret("dlq", "purge", *there)
+    assert (rows("0"), rows("1")) == (["m0"], [])
+    leveret("dlq", "redrive", *there)  # all of none
+    said = leveret("dlq", "redrive", *there, "--offset", "9", status=1)
+    assert "no message was redriven" in said

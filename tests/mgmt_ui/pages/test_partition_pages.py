@@ -1,0 +1,250 @@
+"""Messages, retries and dead letters of queues with several partitions, on pages and over HTTP."""
+
+import re
+import time
+
+import pytest
+
+from tests.mgmt_ui.pages.running import running_node
+from tests.support.visitor import Visitor
+
+HERE = "/queues/%2F/q/messages"
+TWO = {"x-partitions": 2}
+HOUR_MS = 3_600_000
+KEYS = "a", "order-42"  # of partition 0, and of partition 1
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    with running_node(tmp_path_factory.mktemp("node")) as address:
+        yield address
+
+
+@pytest.fixture
+def guest(address):
+    with Visitor(address) as visitor:
+        visitor.declare("q", **TWO)
+        visitor.declare("other", **TWO)
+        yield visitor
+
+
+def publish(guest, queue, partition, *bodies):
+    for body in bodies:
+        guest.publish(queue, body, headers={"x-partition-key": KEYS[partition]})
+
+
+def fail(guest, queue):
+    """Let a consumer reject all messages."""
+    asked = {"count": 100, "ackmode": "reject_requeue_false", "encoding": "auto"}
+    guest.api.post(f"/queues/%2F/{queue}/get", json=asked)
+
+
+def bodies(guest, queue, partition):
+    told = guest.api.get(f"/leveret/queues/%2F/{queue}/messages?partition={partition}").json()
+    assert all(row["partition"] == partition for row in told["messages"])
+    return [row["payload"] for row in told["messages"]]
+
+
+def offsets(text):
+    return re.findall(r'type="checkbox" name="offset" value="(\d+)"', text)
+
+
+def ids(text):
+    return re.findall(r'type="checkbox" name="id" value="(\d+)"', text)
+
+
+def eventually(look):
+    deadline = time.monotonic() + 15
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+# -- messages
+
+
+def test_a_partition_is_chosen_and_links_carry_it(guest):
+    publish(guest, "q", 0, "first")
+    publish(guest, "q", 1, "second", "third")
+    text = guest.text(HERE)
+    assert "<option selected>0</option>" in text
+    assert "first" in text
+    assert "third" not in text
+    text = guest.text(f"{HERE}?partition=1")
+    assert "<option selected>1</option>" in text
+    assert f'<a href="{HERE}/1?partition=1">' in text
+    assert '<input type="hidden" name="partition" value="1">' in text
+    text = guest.text(f"{HERE}/1?partition=1")
+    assert "third" in text
+    for link in (f"{HERE}?partition=1", f"{HERE}/1/edit?partition=1"):
+        assert f'href="{link}"' in text
+    assert f'href="/api/leveret{HERE}/1/body?partition=1"' in text
+    assert "as=hex&amp;partition=1" in text
+    assert 'name="partition" value="1"' in text
+    assert "first" in guest.text(f"{HERE}/0")  # the first partition's
+
+
+def test_pages_of_a_long_partition_stay_in_it(guest):
+    publish(guest, "q", 1, *[f"body {number}" for number in range(53)])
+    text = guest.text(f"{HERE}?partition=1")
+    assert len(offsets(text)) == 50
+    older = re.search(r'<a rel="next" href="([^"]+)"', text)[1].replace("&amp;", "&")
+    assert len(offsets(guest.text(older))) == 3
+    assert "There are no messages in this partition" in guest.text(HERE)
+
+
+def test_messages_are_deleted_moved_and_copied_from_their_partition(guest):
+    publish(guest, "q", 0, "first")
+    publish(guest, "q", 1, "second", "third", "fourth")
+    said = guest.submit(f"{HERE}/delete", partition="1", offset="0")
+    assert said.headers["location"] == f"{HERE}?partition=1"
+    assert bodies(guest, "q", 0) == ["first"]
+    assert bodies(guest, "q", 1) == ["third", "fourth"]
+    guest.done(f"{HERE}/move", partition="1", offset="1", to="queue", to_queue="other")
+    guest.done(f"{HERE}/copy", partition="1", offset="2", to="queue", to_queue="other")
+    assert bodies(guest, "q", 1) == ["fourth"]
+    assert bodies(guest, "other", 1) == ["third", "fourth"]
+    said = guest.done(f"{HERE}/delete", which="matching", text="f", partition="1")
+    assert said == ["1 messages of queue q were deleted."]
+    assert bodies(guest, "q", 0) == ["first"]
+
+
+def test_a_message_of_a_partition_is_edited(guest):
+    publish(guest, "q", 0, "first")
+    publish(guest, "q", 1, "second")
+    there = f"{HERE}/0/edit?partition=1"
+    text = guest.text(there)
+    assert "second</textarea>" in text
+    assert f'action="{there}"' in text
+    assert "Delete the original" in text
+    fields = {"headers": f'{{"x-partition-key": "{KEYS[1]}"}}', "to": "queue", "persistent": "1"}
+    answer = guest.submit(there, payload="changed", remove="1", **fields)
+    assert answer.headers["location"] == f"{HERE}?partition=1"
+    assert bodies(guest, "q", 1) == ["changed"]
+    guest.done(f"{HERE}/1/edit?partition=1", payload="copied", **fields)
+    assert bodies(guest, "q", 1) == ["changed", "copied"]
+    elsewhere = {**fields, "to": "exchange", "routing_key": "other", "remove": "1"}
+    said = guest.done(f"{HERE}/2/edit?partition=1", payload="sent", **elsewhere)
+    assert "The original was deleted." in said[0]
+    assert (bodies(guest, "q", 1), bodies(guest, "other", 1)) == (["changed"], ["sent"])
+    assert bodies(guest, "q", 0) == ["first"]
+
+
+def test_a_partition_that_is_not_there_is_said(guest):
+    text = guest.text(f"{HERE}?partition=7")
+    assert "has the partitions 0, 1: state one of them" in text
+    assert "7 (removed)" in text
+    assert guest.client.get(f"{HERE}?partition=x").status_code == 400
+    assert guest.client.get(f"{HERE}/0?partition=7").status_code == 404
+    assert guest.client.get(f"{HERE}/0/edit?partition=7").status_code == 404
+    assert "state one of them" in guest.done(f"{HERE}/delete", partition="7", offset="0")[0]
+    guest.declare("one")
+    text = guest.text("/queues/%2F/one/messages")
+    assert "<label>Partition" not in text
+    assert 'name="partition"' not in text
+    assert "There are no messages in this queue" in text
+
+
+def test_retired_partitions_can_be_chosen_until_they_are_gone(guest):
+    publish(guest, "q", 1, "last")
+    change = guest.api.put("/leveret/topics/%2F/q/partitions", json={"count": 1})
+    assert change.json() == {"active": [0], "retired": [1]}
+    assert "last" in guest.text(f"{HERE}?partition=1")
+    guest.done(f"{HERE}/delete", partition="1", offset="0")
+    topic = "/leveret/topics/%2F/q"
+    eventually(lambda: len(guest.api.get(topic).json()["partition_details"]) == 1)
+    assert "1 (removed)" in guest.text(f"{HERE}?partition=1")
+    assert 'name="partition"' not in guest.text(HERE)
+
+
+def test_messages_of_a_partition_over_http(guest):
+    publish(guest, "q", 0, "first")
+    publish(guest, "q", 1, "second", "third")
+    api, here = guest.api, f"/leveret{HERE}"
+    answer = api.get(here)
+    assert answer.status_code == 400
+    assert "state one of them" in answer.json()["reason"]
+    assert api.get(f"{here}/1?partition=1").json()["partition"] == 1
+    assert "partition 0 of queue 'q'" in api.get(f"{here}/1?partition=0").json()["reason"]
+    assert api.get(f"{here}/0/body?partition=1").content == b"second"
+    traced = api.get(f"{here}/1/trace?partition=1").json()
+    assert (traced["partition"], traced["offset"]) == (1, 1)
+    assert api.get(f"{here}/1/trace").status_code == 400
+    assert api.patch(f"{here}/0?partition=1", json={"payload": "new"}).json() == {"edited": 1}
+    assert api.delete(f"{here}/1?partition=1").status_code == 204
+    assert bodies(guest, "q", 1) == ["new"]
+    select = {"partition": 1, "text": "n"}
+    asked = {"select": select, "to_queue": "other"}
+    assert api.post(f"{here}/copy", json=asked).json()["copied"] == 1
+    assert api.post(f"{here}/delete", json={"select": select}).json()["deleted"] == 1
+    assert api.post(f"{here}/delete", json={"select": {"partition": 0}}).status_code == 400
+    assert bodies(guest, "q", 0) == ["first"]
+
+
+# -- what waits, and what died
+
+
+def test_retries_of_a_partition(guest):
+    guest.declare("r", **TWO, **{"x-retry-delays": [HOUR_MS]})
+    publish(guest, "r", 0, "first")
+    publish(guest, "r", 1, "second", "third", "fourth")
+    fail(guest, "r")
+    here, rest = "/retries/%2F/r", "/leveret/retries/%2F/r"
+    eventually(lambda: len(ids(guest.text(f"{here}?partition=1"))) == 3)
+    assert len(ids(guest.text(here))) == 1
+    found = ids(guest.text(f"{here}?partition=1"))
+    link = f"{here}/messages/{found[0]}?partition=1"
+    assert f'<a href="{link}">' in guest.text(f"{here}?partition=1")
+    text = guest.text(link)
+    assert "second" in text
+    assert f'href="{here}?partition=1"' in text
+    assert guest.client.get(f"{here}?partition=7").status_code == 404
+    said = guest.submit(f"{here}/now", partition="1", id=found[0])
+    assert said.headers["location"] == f"{here}?partition=1"
+    eventually(lambda: bodies(guest, "r", 1) == ["second"])
+    shown = guest.api.get(f"{rest}/messages/{found[1]}?partition=1").json()
+    assert shown["payload"] == "third"
+    assert guest.api.get(rest).status_code == 400
+    assert guest.api.get(f"{rest}?partition=1").json()["pending"] == 2
+    asked = {"ids": [found[1]], "partition": 1}
+    assert guest.api.post(f"{rest}/cancel", json=asked).json() == {"count": 1}
+    said = guest.done(f"{here}/cancel", partition="1", which="all")
+    assert said[-1] == "1 messages of queue r were deleted."
+    assert len(ids(guest.text(here))) == 1
+    assert guest.api.post(f"{rest}/retry", json={"all": True}).status_code == 400
+    asked = {"all": True, "partition": 0}
+    assert guest.api.post(f"{rest}/retry", json=asked).json() == {"count": 1}
+
+
+def test_dead_letters_of_a_partition(guest):
+    guest.declare("d", **{"x-dead-letter-topic": True})
+    guest.declare("d.dlq", **TWO)
+    publish(guest, "d", 0, "first")
+    publish(guest, "d", 1, "second", "third", "fourth", "fifth")
+    fail(guest, "d")
+    here, rest = "/dead-letters/%2F/d.dlq", "/leveret/dead-letters/%2F/d.dlq"
+    eventually(lambda: len(offsets(guest.text(f"{here}?partition=1"))) == 4)
+    assert len(offsets(guest.text(here))) == 1
+    text = guest.text(f"{here}?partition=1")
+    assert '<a href="/queues/%2F/d.dlq/messages/0?partition=1">' in text
+    said = guest.submit(f"{here}/delete", partition="1", offset="0")
+    assert said.headers["location"] == f"{here}?partition=1"
+    assert guest.api.get(rest).status_code == 400
+    rows = guest.api.get(f"{rest}?partition=1").json()["rows"]
+    assert [row["offset"] for row in rows] == [1, 2, 3]
+    shown = guest.api.get(f"{rest}/messages/1?partition=1").json()
+    assert shown["payload"] == "third"
+    guest.submit(f"{here}/redrive", partition="1", offset="1", to="back")
+    eventually(lambda: "1 moved" in guest.text(f"{here}?partition=1"))
+    assert "1 moved" not in guest.text(here)
+    status = guest.api.get(f"{rest}/redrive?partition=1").json()
+    assert (status["partition"], status["moved"]) == (1, 1)
+    assert guest.api.get(f"{rest}/redrive?partition=0").status_code == 404
+    asked = {"offsets": [2, 3], "partition": 1, "rate": 0.001}
+    assert guest.api.post(f"{rest}/redrive", json=asked).json()["partition"] == 1
+    guest.submit(f"{here}/redrive/pause", partition="1")
+    assert guest.api.get(f"{rest}/redrive?partition=1").json()["phase"] == "paused"
+    answer = guest.api.post(f"{rest}/redrive/cancel?partition=1")
+    assert answer.json()["phase"] == "cancelled"
+    asked = {"reason": "rejected", "partition": 0}
+    assert guest.api.post(f"{rest}/delete", json=asked).json() == {"count": 1}
