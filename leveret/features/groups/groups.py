@@ -358,7 +358,10 @@ class ConsumerGroups(ExtensionKind):
         definition: GroupDefinition,
         start: int | None = None,
     ) -> None:
-        """Open a group's subscription to one partition. Raises StorageError."""
+        """Open a group's subscription to one partition. Raises StorageError.
+
+        `start`: where it begins; None: where it was in an earlier run, if the partition is as old.
+        """
         of_queue = self._groups.setdefault(definition.queue, {})
         group = of_queue.get(definition.name)
         if group is None:
@@ -372,7 +375,8 @@ class ConsumerGroups(ExtensionKind):
         if start:
             settlements.restate(RangeSet([(0, start)]))
         changed = partial(group.changed, partition.number)
-        subscription = Subscription(partition, SubscriptionLog(partition.log, settlements), changed)
+        log = SubscriptionLog(partition.log, settlements, is_new=start is not None)
+        subscription = Subscription(partition, log, changed)
         extension.subscriptions[group] = subscription
         group.attach(partition, subscription)
 

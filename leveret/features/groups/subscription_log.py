@@ -28,13 +28,15 @@ class SubscriptionLog:
     kept_from: int | None = None
     appended_bytes = 0
 
-    def __init__(self, records: TopicLog, settlements: TopicLog) -> None:
+    def __init__(self, records: TopicLog, settlements: TopicLog, *, is_new: bool) -> None:
+        """`is_new`: nothing of the records was delivered before."""
         self.builder = BatchBuilder()  # always empty
         self.retention_waits_at: Callable[[], int | None] = lambda: None  # the partition's counts
         self.undone = RangeSet()
         self._records = records
         self._settlements = settlements
-        if settlements.unclean:
+        # Where nothing was settled there is no file, and nobody knows what was delivered.
+        if settlements.unclean or not (is_new or settlements.list_files()):
             settlements.redelivered_stop = records.committed
 
     # -- the partition's records
