@@ -3,8 +3,7 @@
 Each partition is a `Queue` or a `Stream` with a log of its own and the whole's definition. Order
 holds within a partition. A publish goes to the partition that the `Partitioner` chooses for the
 message; a consumer is served by all partitions through its shares, and basic.get takes from them in
-turn.
-Lifetimes, limits and counters are those of the whole.
+turn. Lifetimes, limits and counters are those of the whole.
 
 A partition that is being retired takes no more publishes; it is removed once nothing is left to
 be read there (see leveret.features.topics.partition_changes).
@@ -152,21 +151,18 @@ class PartitionedQueue(DeclaredQueue):
         """Have the partitions that the definition says; publish to the active ones from now on.
 
         Those that it does not have any more must have been read. Raises StorageError if one cannot
-        be opened; nothing has changed then.
+        be opened: publishes go where they went, and another call goes on.
         """
         wanted = self.layout.present
-        opened = [
-            self._open_partition(self, number)
-            for number in wanted
-            if number not in self._partitions
-        ]
-        dropped = [part for number, part in self._partitions.items() if number not in wanted]
-        self._partitions.update((part.number, part) for part in opened)
+        for number in wanted:
+            if number not in self._partitions:
+                self._partitions[number] = self._open_partition(self, number)
+        for consumer, added in self._consumers.items():
+            for part in self.partitions:
+                if part.number not in added.shares:
+                    self._add_share(consumer, added, part)
         self._place()
-        for part in opened:
-            for consumer, added in self._consumers.items():
-                self._add_share(consumer, added, part)
-        for part in dropped:
+        for part in [part for number, part in self._partitions.items() if number not in wanted]:
             self._drop(part)
 
     def _drop(self, part: OpenQueue) -> None:
@@ -178,6 +174,7 @@ class PartitionedQueue(DeclaredQueue):
         del self._partitions[part.number]
         self._removed = self._removed.plus(part.total_usage())
         part.mark_deleted()
+        part.builder.partitioner = None
         self.services.spawn(part.log.delete())
 
     # -- settings
@@ -324,9 +321,12 @@ class PartitionedQueue(DeclaredQueue):
         self.deleted = True
         if self._expiry is not None:
             self._expiry.close()
+            self._expiry = None
         self._consumers.clear()
         call_each([part.mark_deleted for part in self.partitions], self.services.report)
         self._partitioner.owner = GONE
+        for part in self.partitions:
+            part.builder.partitioner = None
 
     def delete_logs(self, spawn: Callable[[Any], object]) -> None:
         """Delete the files of all partitions, after `mark_deleted`, and leave no cycle."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.core.settings.arguments import EXPIRY_MS_MAX, QUEUE_TYPE, RATE_MAX, window_ms
 from leveret.core.settings.discard_reasons import DEATHS, Reason
-from leveret.core.settings.partitioning import MESSAGE_GROUP, Partitioning, partitioning_of
+from leveret.core.settings.partitioning import BY_KEY, MESSAGE_GROUP, Partitioning, partitioning_of
 from leveret.core.settings.retry_policy import RETRY_ARGUMENTS, RetryPolicy, retry_policy_of
 from leveret.core.settings.stream_offsets import duration_ms, interval_ms
 from leveret.ports import Compaction, Retention
@@ -374,8 +374,9 @@ def _stream_retention(stated: Stated) -> Retention:
 
 
 def _compaction(stated: Stated) -> Compaction | None:
-    """Return how a stream is compacted; None: it is not."""
-    if not stated("compact"):
+    """Return how a stream is compacted: by a policy only where equal keys share a partition."""
+    placed = partitioning_of(stated.arguments)
+    if not stated("compact") or (placed is not None and placed.by != BY_KEY):
         return None
     return Compaction(duration_ms(stated("compact-delete-retention")) or TOMBSTONES_MS)
 

@@ -31,6 +31,11 @@ KINDS = {
     "rates": {"x-publish-rate": 1000, "x-consume-rate": 1000},
     "quorum": {"x-queue-type": "quorum"},
     "leases": {"x-visibility-timeout": 60_000},
+    "partitions": {"x-partitions": 3, "x-expires": 60_000, "x-max-length": 3},
+    "partitions, at random": {"x-partitions": 3, "x-partition-by": "random"},
+    "partitioned stream": {"x-queue-type": "stream", "x-partitions": 3},
+    "partitions with rates": {"x-partitions": 3, "x-publish-rate": 1000, "x-consume-rate": 1000},
+    "compacted stream": {"x-queue-type": "stream", "x-compact": True},
 }
 
 

@@ -227,6 +227,27 @@ def test_a_compacted_stream_has_no_retention_but_what_is_stated(arguments, polic
     assert settings.retention == Retention(compaction=Compaction(DAY_MS), **limits)
 
 
+@pytest.mark.parametrize("by", ["random", "round-robin", "customer"])
+@pytest.mark.parametrize(
+    ("kind", "policy", "field", "without"),
+    [
+        ("stream", {"compact": True}, "retention", Retention(age_ms_max=14 * DAY_MS)),
+        ("classic", {"group-ordering": True}, "group_ordering", False),
+        ("classic", {"celery-eta": True}, "celery_eta", False),
+    ],
+)
+def test_a_policy_has_no_effect_that_partitions_would_break(by, kind, policy, field, without):
+    placed = {"x-queue-type": kind, "x-partitions": 2, "x-partition-by": by}
+    assert getattr(resolved(placed, policy), field) == without
+    assert getattr(resolved({"x-queue-type": kind}, policy), field) != without
+
+
+@pytest.mark.parametrize(("by", "window_ms"), [("key", 5000), ("random", None)])
+def test_a_window_of_a_policy_holds_where_duplicates_share_a_partition(by, window_ms):
+    settings = resolved({"x-partitions": 2, "x-partition-by": by}, {"dedup-window": 5000})
+    assert settings.dedup_window_ms == window_ms
+
+
 def test_a_stream_can_refuse_the_compaction_of_its_policy():
     settings = resolved({"x-queue-type": "stream", "x-compact": False}, {"compact": True})
     assert settings.retention == Retention(age_ms_max=14 * DAY_MS)

@@ -4,6 +4,7 @@ import pytest
 from pamqp import commands
 
 from leveret.core.definitions.administration import AdministrationError
+from leveret.errors import StorageError
 from leveret.features.topics.commands import topic_describe, topic_list, topic_set_partitions
 from leveret.features.topics.partition_changes import LOOK_MS
 from leveret.ports.definitions import PartitionLayout
@@ -200,3 +201,36 @@ def test_a_deleted_queue_takes_its_retired_partitions_along(stage, client):
     client.call(commands.Queue.Delete(queue="q"))
     waited(stage)
     assert all(log.deleted for place, log in stage.topics.logs.items() if place[1] == "q")
+
+
+def test_a_disk_that_refuses_a_new_partition_leaves_the_others_in_use(stage, client, monkeypatch):
+    declare(client, 1)
+    queue = stage.queue("q")
+    opened = stage.topics.open
+
+    def refuses(vhost, topic, incarnation, partition, *rest, **options):
+        if partition == 2:
+            raise StorageError("no space left")
+        return opened(vhost, topic, incarnation, partition, *rest, **options)
+
+    monkeypatch.setattr(stage.topics, "open", refuses)
+    monkeypatch.setattr(stage.topics, "leave_unopened", lambda *_: False)
+    layout = stage.broker.partitions.planned(queue, 4)
+    failed = []
+
+    async def work():
+        try:
+            await stage.broker.partitions.apply(queue, layout)
+        except StorageError as error:
+            failed.append(str(error))
+
+    stage.spawn(work())
+    stage.run()
+    assert failed == ["no space left"]
+    publish(client, *range(10))
+    assert client.count("q") == 10
+    monkeypatch.setattr(stage.topics, "open", opened)
+    assert resize(stage, 4)["active"] == [0, 1, 2, 3]
+    publish(client, *range(10, 50))
+    client.consume("q", no_ack=True)
+    assert sorted(int(each.body) for each in client.deliveries()) == list(range(50))
