@@ -66,7 +66,10 @@ def groups_kind(row: Callable[[ConsumerGroup], Row] = group_row) -> ObjectKind[C
 async def groups_of(
     caller: Caller, vhost: str | None = None, queue: str | None = None
 ) -> list[ConsumerGroup]:
-    """Return the groups that the caller may list. Raises ApiError 401 and 404."""
+    """Return the groups that the caller may list: of a queue only together with its vhost.
+
+    Raises ApiError 401 and 404.
+    """
     groups, hosts = caller.node.broker.groups, vhosts_of(caller, vhost)
     if queue is None:
         names = {host.name for host in hosts}
@@ -80,14 +83,18 @@ async def groups_of(
 
 @router.api_route("", methods=READ)
 @router.api_route("/{vhost}", methods=READ)
-@router.api_route("/{vhost}/{queue}", methods=READ)
 async def list_groups(
-    caller: CallerHere,
-    query: QueryHere,
-    vhost: Segment | None = None,
-    queue: Segment | None = None,
+    caller: CallerHere, query: QueryHere, vhost: Segment | None = None
 ) -> Response:
-    """The consumer groups of all virtual hosts, of one, or of one queue."""
+    """The consumer groups of all virtual hosts, or of one."""
+    return await listed(await groups_of(caller, vhost), groups_kind(), query)
+
+
+@router.api_route("/{vhost}/{queue}", methods=READ)
+async def list_groups_of_queue(
+    caller: CallerHere, query: QueryHere, vhost: Segment, queue: Segment
+) -> Response:
+    """The consumer groups of one queue."""
     return await listed(await groups_of(caller, vhost, queue), groups_kind(), query)
 
 

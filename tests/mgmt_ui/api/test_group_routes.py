@@ -190,3 +190,8 @@ async def test_states_of_a_group(site, consumer):
     arguments = {"x-consumer-group": "billing", "x-group-assign": [7]}
     second.consume("views", "picky", arguments=arguments)
     assert await state() == "stalled"
+
+
+@pytest.mark.parametrize("query", ["queue=views", "queue=", "vhost=other"])
+async def test_a_place_in_the_query_string_is_no_mistake_of_the_nodes(site, consumer, query):
+    assert (await site.get(f"{GROUPS}?{query}")).status_code in {200, 400}
