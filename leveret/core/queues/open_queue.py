@@ -42,7 +42,7 @@ PUMP_RECORDS_MAX = 20_000
 
 # Records of a partition that a busy publisher makes are flushed after so many bytes or turns, a
 # turn being some 0.3 ms then.
-GATHERED_BYTES = 128 * 1024
+GATHERED_BYTES = 256 * 1024
 TURNS_MAX = 4
 
 # Memory of an idle, empty queue with its log (measured with 20,000).
