@@ -10,6 +10,7 @@ from leveret.cli.completion import queue_names
 from leveret.cli.group import Group
 from leveret.cli.output import show_json, show_rows
 from leveret.cli.session import Vhost, as_json, ask
+from leveret.cli.values import moment_ms
 
 __all__ = ["app"]
 
@@ -45,6 +46,23 @@ def describe(name: Name, vhost: Vhost = "/") -> None:
         show_json(found)
     else:
         show_rows(found["partition_details"], PARTITION)
+
+
+@app.command("offsets")
+def offsets(
+    name: Name,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at", help="Show the offset of the first message then: ISO 8601, or ms since 1970."
+        ),
+    ] = None,
+    vhost: Vhost = "/",
+) -> None:
+    """Show the first and the end offset of each partition, and the offset for a time."""
+    time_ms = None if at is None else moment_ms(at)
+    found = ask("topic.offsets", vhost=vhost, queue=name, time_ms=time_ms)
+    show_rows(found, ["partition", "first", "end", *(["offset"] if at is not None else [])])
 
 
 @app.command("partitions")
