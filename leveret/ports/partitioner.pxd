@@ -1,7 +1,18 @@
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from leveret.ports.contents cimport Piece
 from leveret.ports.records cimport BatchBuilder
+
+
+cdef enum:
+    KEY_TEXT_BYTES = 24     # a 64-bit number with its sign, and the end
+
+
+cdef bint find_key(
+    uint32_t flags, const uint8_t* header, uint32_t header_size,
+    const uint8_t* name, uint8_t name_size, char* text, Piece* key,
+) noexcept nogil
 
 
 @cython.final

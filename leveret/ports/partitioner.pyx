@@ -8,11 +8,11 @@ the same in every release (docs/storage-format.md has test vectors).
 """
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy
 
-from leveret.ports.contents cimport HeadersPlace, be32, field_end, field_is, find_headers
+from leveret.ports.contents cimport HeadersPlace, Piece, be32, field_end, field_is, find_headers
 from leveret.ports.records cimport HAS_HEADERS, BatchBuilder
 
 KEY = "key"
@@ -22,7 +22,6 @@ KEY_HEADER = "x-partition-key"
 
 cdef enum:
     SEED = 104729           # of RabbitMQ's stream clients
-    NUMBER_TEXT_BYTES = 24  # a 64-bit number with its sign, and the end
 
 
 cdef inline uint32_t rotated(uint32_t v, int by) noexcept nogil:
@@ -56,8 +55,21 @@ def hash_key(bytes key not None):
     return hash_bytes(<const uint8_t*><const char*>key, len(key))
 
 
-cdef int64_t number_at(uint8_t letter, const uint8_t* p, int size) noexcept nogil:
-    """Return a signed or unsigned integer field, big-endian as on the wire."""
+cdef inline int integer_size(uint8_t letter) noexcept nogil:
+    """Return the bytes of a field's integer value; 0 if its type is none."""
+    if letter == c"b" or letter == c"B":
+        return 1
+    if letter == c"s" or letter == c"u":
+        return 2
+    if letter == c"I" or letter == c"i":
+        return 4
+    if letter == c"l" or letter == c"L" or letter == c"T":
+        return 8
+    return 0
+
+
+cdef int64_t integer_at(uint8_t letter, const uint8_t* p, int size) noexcept nogil:
+    """Return a field's integer value, big-endian as on the wire."""
     cdef uint64_t value = 0
     cdef int i
     for i in range(size):
@@ -71,31 +83,44 @@ cdef int64_t number_at(uint8_t letter, const uint8_t* p, int size) noexcept nogi
     return <int64_t>value
 
 
-cdef int hash_field(const uint8_t* field, uint32_t* found) noexcept nogil:
-    """Hash the value of a whole field. Returns 0 if its type is not that of a key.
+cdef bint find_key(
+    uint32_t flags, const uint8_t* header, uint32_t header_size,
+    const uint8_t* name, uint8_t name_size, char* text, Piece* key,
+) noexcept nogil:
+    """Find the key that a message has in the header `name`. False if it has none.
 
-    A number counts as its decimal text: clients differ in how many bytes they send it in.
+    A number counts as its decimal text, for which `text` has room (KEY_TEXT_BYTES): clients differ in how
+    many bytes they send it in. Other types than strings and integers are no key.
     """
-    cdef uint8_t letter = field[1 + field[0]]
-    cdef const uint8_t* value = field + 2 + field[0]
-    cdef char[NUMBER_TEXT_BYTES] text
+    cdef HeadersPlace place
+    cdef const uint8_t* field
+    cdef const uint8_t* after
+    cdef const uint8_t* value
+    cdef uint8_t letter
     cdef int size
-    if letter == c"S" or letter == c"x":
-        found[0] = hash_bytes(value + 4, be32(value))
-        return 1
-    if letter == c"b" or letter == c"B":
-        size = 1
-    elif letter == c"s" or letter == c"u":
-        size = 2
-    elif letter == c"I" or letter == c"i":
-        size = 4
-    elif letter == c"l" or letter == c"L" or letter == c"T":
-        size = 8
+    if not flags & HAS_HEADERS or not find_headers(header, header_size, &place):
+        return False
+    field = place.fields
+    while field < place.stop:
+        after = field_end(field, place.stop)
+        if after == NULL:
+            return False
+        if field_is(field, name, name_size):
+            break
+        field = after
     else:
-        return 0
-    size = snprintf(text, NUMBER_TEXT_BYTES, b"%lld", <long long>number_at(letter, value, size))
-    found[0] = hash_bytes(<const uint8_t*>text, size)
-    return 1
+        return False
+    letter = field[1 + name_size]
+    value = field + 2 + name_size
+    if letter == c"S" or letter == c"x":
+        key.data, key.size = value + 4, be32(value)
+        return True
+    size = integer_size(letter)
+    if size == 0:
+        return False
+    key.data = <const uint8_t*>text
+    key.size = snprintf(text, KEY_TEXT_BYTES, b"%lld", <long long>integer_at(letter, value, size))
+    return True
 
 
 def place_of(BatchBuilder builder not None):
@@ -123,18 +148,6 @@ cdef class Partitioner:
         self.random_state = seed or 1
         self.builders = ()
 
-    def __len__(self):
-        return self.count
-
-    @property
-    def count(self):
-        """Number of records gathered in the builders."""
-        cdef BatchBuilder builder
-        cdef uint64_t total = 0
-        for builder in self.builders:
-            total += builder.count
-        return total
-
     def set_builders(self, builders):
         """Publish to these builders from now on. Raises ValueError if there are none."""
         cdef BatchBuilder builder
@@ -150,24 +163,13 @@ cdef class Partitioner:
         self, uint32_t flags, const uint8_t* address, const uint8_t* header, uint32_t header_size
     ) noexcept:
         """Return the hash of a message's key."""
-        cdef HeadersPlace place
-        cdef const uint8_t* field
-        cdef const uint8_t* after
-        cdef const uint8_t* key
-        cdef uint32_t found
-        if flags & HAS_HEADERS and find_headers(header, header_size, &place):
-            field = place.fields
-            while field < place.stop:
-                after = field_end(field, place.stop)
-                if after == NULL:
-                    break
-                if field_is(field, <const uint8_t*><const char*>self.field, <uint8_t>len(self.field)):
-                    if hash_field(field, &found):
-                        return found
-                    break
-                field = after
-        key = address + 1 + address[0]
-        return hash_bytes(key + 1, key[0])
+        cdef char[KEY_TEXT_BYTES] text
+        cdef Piece key
+        cdef const uint8_t* routing_key = address + 1 + address[0]
+        cdef const uint8_t* name = <const uint8_t*><const char*>self.field
+        if find_key(flags, header, header_size, name, <uint8_t>len(self.field), text, &key):
+            return hash_bytes(key.data, key.size)
+        return hash_bytes(routing_key + 1, routing_key[0])
 
     cdef BatchBuilder choose(
         self, uint32_t flags, const uint8_t* address, const uint8_t* header, uint32_t header_size

@@ -158,14 +158,6 @@ def test_a_partitioned_queue_has_partitions():
         Partitioner(None).set_builders([])
 
 
-def test_what_is_gathered_is_counted():
-    partitioner = placed(3)
-    for number in range(5):
-        builder = partitioner.for_message(0, b"%d" % number, b"")
-        builder.add(0, 1, b"", b"%d" % number, b"\0" * 14, b"")
-    assert (len(partitioner), partitioner.count) == (5, 5)
-
-
 def test_field_tables_of_clients_are_read():
     table = field_table({"x-partition-key": "order-42"})
     header = bytes(12) + (1 << 13).to_bytes(2, "big") + table

@@ -137,7 +137,7 @@ async def write_golden(data: Path, *, returns: bool, keyring: Keyring | None = N
 
 
 async def write_parts(data: Path) -> Path:
-    """The same with transactions: one commits, one aborts, three are undecided."""
+    """Write a log with transactions: one commits, one aborts, three are undecided."""
     store = make_store(data, segment_bytes_max=600)
     log = open_log(store)
     put(log, b"consumed 0", b"consumed 1", b"consumed 2")

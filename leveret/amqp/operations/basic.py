@@ -11,12 +11,13 @@ from leveret.amqp.added import AddedField
 from leveret.amqp.arguments import plain_table
 from leveret.amqp.consumer import ChannelConsumer, return_counts
 from leveret.core.names import resource, stripped
+from leveret.core.queues.declared_queue import check_keeps_messages
 from leveret.core.queues.stream import Stream
 from leveret.core.settings.arguments import check_consumer_arguments, type_of
 from leveret.core.settings.stream_offsets import STREAM_OFFSET
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.features.filters.filtered import check_filterable
-from leveret.features.groups.rules import check_keeps_messages, group_of, start_of
+from leveret.features.groups.rules import group_of, start_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
@@ -137,7 +138,7 @@ def _begin_consuming(request: ConsumeRequest, source: Any) -> None:
 
 def _join_group(request: ConsumeRequest, name: str) -> Awaitable[None] | None:
     """Start a member of a group, which is created where it does not exist."""
-    check_keeps_messages(request.queue, _described(request.queue))
+    check_keeps_messages(request.queue, _described(request.queue), "for consumer groups")
     if request.method.exclusive:
         raise ChannelError(406, f"members of consumer group '{name}' cannot be exclusive")
     group = request.channel.broker.groups.of_queue(request.queue).get(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from leveret.errors import ChannelError
 from leveret.ports.log_text import quoted
 from leveret.ports.usage import Account, Subject
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from leveret.ports.records import BatchBuilder
     from leveret.ports.usage import Usage
 
-__all__ = ["DeclaredQueue"]
+__all__ = ["DeclaredQueue", "check_keeps_messages"]
 
 
 class DeclaredQueue(ABC):
@@ -213,3 +214,12 @@ class DeclaredQueue(ABC):
         """Delete its files, after `mark_deleted`; `spawn` runs a coroutine."""
         for part in self.partitions:
             spawn(part.log.delete())
+
+
+def check_keeps_messages(queue: DeclaredQueue, described: str, purpose: str) -> None:
+    """Raise ChannelError 406 unless a queue keeps messages that others have settled."""
+    if queue.settings.retention is None:
+        raise ChannelError(
+            406,
+            f"{described} keeps no messages {purpose}: declare it with x-retention, or as a stream",
+        )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
+    from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch, BatchBuilder
 
 # Records delivered by one queue in a turn, so that a long backlog does not delay other queues and
@@ -137,16 +138,26 @@ class OpenQueue(LogWriter, DeclaredQueue):
         """Return itself."""
         return (self,)
 
+    @property
+    def unreadable(self) -> list[RangeSet]:
+        """Sets of offsets below `committed` that nobody can read any more.
+
+        Those of a stream are settled by nobody but retention, compaction, damage and aborted
+        transactions.
+        """
+        log = self.log
+        return [log.settled] if self.settings.is_stream else [log.removed, log.undone]
+
     # -- order
 
     @property
     def can_reorder(self) -> bool:
-        """Whether `reorder` may be called: it may not, where nothing else is said."""
+        """Whether the order of messages can change: it cannot, where nothing else is said."""
         return False
 
     def reorder(self, settings: QueueSettings) -> None:
-        """Apply settings that change the order of messages. Call `can_reorder` first."""
-        raise NotImplementedError
+        """Apply settings, which change no order here."""
+        self.reconfigure(settings)
 
     # -- extensions
 

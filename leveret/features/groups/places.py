@@ -10,7 +10,7 @@ from leveret.core.logs.window import LogWindow
 from leveret.core.settings.stream_offsets import FromAge, FromOffset, FromTime, Place, interval_ms
 from leveret.errors import CorruptBatchError
 from leveret.features.filters.rules import FILTER_CHECKS, FILTER_TAGS, record_filter
-from leveret.features.range_reads.bounds import first_readable, holes_of
+from leveret.features.range_reads.bounds import first_readable
 from leveret.ports.waiting import let_others_run
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ async def _first_tagged(partition: OpenQueue, expression: str) -> int:
     wanted = record_filter({FILTER_TAGS: expression})
     assert wanted is not None, "it has a filter"
     stop = log.committed
-    at = first_readable(holes_of(partition), log.first, stop)
+    at = first_readable(partition.unreadable, log.first, stop)
     while at < stop and not partition.deleted:
         try:
             batches = await window.fill(at)
@@ -101,5 +101,5 @@ async def _first_tagged(partition: OpenQueue, expression: str) -> int:
                 return found
             at = until
             await let_others_run()
-        at = first_readable(holes_of(partition), at, stop)
+        at = first_readable(partition.unreadable, at, stop)
     return stop

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leveret.core.settings.arguments import (
     CONSUMER_GROUP,
@@ -11,7 +11,6 @@ from leveret.core.settings.arguments import (
     SESSION_MS,
 )
 from leveret.core.settings.stream_offsets import STREAM_OFFSET, Place, parse_start
-from leveret.errors import ChannelError
 
 if TYPE_CHECKING:
     from leveret.core.settings.stream_offsets import Start
@@ -22,7 +21,6 @@ __all__ = [
     "GROUP_ASSIGN",
     "GROUP_SESSION",
     "SESSION_MS",
-    "check_keeps_messages",
     "group_of",
     "start_of",
 ]
@@ -39,13 +37,3 @@ def start_of(arguments: Arguments) -> Start:
     start = parse_start(arguments.get(STREAM_OFFSET, Place.NEXT.value))
     assert start is not None, "arguments were checked"
     return start
-
-
-def check_keeps_messages(queue: Any, name: str) -> None:
-    """Raise ChannelError 406 unless a queue keeps messages that others have settled."""
-    if queue.settings.retention is None:
-        raise ChannelError(
-            406,
-            f"{name} keeps no messages for consumer groups: declare it with x-retention, or as a "
-            "stream",
-        )

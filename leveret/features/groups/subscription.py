@@ -97,12 +97,8 @@ class Subscription(Queue):
 
     def _unreadable(self, first: int, stop: int) -> RangeSet:
         """Return the offsets of [first, stop) that cannot be read: removed, undone or lost."""
-        log = self.partition.log
         unreadable = RangeSet()
-        gone = [log.removed, log.undone]
-        if self.partition.settings.is_stream:
-            gone.append(log.settled)  # by nobody but retention and compaction
-        for ranges in gone:
+        for ranges in self.partition.unreadable:
             missing = ranges.gaps(first, stop)
             unreadable.add_all(list(missing.gaps(first, stop)))
         return unreadable

@@ -410,9 +410,9 @@ class ReceiveShare:
         """End the receive: the queue was deleted."""
         self._receive.queue_gone()
 
-    def share(self, partition: OpenQueue) -> ReceiveShare:
-        """Raise an error: a partition has no partitions."""
-        raise NotImplementedError
+    def share(self, partition: OpenQueue) -> ReceiveShare:  # noqa: ARG002  # as of any consumer
+        """Return itself: a partition is its own only one."""
+        return self
 
 
 class QueueLeases:

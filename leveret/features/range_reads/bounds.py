@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from leveret.core.queues.open_queue import OpenQueue
 
-__all__ = ["Bounds", "bounds_of", "first_readable", "holes_of", "offset_rows", "readable"]
+__all__ = ["Bounds", "bounds_of", "first_readable", "offset_rows", "readable"]
 
 STEP_OFFSETS = 4096  # looked through at first; then twice as many each time
 
@@ -21,15 +21,6 @@ class Bounds(NamedTuple):
 
     first: int
     end: int
-
-
-def holes_of(partition: OpenQueue) -> list[RangeSet]:
-    """Return the sets of offsets below `committed` that cannot be read.
-
-    Those of a stream are settled by nobody but retention, damage and aborted transactions.
-    """
-    log = partition.log
-    return [log.settled] if partition.settings.is_stream else [log.removed, log.undone]
 
 
 def readable(holes: Sequence[RangeSet], first: int, stop: int) -> list[tuple[int, int]]:
@@ -58,7 +49,7 @@ def bounds_of(partition: OpenQueue) -> Bounds:
     log = partition.log
     end = log.committed
     begin = min(log.first, end)
-    first = first_readable(holes_of(partition), begin, end)
+    first = first_readable(partition.unreadable, begin, end)
     # What was published in vain at the log's beginning is not missing to anybody.
     if log.undone.overlap(begin, first) == first - begin:
         first = begin

@@ -39,15 +39,13 @@ cimport cython
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
 from libc.stddef cimport size_t
-from libc.stdint cimport (
-    int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
-)
-from libc.stdio cimport snprintf
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from leveret.ports.contents cimport HeadersPlace, be32, field_end, field_is, find_headers, open_header_of
-from leveret.ports.records cimport BLIND_COPIED, HAS_HEADERS, STORED, Batch, RecordView
+from leveret.ports.contents cimport Piece, open_header_of
+from leveret.ports.partitioner cimport KEY_TEXT_BYTES, find_key
+from leveret.ports.records cimport BLIND_COPIED, STORED, Batch, RecordView
 
 import struct
 
@@ -74,7 +72,6 @@ cdef enum:
     # A buffer grows to this size, by four times; then the next one begins.
     PART_BYTES_MIN = 1024
     PART_BYTES = 262144
-    NUMBER_TEXT_BYTES = 24      # a 64-bit number with its sign, and the end
     # Values from this size on are not copied but sent from where the batch lies.
     REFERENCE_BYTES_MIN = 32768
     COLUMN_BYTES_MAX = 0x7FFFFFFF   # what an entry of a table can tell
@@ -184,34 +181,6 @@ cdef class BytesColumn:
         return self.table.put(&stop, TABLE_ENTRY_BYTES)
 
 
-cdef int64_t number_at(uint8_t letter, const uint8_t* p, int size) noexcept nogil:
-    """Return an integer field, big-endian as on the wire."""
-    cdef uint64_t value = 0
-    cdef int i
-    for i in range(size):
-        value = value << 8 | p[i]
-    if letter == c"b":
-        return <int8_t>value
-    if letter == c"s":
-        return <int16_t>value
-    if letter == c"I":
-        return <int32_t>value
-    return <int64_t>value
-
-
-cdef inline int number_size(uint8_t letter) noexcept nogil:
-    """Return the bytes of an integer field; 0 if it is none."""
-    if letter == c"b" or letter == c"B":
-        return 1
-    if letter == c"s" or letter == c"u":
-        return 2
-    if letter == c"I" or letter == c"i":
-        return 4
-    if letter == c"l" or letter == c"L" or letter == c"T":
-        return 8
-    return 0
-
-
 @cython.final
 cdef class ColumnPacker:
     """Packs records into one chunk: the columns of the numbers in `columns`, ascending."""
@@ -312,32 +281,12 @@ cdef class ColumnPacker:
 
     cdef int put_key(self, const RecordView* record, const uint8_t* routing_key) except -1:
         """Pack the header x-partition-key, a number as its decimal text; else the routing key."""
-        cdef HeadersPlace place
-        cdef const uint8_t* field
-        cdef const uint8_t* after
-        cdef const uint8_t* value
-        cdef uint8_t letter
-        cdef char[NUMBER_TEXT_BYTES] text
-        cdef int size
-        if record.flags & HAS_HEADERS and find_headers(record.header, record.header_size, &place):
-            field = place.fields
-            while field < place.stop:
-                after = field_end(field, place.stop)
-                if after == NULL:
-                    break
-                if field_is(field, KEY_NAME, KEY_NAME_SIZE):
-                    letter = field[1 + KEY_NAME_SIZE]
-                    value = field + 2 + KEY_NAME_SIZE
-                    if letter == c"S" or letter == c"x":
-                        return self.keys.put(value + 4, be32(value))
-                    size = number_size(letter)
-                    if size == 0:
-                        break
-                    size = snprintf(
-                        text, NUMBER_TEXT_BYTES, b"%lld", <long long>number_at(letter, value, size)
-                    )
-                    return self.keys.put(<const uint8_t*>text, size)
-                field = after
+        cdef char[KEY_TEXT_BYTES] text
+        cdef Piece key
+        if find_key(
+            record.flags, record.header, record.header_size, KEY_NAME, KEY_NAME_SIZE, text, &key
+        ):
+            return self.keys.put(key.data, key.size)
         return self.keys.put(routing_key + 1, routing_key[0])
 
     def finish(

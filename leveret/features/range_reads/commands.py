@@ -9,7 +9,7 @@ from leveret.core.admin.node import AdminNode, queue_of
 from leveret.core.admin.rights import READ_QUEUE
 from leveret.core.definitions.administration import AdministrationError
 from leveret.features.range_reads.bounds import offset_rows
-from leveret.features.range_reads.rules import OFFSET_MAX, check_keeps_messages
+from leveret.features.range_reads.rules import OFFSET_MAX, check_read_by_offset
 
 __all__ = ["topic_offsets"]
 
@@ -22,5 +22,5 @@ async def topic_offsets(
     if time_ms is not None and not 0 <= time_ms <= OFFSET_MAX:
         raise AdministrationError("invalid", "time_ms is in milliseconds since 1970")
     found = queue_of(node, vhost, queue)
-    check_keeps_messages(found, queue)
+    check_read_by_offset(found, queue)
     return list(await offset_rows(found, time_ms))

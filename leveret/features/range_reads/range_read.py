@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from leveret.errors import CorruptBatchError
-from leveret.features.range_reads.bounds import bounds_of, first_readable, holes_of, readable
+from leveret.features.range_reads.bounds import bounds_of, first_readable, readable
 from leveret.features.range_reads.columns import ColumnPacker
 from leveret.features.range_reads.rules import log_number
 from leveret.ports.waiting import let_others_run
@@ -117,7 +117,7 @@ class RangeRead:
         )
 
     def _holes(self) -> list[RangeSet]:
-        holes = holes_of(self._partition)
+        holes = self._partition.unreadable
         damage = self._damage.known(self._partition)
         return [*holes, damage] if damage else holes
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from hashlib import blake2s
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.errors import ChannelError
+from leveret.core.names import resource
+from leveret.core.queues.declared_queue import check_keeps_messages
 from leveret.features.range_reads.columns import COLUMNS
 from leveret.ports.declared import suggestion
 
@@ -23,7 +24,7 @@ __all__ = [
     "ROWS_MAX",
     "WAIT_MS_MAX",
     "RangeRequest",
-    "check_keeps_messages",
+    "check_read_by_offset",
     "log_number",
     "log_text",
     "parse_request",
@@ -107,15 +108,10 @@ def _columns(text: str) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
-def check_keeps_messages(queue: Any, name: str) -> None:
-    """Raise ChannelError 406 unless a queue keeps messages that others have settled."""
-    if queue.settings.retention is None:
-        vhost = queue.definition.vhost
-        raise ChannelError(
-            406,
-            f"queue '{name}' in vhost '{vhost}' keeps no messages to be read by offset: declare it "
-            "with x-retention, or as a stream",
-        )
+def check_read_by_offset(queue: Any, name: str) -> None:
+    """Raise ChannelError 406 unless a queue, as its client calls it, can be read by offset."""
+    described = resource("queue", name, queue.definition.vhost)
+    check_keeps_messages(queue, described, "to be read by offset")
 
 
 def log_number(definition: QueueDefinition) -> int:

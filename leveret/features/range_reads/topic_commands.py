@@ -20,7 +20,7 @@ from leveret.core.logs.log_writer import PendingCommit
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import ChannelError, StorageError
 from leveret.features.range_reads.bounds import offset_rows
-from leveret.features.range_reads.rules import OFFSET_MAX, check_keeps_messages, log_text
+from leveret.features.range_reads.rules import OFFSET_MAX, check_read_by_offset, log_text
 from leveret.ports.tables import Timestamp
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class TopicCommands:
         name, time_ms = _name(message.headers), _time_ms(message.headers)
         context.channel.require("read", "queue", name)
         queue = context.vhost.check_queue(name, None)
-        check_keeps_messages(queue, name)
+        check_read_by_offset(queue, name)
         command = PendingCommit(self._report)
         self._spawn(self._perform(command, context, stored, queue, time_ms))
         return (command,)

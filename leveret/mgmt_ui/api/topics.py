@@ -25,7 +25,7 @@ from leveret.features.range_reads.bounds import offset_rows
 from leveret.features.range_reads.range_reads import BusyError, OffsetRangeError, RangeUsage
 from leveret.features.range_reads.rules import (
     PARAMETERS,
-    check_keeps_messages,
+    check_read_by_offset,
     log_text,
     parse_request,
     parse_time,
@@ -268,7 +268,7 @@ async def _queue(caller: Caller, vhost_name: str, name: str) -> Any:
         await answered(lambda: check_vhost(caller.rights, vhost_name))
         await answered(lambda: authorise(caller.rights, vhost_name, "queue", name, "read"))
         queue = broker.find_queue(vhost, name, None)
-        check_keeps_messages(queue, name)
+        check_read_by_offset(queue, name)
     except ChannelError as error:
         raise _refused(error) from None
     except ConnectionClosingError as error:

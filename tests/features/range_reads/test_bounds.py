@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leveret.core.queues.open_queue import OpenQueue
 from leveret.features.range_reads.bounds import bounds_of, first_readable, readable
 from leveret.ports.ranges import RangeSet
 
@@ -37,6 +38,7 @@ def test_bounds_are_in_order_and_skip_no_aborted_beginning(removed, undone, firs
         first=first, committed=50, settled=settled, removed=removed, undone=undone
     )
     partition = SimpleNamespace(log=log, settings=SimpleNamespace(is_stream=is_stream))
+    partition.unreadable = OpenQueue.unreadable.fget(partition)
     bounds = bounds_of(partition)
     assert first <= bounds.first <= bounds.end == 50
     passed = range(first, bounds.first)

@@ -9,7 +9,7 @@ from leveret.features.range_reads import rules
 from leveret.features.range_reads.columns import COLUMNS
 from leveret.features.range_reads.rules import (
     RangeRequest,
-    check_keeps_messages,
+    check_read_by_offset,
     log_number,
     log_text,
     parse_request,
@@ -85,9 +85,9 @@ def test_which_queues_keep_messages():
     client.declare("kept", durable=True, arguments={"x-retention": "1h"})
     client.declare("stream", durable=True, arguments={"x-queue-type": "stream"})
     for name in ("kept", "stream"):
-        check_keeps_messages(stage.queue(name), name)
+        check_read_by_offset(stage.queue(name), name)
     with pytest.raises(ChannelError) as caught:
-        check_keeps_messages(stage.queue("plain"), "plain")
+        check_read_by_offset(stage.queue("plain"), "plain")
     assert caught.value.code == 406
     assert "declare it with x-retention, or as a stream" in caught.value.explanation
 
