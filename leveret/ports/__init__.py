@@ -58,6 +58,7 @@ class Damage(NamedTuple):
     lost: RangeSet  # committed, unsettled offsets that can no longer be read
     kept: Sequence[str]  # the files into which the damaged bytes were copied
     unreadable: RangeSet  # the lost offsets, and the settled ones that can no longer be read
+    is_new: bool  # whether this call made any of the copies
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,11 +281,12 @@ def keep_aside(
     gapless: bool,
     indexed: bool,
     check: Callable[[Batch], None] = verify,
-) -> tuple[Survey, list[str]]:
+) -> tuple[Survey, list[str], bool]:
     """Survey a sealed segment and copy its damage into files beside it: durable on return.
 
-    Rewrites the index file if `indexed`. Returns the survey and the names of the copies. Waits for
-    the device. Raises OSError; copies that were made stay, and are reused.
+    Rewrites the index file if `indexed`. Returns the survey, the names of the copies, and whether
+    any of them is new. Waits for the device. Raises OSError; copies that were made stay, and are
+    reused.
     """
     patient: Any = UnreadableAsZeros(files)
     path = segment.path
@@ -293,6 +294,7 @@ def keep_aside(
     handle = files.open(path)
     try:
         found = survey(patient, handle, segment.base, stop, size, gapless=gapless, check=check)
+        names = set(files.list_names(segment.directory))
         kept = [
             keep_damaged(patient, handle, stretch.position, stretch.limit, path).name
             for stretch in found.damaged
@@ -307,7 +309,7 @@ def keep_aside(
             compacted = before.compacted if before else None
             content = found.index.to_bytes(size, before.stop if before else stop, compacted)
             write_file(files, segment.index_path, content)
-    return found, kept
+    return found, kept, not names.issuperset(kept)
 
 
 def keep_damaged(files: FileSystem, handle: int, start: int, stop: int, path: Path) -> Path:

@@ -470,7 +470,7 @@ class PartitionLog(FlushedLog):
         settled_down = not (segment.dirty or segment.suspect or self._is_flushing)
         segment.pins += 1
         try:
-            found, kept = await self._services.loop.run_in_executor(
+            found, kept, is_new = await self._services.loop.run_in_executor(
                 self._services.pool,
                 lambda: keep_aside(
                     self._services.files,
@@ -493,13 +493,13 @@ class PartitionLog(FlushedLog):
         files = [str(segment.directory / name) for name in kept]
         if lost:
             self._services.lost(self.directory, lost, files)
-        return Damage(lost, files, unreadable)
+        return Damage(lost, files, unreadable, is_new)
 
     def _missing(self, offset: int) -> Damage:
         """Return that no file holds `offset`, nor those up to the next file."""
         following = [item.base for item in self._segments.items if item.base > offset]
         unreadable = RangeSet([(offset, min([*following, max(self.committed, offset + 1)]))])
-        return Damage(self._unsettled(unreadable), [], unreadable)
+        return Damage(self._unsettled(unreadable), [], unreadable, is_new=False)
 
     def _unreadable(self, found: Survey) -> RangeSet:
         """Return damaged and compacted offsets, but those in memory or waiting for a flush."""

@@ -119,6 +119,7 @@ async def test_all_damage_of_a_segment_is_found_at_once_and_stays_known():
         damage = await log.set_aside(min(lost))
         assert {offset for first, stop in damage.lost for offset in range(first, stop)} == lost
         assert damage.kept == [f"{path}.damaged-{number}" for number in (1, 2)]
+        assert damage.is_new
         log.settle(list(damage.lost))
         assert set(await read_all(log)) == set(range(60)) - lost - {20, 21}
     kept = kept_bytes(files)
@@ -129,7 +130,8 @@ async def test_all_damage_of_a_segment_is_found_at_once_and_stays_known():
         log = open_log(store)
         assert not log.unclean
         assert set(await read_all(log)) == set(range(60)) - lost - {20, 21}
-        assert (await log.set_aside(min(lost))).lost.count == 0
+        again = await log.set_aside(min(lost))
+        assert (again.lost.count, again.is_new) == (0, False)
     assert kept_bytes(files) == kept
 
 

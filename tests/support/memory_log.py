@@ -41,6 +41,7 @@ class MemoryTopicLog:
         self.at_hand = True  # whether `read` need not wait for a device
         self.fetch_error: Exception | None = None
         self.damaged: set[int] = set()  # base offsets of batches that cannot be read
+        self.kept: set[int] = set()  # base offsets of the damaged batches that were copied
         self.aside = Gate(is_open=True)  # closed while `set_aside` shall take its time
         self._forget_callbacks()
 
@@ -206,7 +207,10 @@ class MemoryTopicLog:
         lost = unreadable.copy()
         for first, stop in self.settled:
             lost.remove(first, stop)
-        return Damage(lost, [f"{base}.damaged-1" for base in sorted(self.damaged)], unreadable)
+        is_new = not self.kept >= self.damaged
+        self.kept |= self.damaged
+        kept = [f"{base}.damaged-1" for base in sorted(self.damaged)]
+        return Damage(lost, kept, unreadable, is_new)
 
     def take_over(self, left: MemoryTopicLog) -> None:
         """Be what an earlier run has left."""

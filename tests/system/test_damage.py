@@ -79,7 +79,9 @@ def test_damage_in_the_middle_of_a_queue(tmp_path, durability):
         assert consume(broker.port, "damaged", len(rest)) == rest
         assert consume(broker.port, "sound", COUNT) == [body(number) for number in range(COUNT)]
         assert [path.read_bytes() for path in sorted(data.rglob("*.damaged-*"))] == kept
-        (line,) = re.findall(r".* ERROR .*", broker.log())
+        lines = re.findall(r".* ERROR .*", broker.log())
+        assert len(lines) == 1, "\n".join(lines)
+        line = lines[0]
         assert "queue 'damaged' in vhost '/'" in line
         assert f"messages lost: {len(lost)} (at offset {min(lost)}-" in line
         assert line.count(".damaged-") == 2

@@ -37,15 +37,16 @@ async def quarantine(
 ) -> RangeSet:
     """Quarantine the damage met at `offset`; settle and report the records that it has hit.
 
-    `lose(ranges)` returns those of the unsettled records that are lost to their owner. Returns all
-    unreadable offsets near `offset`; if it is not among them, it can be read now. Raises
-    StorageError.
+    `lose(ranges)` returns those of the unsettled records that are lost to their owner. Damage that
+    another reader of the log has met before is not reported again, unless more is lost by it.
+    Returns all unreadable offsets near `offset`; if it is not among them, it can be read now.
+    Raises StorageError.
     """
     damage = await log.set_aside(offset)
     lost = RangeSet(lose(damage.lost))
     if lost:
         log.settle(list(lost))
-    if lost or damage.kept:
+    if lost or damage.is_new:
         report(loss_error(lost, damage.kept))
     return damage.unreadable
 

@@ -72,6 +72,17 @@ def test_damage_is_quarantined_once_and_the_scan_goes_on_behind(all_from):
     assert str(error).startswith("messages lost: 2 (at offset 1, 5); ")
 
 
+def test_damage_that_another_reader_has_met_is_reported_once():
+    log = Log(6)
+    log.damaged = {2, 4}
+    scan, other = log.scan(), log.scan()
+    assert read_all(scan) == [0, 1, 3, 5]
+    assert read_all(other) == [0, 1, 3, 5]
+    (told,) = log.reported
+    assert "messages lost: 2 (at offset 2, 4)" in str(told)
+    assert list(log.settled) == [(2, 3), (4, 5)]
+
+
 def test_records_that_their_owner_keeps_are_not_settled():
     log = Log(3)
     log.damaged = {1}
