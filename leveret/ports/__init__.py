@@ -81,7 +81,7 @@ class Retention:
     oldest first, never the one that is being written.
 
     A log waits for readers that are behind (`TopicLog.retention_waits_at`), but for no record
-    longer than `waits_ms_max`, and beyond no more than twice its other limits.
+    longer than `waits_ms_max`, and beyond no more than twice its other limits. So does compaction.
 
     With `compaction`, superseded records go before the limits ask for it, never those of the
     segment that is being written. Only for logs whose records nobody else settles.

@@ -253,8 +253,10 @@ class PartitionLog(FlushedLog):
         """
         parts = self._unresolved.values()
         stop = min([self.committed, *(part.first for part in parts)])
-        if self.kept_from is not None:
-            stop = min(stop, self.kept_from)
+        waits_at = None if self._retainer is None else self._retainer.waits_at()
+        for needed in (self.kept_from, waits_at):
+            if needed is not None:
+                stop = min(stop, needed)
         flushing = self._running.segments if self._running is not None else ()
         found: list[Segment] = []
         for segment in self._segments.items[:-1]:

@@ -97,10 +97,16 @@ class Retainer:
         if not kept:
             return
         stop = self._beyond(kept, retention)
+        waits_at = self.waits_at()
+        self._apply(stop if waits_at is None else min(stop, waits_at))
+
+    def waits_at(self) -> int | None:
+        """Return the offset from which on all is kept for a reader that is behind, if any is."""
         waits_at = self._waits_at()
-        if waits_at is not None and waits_at < stop:
-            stop = max(waits_at, self._beyond(kept, retention.while_waiting))
-        self._apply(stop)
+        if waits_at is None or self.retention is None:
+            return waits_at
+        kept = [segment for segment in self._segments.items if not self._is_given_up(segment)]
+        return max(waits_at, self._beyond(kept, self.retention.while_waiting)) if kept else waits_at
 
     def _seal_old(self, retention: Retention) -> None:
         """Seal the segment that is written to if its records would be kept for too long."""

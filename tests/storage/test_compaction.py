@@ -66,6 +66,33 @@ def test_sealed_segments_keep_the_latest_of_each_key(it):
     assert it.removed == set(range(42)) - set(found)
 
 
+def test_what_a_group_has_not_read_stays(it):
+    fill(it, 40)
+    read = 12
+    it.log.retention_waits_at = lambda: read
+    it.compact()
+    assert set(range(12, 40)) <= set(it.read())
+    assert 0 < len(it.removed) <= 12
+    read = 40
+    it.compact()
+    assert len(it.removed) > 20
+
+
+def test_a_group_is_waited_for_no_longer_than_it_may_be():
+    waits = Retention(compaction=Compaction(DELAY_MS), waits_ms_max=HOUR_MS)
+    it = CompactedLog(waits, checks=False)
+    try:
+        it.log.retention_waits_at = lambda: 0
+        fill(it, 40)
+        it.compact()
+        assert not it.removed
+        it.clock.now_ms += 2 * HOUR_MS
+        it.compact()
+        assert len(it.removed) > 20
+    finally:
+        it.close()
+
+
 def test_the_log_line_has_the_figures(it, caplog):
     with caplog.at_level(logging.INFO):
         fill(it, 40)
