@@ -43,8 +43,8 @@ PUMP_RECORDS_MAX = 20_000
 
 # Records of a partition that a busy publisher makes are flushed after so many bytes or turns, a
 # turn being some 0.3 ms then.
-GATHERED_BYTES = 256 * 1024
-TURNS_MAX = 4
+GATHERED_BYTES = 64 * 1024
+TURNS_MAX = 2
 
 # Memory of an idle, empty queue with its log (measured with 20,000).
 QUEUE_BYTES = 8_000
