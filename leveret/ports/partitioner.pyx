@@ -176,11 +176,9 @@ cdef class Partitioner:
     ):
         """Return the builder for a message; `address` is exchange and routing key, two short strings."""
         cdef uint64_t x
-        cdef uint32_t count = <uint32_t>len(self.builders)
         if self.by_key:
-            # All in 32 bits: a division of 64 took half of the time here.
-            return <BatchBuilder>self.builders[self.hash_of(flags, address, header, header_size) % count]
-        if self.in_turn:
+            x = self.hash_of(flags, address, header, header_size)
+        elif self.in_turn:
             x = self.counted
             self.counted += 1
         else:   # xorshift64*
@@ -190,7 +188,7 @@ cdef class Partitioner:
             x ^= x >> 27
             self.random_state = x
             x = (x * <uint64_t>0x2545F4914F6CDD1D) >> 32
-        return <BatchBuilder>self.builders[x % count]
+        return <BatchBuilder>self.builders[x % <uint64_t>len(self.builders)]
 
     cdef BatchBuilder choose_again(
         self, uint64_t number, uint32_t flags, const uint8_t* address,

@@ -93,20 +93,29 @@ class Retainer:
         if retention is None or not self._segments.items:
             return
         self._seal_old(retention)
-        kept = [segment for segment in self._segments.items if not self._is_given_up(segment)]
+        kept = self._kept()
         if not kept:
             return
         stop = self._beyond(kept, retention)
-        waits_at = self.waits_at()
-        self._apply(stop if waits_at is None else min(stop, waits_at))
+        waits_at = self._waits_at()
+        if waits_at is not None and waits_at < stop:
+            stop = min(stop, self._held_from(kept, waits_at, retention))
+        self._apply(stop)
 
     def waits_at(self) -> int | None:
         """Return the offset from which on all is kept for a reader that is behind, if any is."""
-        waits_at = self._waits_at()
-        if waits_at is None or self.retention is None:
+        retention, waits_at = self.retention, self._waits_at()
+        kept = self._kept()
+        if retention is None or waits_at is None or not kept:
             return waits_at
-        kept = [segment for segment in self._segments.items if not self._is_given_up(segment)]
-        return max(waits_at, self._beyond(kept, self.retention.while_waiting)) if kept else waits_at
+        return self._held_from(kept, waits_at, retention)
+
+    def _kept(self) -> list[Segment]:
+        return [segment for segment in self._segments.items if not self._is_given_up(segment)]
+
+    def _held_from(self, kept: list[Segment], waits_at: int, retention: Retention) -> int:
+        """Return from where on records are kept for a reader at `waits_at`: not for ever."""
+        return max(waits_at, self._beyond(kept, retention.while_waiting))
 
     def _seal_old(self, retention: Retention) -> None:
         """Seal the segment that is written to if its records would be kept for too long."""

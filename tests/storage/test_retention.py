@@ -79,6 +79,17 @@ async def test_the_oldest_segments_go_when_they_are_too_old(tmp_path, durability
         assert kept - 25 < log.first <= kept
 
 
+async def test_a_short_wait_for_a_group_keeps_no_less_than_retention_does(tmp_path):
+    limits = Retention(age_ms_max=HOUR_MS, waits_ms_max=HOUR_MS // 10)
+    async with store_at(tmp_path, segment_bytes_max=2000, settle_flush_interval_ms=1) as store:
+        log = open_log(store, retention=limits)
+        log.retention_waits_at = lambda: 0
+        put(store, log, 60, after_ms=HOUR_MS // 30)
+        await committed(log, 60)
+        log.check_retention()
+        assert 0 < log.settled.count <= 30  # an hour of two
+
+
 async def test_what_is_still_written_to_is_never_too_old(tmp_path):
     limits = Retention(age_ms_max=1, bytes_max=0)
     async with store_at(tmp_path, settle_flush_interval_ms=1) as store:
