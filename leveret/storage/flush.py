@@ -108,8 +108,8 @@ class FlushedLog(ABC):
     `settled` are all settled offsets; `_stated`, the same set unless the log was compacted, those
     of them that control batches say: compacted segments speak for themselves.
 
-    `_unflushed` are the batches that were written and wait for a flush, oldest first; `_failures`
-    counts flushes in a row that have failed.
+    `is_flushing` says whether a flush runs. `_unflushed` are the batches that were written and wait
+    for a flush, oldest first; `_failures` counts flushes in a row that have failed.
     """
 
     # More attributes than Python would find without a dictionary: see core.logs.log_writer.
@@ -122,7 +122,6 @@ class FlushedLog(ABC):
         "_failures",
         "_flush_again",
         "_flushes",
-        "_is_flushing",
         "_keeps",
         "_parts",
         "_reader",
@@ -141,6 +140,7 @@ class FlushedLog(ABC):
         "directory",
         "end",
         "flushed",
+        "is_flushing",
         "settled",
         "undone",
     )
@@ -194,7 +194,7 @@ class FlushedLog(ABC):
         self._closed = False
         self._commit_callbacks: list[Callable[[], None]] = []
         self._failure_callbacks: list[Callable[[Exception], None]] = []
-        self._is_flushing = False
+        self.is_flushing = False
         self._running: Flush | None = None
         self._flush_again = False  # something was written since that wants to be flushed
         self._failures = 0
@@ -239,6 +239,11 @@ class FlushedLog(ABC):
     def check_retention(self) -> None:
         """Settle records beyond the retention limits."""
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the log is closed or deleted."""
+        return self._closed
+
     def on_commit(self, callback: Callable[[], None]) -> None:
         """Call `callback` after commits (see ports.TopicLog)."""
         self._commit_callbacks.append(callback)
@@ -262,9 +267,9 @@ class FlushedLog(ABC):
 
     def _start_flush(self) -> None:
         """Start a flush of what was written so far, unless one runs or nothing is dirty."""
-        if self._is_flushing or not self._segments.dirty:
+        if self.is_flushing or not self._segments.dirty:
             return
-        self._is_flushing, self._flush_again = True, False
+        self.is_flushing, self._flush_again = True, False
         parts, reclaimer = self._parts, self._reclaimer
         parts.flushing = (len(parts.preparing), len(parts.written))
         reclaimer.flushing = len(reclaimer.condemned)
@@ -277,14 +282,14 @@ class FlushedLog(ABC):
 
     def _start_flush_behind(self) -> None:
         """Flush what was written so far, after the flush that is running."""
-        self._flush_again = self._is_flushing
+        self._flush_again = self.is_flushing
         self._start_flush()
 
     def _flush_for_reclaim(self) -> None:
         """Flush so that condemned segments can be removed, or remove them if no flush is needed."""
         if not self._reclaimer.condemned or self._closed:
             return
-        if self._is_flushing or self._segments.dirty:
+        if self.is_flushing or self._segments.dirty:
             self._start_flush_behind()
         elif not self._segments.untrusted:
             self._reclaimer.remove_flushed()
@@ -302,7 +307,7 @@ class FlushedLog(ABC):
 
     async def _flush_all(self) -> None:
         failures = self._failures
-        while self._is_flushing or self._segments.dirty:
+        while self.is_flushing or self._segments.dirty:
             self._start_flush()
             await self._flush_idle()
         if self._failures > failures:
@@ -316,7 +321,7 @@ class FlushedLog(ABC):
     # Ending
 
     def _flush_finished(self, flush: Flush, error: OSError | None) -> None:
-        self._is_flushing, self._running = False, None
+        self.is_flushing, self._running = False, None
         self._failures = 0 if error is None else self._failures + 1
         self._services.flushes.ended(flush.took_us, flush.count, failed=error is not None)
         for segment in flush.segments:
@@ -329,7 +334,7 @@ class FlushedLog(ABC):
             self._services.report(self._flush_ended, bug)
         if not self._closed and self._wants_flush:
             self._start_flush()
-        if not self._is_flushing:
+        if not self.is_flushing:
             _wake(self._until_idle, None)
 
     @property

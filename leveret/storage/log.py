@@ -6,8 +6,6 @@ device is work for the committer's threads, whose completion comes back as a cal
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
@@ -25,15 +23,11 @@ from leveret.storage.checkpoint import (
     return_payload,
     settlement_payload,
 )
-from leveret.storage.compaction import CompactionFigures
-from leveret.storage.damage import Survey, keep_aside
+from leveret.storage.compacted_log import CompactedLog
 from leveret.storage.files import storage_error
-from leveret.storage.flush import FlushedLog
-from leveret.storage.index import OFFSET_MAX
 from leveret.storage.marks import LogMark
-from leveret.storage.reclaimer import READ_SECONDS
+from leveret.storage.quarantine import Quarantine
 from leveret.storage.retention import Retainer, segment_bytes
-from leveret.storage.segments import remove_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +36,6 @@ if TYPE_CHECKING:
     from leveret.ports import Compaction, Retention
     from leveret.storage.encryption import DataKey
     from leveret.storage.recovery import Recovered
-    from leveret.storage.rewriting import Rewritten
     from leveret.storage.segment import Segment
     from leveret.storage.services import LogServices
 
@@ -52,7 +45,7 @@ RETENTION = "retention"  # as a reader that needs records (see keep_from)
 MERGED_RANGES_MIN = 64  # so many settled at once take one pass over all ranges, not one each
 
 
-class PartitionLog(FlushedLog):
+class PartitionLog(CompactedLog):
     """One log on disk (see ports.TopicLog).
 
     Invariant: first <= committed <= durable <= end, settled below durable. Between committed and
@@ -63,13 +56,12 @@ class PartitionLog(FlushedLog):
 
     __slots__ = (
         "_pending",
+        "_quarantine",
         "_retainer",
         "_returned",
-        "_setting_aside",
         "_touched",
         "appended_bytes",
         "builder",
-        "compacted",
         "key",
         "noted",
         "redelivered_stop",
@@ -97,11 +89,10 @@ class PartitionLog(FlushedLog):
         self.key = key
         self.noted = (-1, -1, -1)
         self.appended_bytes = 0
-        self.compacted = CompactionFigures()
         self.redelivered_stop = recovered.redelivered_stop
         self.retention_waits_at: Callable[[], int | None] = nobody
         self._retainer: Retainer | None = None  # once records are to be kept no longer than …
-        self._setting_aside: asyncio.Lock | None = None  # once something is damaged
+        self._quarantine: Quarantine | None = None  # once something is damaged
         self._pending = self._reclaimer.pending  # settled, not yet written down
         self._returned = RangeSet()  # the same of what came back
         self._touched = False
@@ -226,18 +217,7 @@ class PartitionLog(FlushedLog):
         first = self.first
         if first < stop:
             self.settle([(0, stop)])
-            self._tell_removed([(first, stop)])
-
-    def _tell_removed(self, ranges: Sequence[tuple[int, int]]) -> None:
-        for callback in self._reclaimer.on_remove:
-            callback(ranges)
-
-    # Compaction
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the log is closed or deleted."""
-        return self._closed
+            self.tell_removed([(first, stop)])
 
     @property
     def compaction(self) -> Compaction | None:
@@ -245,84 +225,9 @@ class PartitionLog(FlushedLog):
         retention = self.retention
         return None if self._closed or retention is None else retention.compaction
 
-    def compactable(self) -> list[Segment]:
-        """Return the sealed segments, oldest first, up to the first that must stay as it is.
-
-        Their content is on the disk, all transactions in them are resolved, and no reader needs
-        what was superseded in them.
-        """
-        parts = self._unresolved.values()
-        stop = min([self.committed, *(part.first for part in parts)])
-        waits_at = None if self._retainer is None else self._retainer.waits_at()
-        for needed in (self.kept_from, waits_at):
-            if needed is not None:
-                stop = min(stop, needed)
-        flushing = self._running.segments if self._running is not None else ()
-        found: list[Segment] = []
-        for segment in self._segments.items[:-1]:
-            if segment.dirty or segment.suspect or segment in flushing or segment.stop > stop:
-                break
-            if not self._stated.contains(segment.base, segment.stop):
-                found.append(segment)
-        return found
-
-    def may_compact(self, segment: Segment) -> bool:
-        """Whether a segment that was compactable still is."""
-        return (
-            not self._closed
-            and segment in self._segments.items
-            and not self._reclaimer.is_waiting(segment)
-            and not self._stated.contains(segment.base, segment.stop)
-        )
-
-    def settled_below(self, offset: int) -> bytes:
-        """Return the payload of a checkpoint as of an offset below which nothing is unresolved."""
-        settled, undone = self._stated.copy(), self.undone.copy()
-        settled.remove(offset, OFFSET_MAX)
-        undone.remove(offset, OFFSET_MAX)
-        return checkpoint_payload(RecoveredState(settled, undone=undone))
-
-    def replace(self, old: Segment, made: Rewritten) -> bool:
-        """Put a compacted segment in the place of the one that it was made of.
-
-        Returns False where that is not there any more; the file is then removed.
-        """
-        new = made.segment
-        if not self.may_compact(old):
-            self._remove_replaced(new)
-            return False
-        if self._stated is self.settled:
-            self._stated = self.settled.copy()
-            self._reclaimer.use(self._stated)
-        self.settled.add_all(made.superseded)
-        if self._reclaimer.on_remove:
-            self._tell_removed(list(made.superseded))
-        self._services.open_files.forget(old)
-        self._segments.replace(old, new)
-        self._remove_replaced(old)
-        self._reader.forget()
-        if made.is_empty:
-            self.settle([(new.base, new.stop)])  # so that it goes as a whole
-        else:
-            self._leave_to(new, made.live)
-        return True
-
-    def _leave_to(self, segment: Segment, live: RangeSet) -> None:
-        """Do not state any more what a compacted segment says: all but what was `live` in it."""
-        base, stop = segment.base, segment.stop
-        stated = self._stated.gaps(base, stop).gaps(base, stop)
-        self._stated.remove(base, stop)
-        self.undone.remove(base, stop)
-        for first, behind in stated:  # what was settled meanwhile
-            self._stated.add_all(live.gaps(first, behind).gaps(first, behind))
-
-    def _remove_replaced(self, segment: Segment) -> None:
-        """Remove the files of a segment that is used no more, once nobody reads them."""
-        if segment.pins:
-            self._services.loop.call_later(READ_SECONDS, self._remove_replaced, segment)
-            return
-        removal = partial(remove_files, self._services.files, segment)
-        self._services.committer.submit(removal, self._reclaimer.unlinked)
+    def retention_waits_from(self) -> int | None:
+        """Return the offset from which on retention keeps all for a reader that is behind."""
+        return None if self._retainer is None else self._retainer.waits_at()
 
     def use_key(self, key: DataKey | None) -> None:
         """Seal new batches with another key; None: stop sealing."""
@@ -346,7 +251,7 @@ class PartitionLog(FlushedLog):
             self.end = base + batch.count
             if self._flushes and (self._unflushed or not transient):
                 self._add_unflushed(batch, segment, position)
-                if not self._is_flushing:
+                if not self.is_flushing:
                     self._start_flush()
             else:
                 self._durable = self.end
@@ -454,68 +359,11 @@ class PartitionLog(FlushedLog):
 
     async def set_aside(self, offset: int) -> Damage:
         """Quarantine damage at `offset`, one call at a time (see ports.TopicLog)."""
-        self._setting_aside = self._setting_aside or asyncio.Lock()
-        async with self._setting_aside:
-            if self._closed:
-                raise StorageError(f"the log in {self.directory} is closed")
-            segment = self._segments.find(offset)
-            if segment is None:
-                return self._missing(offset)
-            if segment is self._segments.active:
-                # Recovery cuts a last segment at its first damage: nothing more shall be behind it.
-                self._segments.roll(self.end)
-            return await self._set_aside(segment)
-
-    async def _set_aside(self, segment: Segment) -> Damage:
-        # A flush to come writes the index too. Where neither does, the next run finds the same
-        # damage again, and loses nothing more by it.
-        settled_down = not (segment.dirty or segment.suspect or self._is_flushing)
-        segment.pins += 1
-        try:
-            found, kept, is_new = await self._services.loop.run_in_executor(
-                self._services.pool,
-                lambda: keep_aside(
-                    self._services.files,
-                    segment,
-                    gapless=self._keeps,
-                    indexed=settled_down,
-                    check=self._services.keyring.unsealer.verify,
-                ),
+        if self._quarantine is None:
+            self._quarantine = Quarantine(
+                self, self._services, self._segments, self._reader, self._tail
             )
-        except OSError as error:
-            raise storage_error("quarantine the damaged part of", segment.path, error) from error
-        finally:
-            self._segments.unpin(segment)
-        if not self._closed:
-            self._reader.forget()
-            segment.index = found.index
-            self._services.open_files.use(segment)
-        unreadable = self._unreadable(found)
-        lost = self._unsettled(unreadable)
-        files = [str(segment.directory / name) for name in kept]
-        if lost:
-            self._services.lost(self.directory, lost, files)
-        return Damage(lost, files, unreadable, is_new)
-
-    def _missing(self, offset: int) -> Damage:
-        """Return that no file holds `offset`, nor those up to the next file."""
-        following = [item.base for item in self._segments.items if item.base > offset]
-        unreadable = RangeSet([(offset, min([*following, max(self.committed, offset + 1)]))])
-        return Damage(self._unsettled(unreadable), [], unreadable, is_new=False)
-
-    def _unreadable(self, found: Survey) -> RangeSet:
-        """Return damaged and compacted offsets, but those in memory or waiting for a flush."""
-        unreadable = found.compacted.copy()
-        for stretch in found.damaged:
-            if stretch.first < min(stretch.stop, self.committed):
-                unreadable.add(stretch.first, min(stretch.stop, self.committed))
-        for batch in self._tail.batches:
-            if batch is not None:
-                unreadable.remove(batch.base_offset, batch.stop_offset)
-        return unreadable
-
-    def _unsettled(self, ranges: RangeSet) -> RangeSet:
-        return RangeSet(part for first, stop in ranges for part in self.settled.gaps(first, stop))
+        return await self._quarantine.set_aside(offset)
 
     # Settlements
 
@@ -625,8 +473,8 @@ class PartitionLog(FlushedLog):
         self.write_settlements()
         was_flushing = True
         # A flush that is under way may have begun too early: the one behind it has not.
-        while self._flushes and was_flushing and (self._is_flushing or self._segments.dirty):
-            was_flushing = self._is_flushing
+        while self._flushes and was_flushing and (self.is_flushing or self._segments.dirty):
+            was_flushing = self.is_flushing
             await self._next_flush()
 
     # Ending
@@ -701,7 +549,7 @@ class PartitionLog(FlushedLog):
         self._closed = True
         self.builder.clear()
         self._parts.close()
-        while self._is_flushing:
+        while self.is_flushing:
             await self._flush_idle()
         self._release()
         self._services.deleted(self.directory, self.key)

@@ -121,12 +121,12 @@ class LogReader:
     __slots__ = (
         "_cursors",
         "_files",
-        "_gapless",
         "_loop",
         "_open_files",
         "_pool",
         "_segments",
         "_unseal",
+        "gapless",
     )
 
     def __init__(
@@ -145,7 +145,7 @@ class LogReader:
         `unseal` returns a batch decrypted, or as it is if it was not encrypted.
         """
         self._unseal = unseal
-        self._gapless = gapless
+        self.gapless = gapless
         self._files = files
         self._segments = segments
         self._open_files = open_files
@@ -231,7 +231,7 @@ class LogReader:
     ) -> Request:
         begin, position = place
         return Request(
-            begin if self._gapless else None,
+            begin if self.gapless else None,
             position,
             segment.size,
             offset,

@@ -51,7 +51,7 @@ def compact(node) -> None:
     async def done():
         log._segments.roll(log.end)
         log.flush()
-        await until(lambda: not log._segments.sealed_dirty and not log._is_flushing)
+        await until(lambda: not log._segments.sealed_dirty and not log.is_flushing)
         passes = compactor.figures.passes
         compactor.compact(log)
         await until(lambda: compactor._running is None and compactor.figures.passes > passes)

@@ -173,7 +173,7 @@ async def write_compacted(data: Path) -> Path:
             log.builder.add(PERSISTENT, 1_700_000_000_000, b"x", b"key", keyed(None), b"new")
             log.append()
         log.write_settlements()
-        await until(lambda: not (log._segments.sealed_dirty or log._is_flushing))
+        await until(lambda: not (log._segments.sealed_dirty or log.is_flushing))
         store.compactor.compact(log)
         await until(lambda: store.compactor.figures.passes)
         return log.directory

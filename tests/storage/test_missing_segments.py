@@ -39,7 +39,7 @@ class Kept:
         log.write_settlements()
         log.flush()
         await until(lambda: log.noted[0] == COUNT and not store._notes._is_writing)
-        await until(lambda: not (log._is_flushing or log._reclaimer.condemned))
+        await until(lambda: not (log.is_flushing or log._reclaimer.condemned))
         if self.stop == "clean":
             await store.close()
         else:
