@@ -142,7 +142,7 @@ cdef class FrameReader:
     cdef int check(self, ChannelSlot slot, int flags, Properties* properties) except -1
     cdef Route route(self, ChannelSlot slot, const uint8_t* address)
     cdef int pack(
-        self, ChannelSlot slot, tuple builders, uint32_t flags, uint64_t tag_mask, const uint8_t* address, uint32_t address_size,
+        self, ChannelSlot slot, Route route, uint32_t flags, uint64_t tag_mask, const uint8_t* address, uint32_t address_size,
         const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
     ) except -1
 

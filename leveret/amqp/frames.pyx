@@ -838,7 +838,7 @@ cdef class FrameReader:
             return None
         self.routed += PyTuple_GET_SIZE(route.builders)
         self.pack(
-            slot, route.builders, <uint32_t>flags, tag_mask, address, address_size,
+            slot, route, <uint32_t>flags, tag_mask, address, address_size,
             header, header_size, body, body_size,
         )
         return None
@@ -958,17 +958,17 @@ cdef class FrameReader:
         return slot.route
 
     cdef int pack(
-        self, ChannelSlot slot, tuple builders, uint32_t flags, uint64_t tag_mask,
+        self, ChannelSlot slot, Route route, uint32_t flags, uint64_t tag_mask,
         const uint8_t* address, uint32_t address_size,
         const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
     ) except -1:
         cdef BatchBuilder builder
         cdef object target
         cdef bint confirming = slot.confirming
-        self.work += PyTuple_GET_SIZE(builders) * (1 + (header_size + body_size) // WORK_COPIED_BYTES)
-        for target in builders:
+        self.work += PyTuple_GET_SIZE(route.builders) * (1 + (header_size + body_size) // WORK_COPIED_BYTES)
+        for target in route.builders:
             if type(target) is Partitioner:
-                builder = (<Partitioner>target).choose(flags, address, header, header_size)
+                builder = route.place(<Partitioner>target, flags, address, header, header_size)
             else:
                 builder = <BatchBuilder?>target
             if builder.count == 0 or builder.parked:
@@ -997,7 +997,7 @@ cdef class FrameReader:
             header = publish.blind_header
             flags |= BLIND_COPIED
         self.pack(
-            slot, tuple(builders), flags,
+            slot, Route(builders), flags,
             mask_of(<const uint8_t*><const char*>header, <uint32_t>len(header)) if flags & HAS_TAGS else 0,
             <const uint8_t*><const char*>address, <uint32_t>len(address),
             <const uint8_t*><const char*>header, <uint32_t>len(header),

@@ -438,3 +438,28 @@ def test_a_partition_must_be_stated_where_one_is_meant(stage, client):
         partition_of(queue)
     with pytest.raises(AdministrationError, match="has the partitions 0, 1, 2, 3"):
         partition_of(queue, 9)
+
+
+def test_a_routing_key_is_the_key_of_messages_without_headers_only(stage, client):
+    declare(client)
+    key = b"q"  # of the default exchange
+    for at in range(3):
+        client.feed(message("q", b"plain"))
+        client.feed(message("q", b"other", headers={"x-partition-key": str(at)}))
+    expected = [0] * COUNT
+    for each in (key, b"0", key, b"1", key, b"2"):
+        expected[hash_key(each) % COUNT] += 1
+    assert lengths(stage) == expected
+
+
+def test_a_cached_route_follows_the_partitions(stage, client):
+    declare(client)
+    partitions = stage.queue("q").partitions
+    client.feed(message("q", b"before"))
+    before = lengths(stage)
+    others = [part for part, count in zip(partitions, before, strict=True) if not count]
+    stage.queue("q").builder.set_builders(part.builder for part in others)
+    client.feed(message("q", b"after"))
+    after = lengths(stage)
+    assert sum(after) == 2
+    assert [a - b for a, b in zip(after, before, strict=True) if b] == [0]

@@ -1,13 +1,23 @@
 cimport cython
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from leveret.ports.counters cimport Counters
+from leveret.ports.partitioner cimport Partitioner
+from leveret.ports.records cimport BatchBuilder
 
 
 @cython.final
 cdef class Route:
     cdef readonly tuple builders
+    cdef Partitioner placed_by      # of the message that was placed last
+    cdef uint64_t placed_layout
+    cdef BatchBuilder placed_in
+
+    cdef BatchBuilder place(
+        self, Partitioner partitioner, uint32_t flags, const uint8_t* address,
+        const uint8_t* header, uint32_t header_size,
+    )
 
 
 @cython.final

@@ -6,7 +6,10 @@ The compiled frame reader calls `RouteCache.find` once per run of equal keys; a 
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
+
+from leveret.ports.partitioner cimport Partitioner
+from leveret.ports.records cimport HAS_HEADERS, BatchBuilder
 
 # Publishers with unbounded key sets (a key per order, say) must not grow the process: a full cache
 # is cleared. 64 Ki keys of 40 bytes are about 8 MB for an exchange.
@@ -14,10 +17,26 @@ ROUTES_MAX = 65536
 
 
 cdef class Route:
-    """Destinations of one key: the BatchBuilder of each queue, without repetition."""
+    """Destinations of one key: the BatchBuilder of each queue, without repetition.
+
+    A partitioned queue has a Partitioner there. Where it places by key, a message without headers
+    goes where the last one of this routing key went, while the partitions are the same.
+    """
 
     def __init__(self, builders):
         self.builders = tuple(builders)
+
+    cdef BatchBuilder place(
+        self, Partitioner partitioner, uint32_t flags, const uint8_t* address,
+        const uint8_t* header, uint32_t header_size,
+    ):
+        """Return the builder that one of the route's partitioners has for a message of its key."""
+        if flags & HAS_HEADERS or not partitioner.by_key:
+            return partitioner.choose(flags, address, header, header_size)
+        if self.placed_by is not partitioner or self.placed_layout != partitioner.layout:
+            self.placed_in = partitioner.choose(flags, address, header, header_size)
+            self.placed_by, self.placed_layout = partitioner, partitioner.layout
+        return self.placed_in
 
     def __repr__(self):
         return f"Route({self.builders!r})"
