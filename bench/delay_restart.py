@@ -21,7 +21,7 @@ import argparse
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,13 +96,14 @@ def measure(
             print(f"{messages // 2:,} taken in, {rate:,.0f} a second", flush=True)
         for number in range(rounds):
             for name, end in (("clean stop", node.stop), ("kill -9", node.kill)):
-                queue = f"{name} {number}"
+                # Each fill declares its queue anew: what came due before would be gone.
+                queues = (f"{name} {number} soon", f"{name} {number} overdue")
                 far = _pending(node)
-                _fill(node, messages // SOON_IN, soon_ms, queue)
-                _fill(node, 1, down_ms, queue)
+                _fill(node, messages // SOON_IN, soon_ms, queues[0])
+                _fill(node, 1, down_ms, queues[1])
                 overdue = time.monotonic() + down_ms / 1000
                 yield _restart(
-                    node, Ending(name, end, overdue), queue, far, messages // SOON_IN + 1
+                    node, Ending(name, end, overdue), queues, far, messages // SOON_IN + 1
                 )
         left = _pending(node)
     finally:
@@ -135,15 +136,15 @@ def _pending(node: Leveret) -> int:
     return int(answer["result"]["pending"])
 
 
-def _restart(node: Leveret, ending: Ending, queue: str, far: int, soon: int) -> Restart:
-    """End the node and start it; besides those that are far, `soon` messages wait for `queue`."""
+def _restart(node: Leveret, ending: Ending, queues: Sequence[str], far: int, soon: int) -> Restart:
+    """End the node and start it; besides those that are far, `soon` messages wait for `queues`."""
     begun = time.monotonic()
     ending.end()
     stop_s = time.monotonic() - begun
     time.sleep(max(ending.down_until - time.monotonic(), 0))
     begun = time.monotonic()
     node.start()
-    first_s, late_s = _consume(node.uri, queue, soon, begun)
+    first_s, late_s = _consume(node.uri, queues, soon, begun)
     after = _pending(node)
     if after != far:
         raise BenchError(f"{far + soon:,} waited, {soon:,} came and {after:,} wait")
@@ -151,7 +152,7 @@ def _restart(node: Leveret, ending: Ending, queue: str, far: int, soon: int) -> 
     return Restart(ending.name, stop_s, ready_s, first_s, late_s, far + soon, soon, after)
 
 
-def _consume(uri: str, name: str, count: int, begun: float) -> tuple[float, float]:
+def _consume(uri: str, names: Sequence[str], count: int, begun: float) -> tuple[float, float]:
     """Take that many messages: seconds from `begun` to the first, and by how much the last is late.
 
     Raises BenchError where one comes early or twice, or none comes for long.
@@ -161,9 +162,12 @@ def _consume(uri: str, name: str, count: int, begun: float) -> tuple[float, floa
     with LoadSession.connect(Address.parse(uri)) as session:
         session.socket.settimeout(SILENCE_S_MAX)
         session.call(commands.Channel.Open(), 1)
-        queue = LoadPlan(name=name).queue_name(0)
-        consume = commands.Basic.Consume(queue=queue, no_ack=True, nowait=True)
-        session.socket.sendall(frame.marshal(consume, 1))
+        for name in names:
+            queue = LoadPlan(name=name).queue_name(0)
+            consume = commands.Basic.Consume(
+                queue=queue, no_ack=True, nowait=True, consumer_tag=name
+            )
+            session.socket.sendall(frame.marshal(consume, 1))
         for stamp in _stamps(session):
             now = time.monotonic()
             first_s = first_s or now - begun
