@@ -5,14 +5,22 @@ import it in each of its processes.
 """
 
 from leveret.range_reader.chunk import ChunkColumn, MalformedChunkError, ReadChunk, parse_chunk
-from leveret.range_reader.client import OutOfRangeError, RangeReader, ReadRefusedError
+from leveret.range_reader.client import (
+    OutOfRangeError,
+    PartitionOffsets,
+    RangeReader,
+    ReadRefusedError,
+    TopicBounds,
+)
 
 __all__ = [
     "ChunkColumn",
     "MalformedChunkError",
     "OutOfRangeError",
+    "PartitionOffsets",
     "RangeReader",
     "ReadChunk",
     "ReadRefusedError",
+    "TopicBounds",
     "parse_chunk",
 ]

@@ -25,6 +25,7 @@ __all__ = [
 MAGIC: Final = b"LVRC"
 VERSION: Final = 1
 MORE: Final = 1
+COMPACTED: Final = 2
 HEAD: Final = struct.Struct("<4sHHIIQQQQQQQII")
 PLACE: Final = struct.Struct("<HHIQQQ")
 NUMBERS, BYTES = 0, 1  # kinds of columns
@@ -66,7 +67,8 @@ class ChunkColumn:
 class ReadChunk:
     """Rows of a partition, by column. Offsets [offset, next_offset) were looked at.
 
-    `missing` of them had records that were removed or lost. `first` and `end` are the bounds of
+    `missing` of them had records that were removed or lost; where the log `is_compacted`, or that a
+    later record of their key has superseded. `first` and `end` are the bounds of
     what can be read, `has_more` whether there was something at `next_offset`; `log` is a number
     that another queue of the same name would not have.
     """
@@ -80,6 +82,7 @@ class ReadChunk:
     log: int
     partition: int
     has_more: bool
+    is_compacted: bool
     columns: Mapping[str, ChunkColumn]
 
 
@@ -130,6 +133,7 @@ def parse_chunk(data: bytes | bytearray | memoryview) -> ReadChunk:
         log=log,
         partition=partition,
         has_more=bool(flags & MORE),
+        is_compacted=bool(flags & COMPACTED),
         columns=columns,
     )
 

@@ -1,7 +1,8 @@
 """Reader of partitions by offset: one HTTP connection, kept open between requests.
 
 Not safe for several threads at once; each has a reader of its own. A request is repeated once
-where the kept connection turns out to be closed: reading changes nothing in the broker.
+where the kept connection turns out to be closed: reading changes nothing in the broker, and to
+commit the same offsets again changes nothing either.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from leveret.range_reader.chunk import FRONT_BYTES, chunk_bytes, parse_chunk
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
     from typing import Self
 
     from leveret.range_reader.chunk import ReadChunk
 
-__all__ = ["OutOfRangeError", "PartitionOffsets", "RangeReader", "ReadRefusedError"]
+__all__ = ["OutOfRangeError", "PartitionOffsets", "RangeReader", "ReadRefusedError", "TopicBounds"]
 
 TIMEOUT_S: Final = 90.0  # longer than the longest wait and answer
 CHUNKS_AT_ONCE: Final = 1000  # of one request: the most that a node sends
@@ -53,13 +55,25 @@ class OutOfRangeError(ReadRefusedError):
 
 
 @dataclass(frozen=True, slots=True)
+class TopicBounds:
+    """Bounds of a queue's partitions. Another queue of the same name has another `log`."""
+
+    log: str
+    partitions: list[PartitionOffsets]
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """Bounds of a partition; `offset` is the first one at the time asked for, if any was."""
+    """Bounds of a partition; `offset` is the first one at the time asked for, if any was.
+
+    `bytes` are those of its log on disk, if they were asked for.
+    """
 
     partition: int
     first: int
     end: int
     offset: int | None = None
+    bytes: int | None = None
 
 
 class RangeReader:
@@ -92,7 +106,8 @@ class RangeReader:
             )
         token = base64.b64encode(f"{user}:{password}".encode()).decode()
         self._headers = {"Authorization": f"Basic {token}"}
-        self._root = f"/api/leveret/topics/{quote(vhost, safe='')}"
+        self._topics = f"/api/leveret/topics/{quote(vhost, safe='')}"
+        self._groups = f"/api/leveret/consumer-groups/{quote(vhost, safe='')}"
 
     def __enter__(self) -> Self:
         return self
@@ -109,10 +124,25 @@ class RangeReader:
 
         Raises ReadRefusedError.
         """
-        query = {} if time_ms is None else {"time": time_ms}
-        with self._asked(f"{quote(queue, safe='')}/offsets", query) as answer:
+        return self.topic(queue, time_ms).partitions
+
+    def topic(self, queue: str, time_ms: int | None = None, *, sizes: bool = False) -> TopicBounds:
+        """Return what `offsets` does, the number of the queue's log, and with `sizes` the bytes.
+
+        Raises ReadRefusedError.
+        """
+        query = {"time": time_ms, "sizes": "true" if sizes else None}
+        with self._asked(f"/{quote(queue, safe='')}/offsets", query) as answer:
             told = json.loads(answer.read())
-        return [PartitionOffsets(**row) for row in told["partitions"]]
+        return TopicBounds(told["log"], [PartitionOffsets(**row) for row in told["partitions"]])
+
+    def topic_names(self) -> list[str]:
+        """Return the names of the queues that can be read, for users with a management tag.
+
+        Raises ReadRefusedError.
+        """
+        with self._asked("", {}) as answer:
+            return [row["name"] for row in json.loads(answer.read())]
 
     def read(
         self,
@@ -124,12 +154,16 @@ class RangeReader:
         bytes_max: int | None = None,
         wait_ms: int | None = None,
         columns: Iterable[str] | None = None,
+        tags: str | None = None,
+        where: str | None = None,
     ) -> ReadChunk:
         """Return one chunk of a partition from `offset` on; without rows if there are none.
 
-        Raises OutOfRangeError, ReadRefusedError, MalformedChunkError.
+        It has only records that match: `tags` is an expression of tags, `where` one of SQL, as
+        consumers have them. Raises OutOfRangeError, ReadRefusedError, MalformedChunkError.
         """
-        query = {"offset": offset, "rows": rows_max, "bytes": bytes_max, "wait": wait_ms}
+        query: dict[str, object] = {"offset": offset, "rows": rows_max, "bytes": bytes_max}
+        query |= {"wait": wait_ms, "tags": tags, "filter": where}
         with self._asked(_records(queue, partition), query, columns) as answer:
             return _whole_chunk(answer)
 
@@ -143,16 +177,18 @@ class RangeReader:
         rows_max: int | None = None,
         bytes_max: int | None = None,
         columns: Iterable[str] | None = None,
+        tags: str | None = None,
+        where: str | None = None,
     ) -> Iterator[ReadChunk]:
         """Yield chunks that have the rows of [offset, end), and maybe more in the last one.
 
-        One request brings many. What they are asked for must be there: it does not wait. Raises as
-        `read` does.
+        One request brings many. What they are asked for must be there: it does not wait. Takes
+        `tags` and `where`, and raises, as `read` does.
         """
         columns = None if columns is None else list(columns)
         while offset < end:
-            query = {"offset": offset, "rows": rows_max, "bytes": bytes_max}
-            query["chunks"] = CHUNKS_AT_ONCE
+            query: dict[str, object] = {"offset": offset, "rows": rows_max, "bytes": bytes_max}
+            query |= {"chunks": CHUNKS_AT_ONCE, "tags": tags, "filter": where}
             with self._asked(_records(queue, partition), query, columns) as answer:
                 before = offset
                 while offset < end and (chunk := _next_chunk(answer)) is not None:
@@ -161,16 +197,33 @@ class RangeReader:
                 if offset == before:
                     raise ReadRefusedError(200, f"the partition ends at {offset}, before {end}")
 
-    @contextmanager
+    def commit_offsets(self, queue: str, group: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Commit the next offset to read of partitions; return where the group is in these.
+
+        The group is created if it does not exist. It never goes back: an offset below its place
+        changes nothing. Raises ReadRefusedError, also if the group has members.
+        """
+        target = f"{self._groups}/{quote(queue, safe='')}/{quote(group, safe='')}/offsets"
+        body = json.dumps({"offsets": {str(number): offsets[number] for number in offsets}})
+        with self._answered("PUT", target, body.encode()) as answer:
+            return {row["partition"]: row["after"] for row in json.loads(answer.read())}
+
     def _asked(
         self, path: str, query: dict[str, Any], columns: Iterable[str] | None = None
-    ) -> Iterator[http.client.HTTPResponse]:
-        """Yield the answer to a request; what is left of it closes the connection."""
+    ) -> AbstractContextManager[http.client.HTTPResponse]:
+        """Return a context with the answer to a request for something below the topics."""
         given = {name: value for name, value in query.items() if value is not None}
         if columns is not None:
             given["columns"] = ",".join(columns)
+        return self._answered("GET", f"{self._topics}{path}?{urlencode(given)}")
+
+    @contextmanager
+    def _answered(
+        self, method: str, target: str, body: bytes | None = None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Yield the answer to a request; what is left of it closes the connection."""
         try:
-            answer = self._answer(f"{self._root}/{path}?{urlencode(given)}")
+            answer = self._answer(method, target, body)
             _check(answer)
             yield answer
         except ReadRefusedError:
@@ -181,21 +234,22 @@ class RangeReader:
         if not answer.isclosed():
             self._connection.close()
 
-    def _answer(self, target: str) -> http.client.HTTPResponse:
+    def _answer(self, method: str, target: str, body: bytes | None) -> http.client.HTTPResponse:
+        """Send a request that may be repeated, and return its answer."""
         is_kept = self._connection.sock is not None
         try:
-            self._connection.request("GET", target, headers=self._headers)
+            self._connection.request(method, target, body, self._headers)
             return self._connection.getresponse()
         except (http.client.RemoteDisconnected, ConnectionError):
             self._connection.close()
             if not is_kept:
                 raise
-        self._connection.request("GET", target, headers=self._headers)
+        self._connection.request(method, target, body, self._headers)
         return self._connection.getresponse()
 
 
 def _records(queue: str, partition: int) -> str:
-    return f"{quote(queue, safe='')}/partitions/{partition}/records"
+    return f"/{quote(queue, safe='')}/partitions/{partition}/records"
 
 
 def _whole_chunk(answer: http.client.HTTPResponse) -> ReadChunk:

@@ -27,7 +27,7 @@ def vector():
     packer.add(builder.seal(41), 41, 43, 10, 1000)
     parts = packer.finish(
         offset=40, next_offset=43, first=40, end=50, missing=1, log=0x0123456789ABCDEF,
-        partition=2, more=True,
+        partition=2, flags=1,
     )  # fmt: skip
     return b"".join(parts)
 

@@ -85,6 +85,41 @@ def test_what_was_committed_is_read(tmp_path, kind):
         broker.stop()
 
 
+def test_only_what_matches_is_sent(tmp_path):
+    rng = random.Random(make_seed())
+    with BrokerProcess(tmp_path / "data", segment_bytes_max=1 << 20) as broker:
+        connection, channel = connect(broker)
+        channel.queue_declare("q", durable=True, arguments={"x-queue-type": "stream"})
+        rare = set(rng.sample(range(5000), 20))
+        for number in range(5000):
+            headers = {"x-tags": ["rare" if number in rare else "often"], "n": number}
+            properties = pika.BasicProperties(headers=headers, **PERSISTENT)
+            channel.basic_publish("", "q", b"%d" % number, properties)
+        channel.queue_declare("q", passive=True)
+        connection.close()
+        with reader_of(broker) as reader:
+            for options, wanted in (
+                ({"tags": "rare"}, rare),
+                ({"where": "n >= 100 AND n % 50 = 7"}, set(range(107, 5000, 50))),
+                ({"tags": "!often", "where": "n < 2500"}, {n for n in rare if n < 2500}),
+            ):
+                rows_max = rng.choice([1, 7, None])
+                chunks = list(reader.chunks("q", 0, 0, 5000, rows_max=rows_max, **options))
+                found = [int(value) for chunk in chunks for value in values_of(chunk)]
+                assert found == sorted(wanted)
+                assert sum(chunk.missing for chunk in chunks) == 0
+                assert chunks[-1].next_offset == 5000
+                first = reader.read("q", 0, 0, rows_max=1, **options)
+                assert list(values_of(first)) == [b"%d" % min(wanted)]
+            with pytest.raises(ReadRefusedError, match="filter: expected a value") as caught:
+                reader.read("q", 0, 0, where="n =")
+            assert caught.value.status == 400
+
+
+def values_of(chunk):
+    return (chunk.columns["value"][row] for row in range(chunk.rows))
+
+
 def test_a_reader_that_waits_and_what_it_is_told(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker, reader_of(broker) as reader:
         connection, channel = connect(broker)
@@ -113,6 +148,41 @@ def test_a_reader_that_waits_and_what_it_is_told(tmp_path):
             reader.offsets("none")
         (row,) = reader.offsets("q", before_ms)
         assert (row.first, row.end, row.offset) == (0, 1, 0)
+        connection.close()
+
+
+def test_a_reader_commits_and_is_killed_with_the_node(tmp_path):
+    with BrokerProcess(tmp_path / "data") as broker:
+        connection, channel = connect(broker)
+        arguments = {"x-queue-type": "stream", "x-partitions": 2}
+        channel.queue_declare("q", durable=True, arguments=arguments)
+        channel.confirm_delivery()
+        for number in range(40):
+            headers = {"x-partition-key": str(number)}
+            properties = pika.BasicProperties(headers=headers, **PERSISTENT)
+            channel.basic_publish("", "q", b"%d" % number, properties)
+        connection.close()
+        with reader_of(broker) as reader:
+            ends = {row.partition: row.end for row in reader.offsets("q")}
+            assert reader.commit_offsets("q", "spark", {0: 1}) == {0: 1}
+            assert reader.commit_offsets("q", "spark", {0: 3, 1: ends[1]}) == {0: 3, 1: ends[1]}
+            with pytest.raises(ReadRefusedError, match="is from 0 to"):
+                reader.commit_offsets("q", "spark", {0: ends[0] + 1})
+            broker.kill()
+            broker.start()
+        with reader_of(broker) as reader:
+            assert reader.commit_offsets("q", "spark", {0: 2, 1: 0}) == {0: 3, 1: ends[1]}
+        connection, channel = connect(broker)
+        channel.basic_qos(prefetch_count=100)
+        arguments, came = {"x-consumer-group": "spark"}, []
+        for method, properties, _ in channel.consume("q", arguments=arguments):
+            came.append((properties.headers["x-partition"], properties.headers["x-offset"]))
+            channel.basic_ack(method.delivery_tag)
+            if len(came) == ends[0] - 3:
+                break
+        assert came == [(0, offset) for offset in range(3, ends[0])]
+        with reader_of(broker) as reader, pytest.raises(ReadRefusedError, match="is in use"):
+            reader.commit_offsets("q", "spark", {0: ends[0]})
         connection.close()
 
 

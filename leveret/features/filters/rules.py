@@ -69,18 +69,25 @@ def _problem(value: Any, parse: Callable[[str], object]) -> str | None:
     return None
 
 
+def tag_condition(text: str) -> TagCondition:
+    """Return the condition of a tag expression. Raises ExpressionError."""
+    expression = parse_tags(text)
+    return TagCondition(expression.tags, expression.program)
+
+
+def sql_condition(text: str) -> SqlCondition:
+    """Return the condition of an SQL expression. Raises ExpressionError."""
+    return SqlCondition(parse_sql(text))
+
+
 def record_filter(arguments: Arguments, is_over: Callable[[], bool] = never) -> RecordFilter | None:
     """Return the filter that validated arguments state; None without one.
 
     `is_over()` is that of RecordFilter.
     """
     values = stream_values(arguments)
-    tags = sql = None
-    if FILTER_TAGS in arguments:
-        expression = parse_tags(arguments[FILTER_TAGS])
-        tags = TagCondition(expression.tags, expression.program)
-    if FILTER_SQL in arguments:
-        sql = SqlCondition(parse_sql(arguments[FILTER_SQL]))
+    tags = tag_condition(arguments[FILTER_TAGS]) if FILTER_TAGS in arguments else None
+    sql = sql_condition(arguments[FILTER_SQL]) if FILTER_SQL in arguments else None
     if tags is None and values is None and sql is None:
         return None
     return RecordFilter(tags, values, sql, is_over)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.core.queues.open_queue import OpenQueue
+    from leveret.ports import TopicLog
 
 __all__ = ["Bounds", "bounds_of", "first_readable", "offset_rows", "readable"]
 
@@ -56,10 +57,12 @@ def bounds_of(partition: OpenQueue) -> Bounds:
     return Bounds(first, end)
 
 
-async def offset_rows(queue: Any, time_ms: int | None) -> list[dict[str, int]]:
+async def offset_rows(
+    queue: Any, time_ms: int | None = None, *, sizes: bool = False
+) -> list[dict[str, int]]:
     """Return the bounds of all partitions; with a time also the first offset stored then or later.
 
-    Raises StorageError.
+    With `sizes` also the bytes of each log. Raises StorageError.
     """
     rows: list[dict[str, int]] = []
     for partition in queue.partitions:
@@ -68,5 +71,12 @@ async def offset_rows(queue: Any, time_ms: int | None) -> list[dict[str, int]]:
         row["first"], row["end"] = bounds_of(partition)
         if at is not None:
             row["offset"] = min(max(at, row["first"]), row["end"])
+        if sizes:
+            row["bytes"] = _stored_bytes(partition.log, row["first"])
         rows.append(row)
     return rows
+
+
+def _stored_bytes(log: TopicLog, first: int) -> int:
+    """Return the bytes of the files that have anything from an offset on."""
+    return sum(each.size for each in log.list_files() if each.stop > first)

@@ -1,12 +1,14 @@
 from collections.abc import Sequence
 from typing import Final
 
+from leveret.features.filters.filters import RecordFilter
 from leveret.ports.records import Batch
 
 COLUMNS: Final[tuple[str, ...]]
 MAGIC: Final[bytes]
 VERSION: Final[int]
 MORE: Final[int]
+COMPACTED: Final[int]
 
 class ColumnPacker:
     @property
@@ -15,7 +17,9 @@ class ColumnPacker:
     def size(self) -> int: ...
     @property
     def stored_bytes(self) -> int: ...
-    def __init__(self, columns: Sequence[int]) -> None: ...
+    def __init__(
+        self, columns: Sequence[int], record_filter: RecordFilter | None = None
+    ) -> None: ...
     def add(self, batch: Batch, first: int, stop: int, rows_max: int, bytes_max: int) -> int: ...
     def finish(
         self,
@@ -27,5 +31,5 @@ class ColumnPacker:
         missing: int,
         log: int,
         partition: int,
-        more: bool,
+        flags: int,
     ) -> list[memoryview]: ...

@@ -7,7 +7,8 @@ little-endian; positions count from the chunk's first byte, and every part begin
      0  u32  magic, b"LVRC"
      4  u16  version, 1
      6  u16  bytes of this header, the columns' places included
-     8  u32  flags: 1 more records were committed at `next offset` when this was packed
+     8  u32  flags: 1 more records were committed at `next offset` when this was packed,
+             2 the log is compacted, so that offsets may be missing
     12  u32  rows
     16  u64  bytes of the whole chunk
     24  u64  offset that was asked for
@@ -32,7 +33,8 @@ little-endian; positions count from the chunk's first byte, and every part begin
              routing key | 6 content header as it is delivered | 7 value: the body
 
 A chunk is a list of buffers, to be sent one after the other: nothing is put together. Compiled since
-it handles every record; no object is made for one, but for the few with BCC and for large values.
+it handles every record; no object is made for one, but for the few with BCC, for large values, and
+where a filter has to ask Python (leveret.features.filters.filters).
 """
 
 cimport cython
@@ -43,6 +45,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+from leveret.features.filters.filters cimport RecordFilter
 from leveret.ports.contents cimport Piece, open_header_of
 from leveret.ports.partitioner cimport KEY_TEXT_BYTES, find_key
 from leveret.ports.records cimport BLIND_COPIED, STORED, Batch, RecordView
@@ -53,7 +56,8 @@ import struct
 COLUMNS = ("offset", "timestamp", "flags", "exchange", "routing_key", "key", "header", "value")
 MAGIC = b"LVRC"
 VERSION = 1
-MORE = 1                    # flag
+MORE = 1                    # flags
+COMPACTED = 2
 
 _HEAD = struct.Struct("<4sHHIIQQQQQQQII")
 _PLACE = struct.Struct("<HHIQQQ")
@@ -74,6 +78,10 @@ cdef enum:
     PART_BYTES = 262144
     # Values from this size on are not copied but sent from where the batch lies.
     REFERENCE_BYTES_MIN = 32768
+    # Of records that a filter looks at in one call: each may have headers as large as this.
+    LOOK_BYTES = 65536
+    # Of them between two looks at the clock: many tags may need microseconds for each.
+    TIMED_LOOKS = 32
     COLUMN_BYTES_MAX = 0x7FFFFFFF   # what an entry of a table can tell
 
 cdef const uint8_t* KEY_NAME = <const uint8_t*>b"x-partition-key"
@@ -183,13 +191,17 @@ cdef class BytesColumn:
 
 @cython.final
 cdef class ColumnPacker:
-    """Packs records into one chunk: the columns of the numbers in `columns`, ascending."""
+    """Packs records into one chunk: the columns of the numbers in `columns`, ascending.
+
+    With a filter, only the records that match are packed.
+    """
 
     cdef readonly uint32_t rows
     cdef readonly size_t size           # bytes packed, roughly: what bounds a chunk
     cdef readonly size_t stored_bytes   # of the records in the log, whatever columns are wanted
     cdef uint32_t wanted                # a bit for each column
     cdef tuple columns
+    cdef RecordFilter record_filter     # None: all records match
     cdef ColumnParts offsets
     cdef ColumnParts times
     cdef ColumnParts flags
@@ -199,8 +211,9 @@ cdef class ColumnPacker:
     cdef BytesColumn headers
     cdef BytesColumn values
 
-    def __init__(self, columns):
+    def __init__(self, columns, RecordFilter record_filter=None):
         self.columns = tuple(columns)
+        self.record_filter = record_filter
         for number in self.columns:
             self.wanted |= 1 << <int>number
         self.offsets, self.times, self.flags = ColumnParts(), ColumnParts(), ColumnParts()
@@ -210,7 +223,8 @@ cdef class ColumnPacker:
     def add(self, Batch batch not None, uint64_t first, uint64_t stop, uint32_t rows_max, size_t bytes_max):
         """Pack records [first, stop) of a batch: as many as fit, one at least.
 
-        Returns the offset behind the last one: below `stop` if the limits were reached.
+        Returns the offset behind the last one looked at: below `stop` if the limits were reached,
+        or if a filter has looked at many bytes, or its time is over.
         """
         cdef RecordView record
         cdef size_t position, size_max = self.size + bytes_max
@@ -218,9 +232,11 @@ cdef class ColumnPacker:
         cdef uint32_t rows = 0
         if first >= stop:
             return stop
-        position = batch.locate(first)
-        if stop > batch.base_offset + batch.count:
+        if first < batch.base_offset or stop > batch.base_offset + batch.count:
             raise IndexError(stop)
+        if self.record_filter is not None:
+            return self.add_matching(batch, first, stop, rows_max, size_max)
+        position = batch.locate(first)
         while offset < stop and (rows == 0 or rows < rows_max and self.size < size_max):
             position = batch.view(position, &record)
             if self.rows and self.is_full(&record):
@@ -228,6 +244,36 @@ cdef class ColumnPacker:
             self.put(batch, offset, &record)
             offset += 1
             rows += 1
+        return offset
+
+    cdef uint64_t add_matching(
+        self, Batch batch, uint64_t offset, uint64_t stop, uint32_t rows_max, size_t size_max
+    ) except? 0:
+        """Pack those records of [offset, stop) that match: see `add`."""
+        cdef RecordView record
+        cdef size_t position, next_position, position_max
+        cdef uint32_t rows = 0, looks = 0
+        self.record_filter.begin()
+        if not self.record_filter.may_want(batch):
+            return stop
+        position = batch.locate(offset)
+        position_max = position + LOOK_BYTES
+        while offset < stop and position < position_max and not self.record_filter.is_tired():
+            if rows and (rows >= rows_max or self.size >= size_max):
+                break
+            next_position = position
+            if self.record_filter.wants(batch, &next_position):
+                batch.view(position, &record)
+                if self.rows and self.is_full(&record):
+                    break
+                self.put(batch, offset, &record)
+                rows += 1
+            position = next_position
+            offset += 1
+            looks += 1
+            if looks % TIMED_LOOKS == 0 and self.record_filter.is_over():
+                break
+        self.record_filter.keep_place(batch, offset, position)
         return offset
 
     cdef bint is_full(self, const RecordView* record) noexcept:
@@ -290,7 +336,7 @@ cdef class ColumnPacker:
         return self.keys.put(routing_key + 1, routing_key[0])
 
     def finish(
-        self, *, offset, next_offset, first, end, missing, log, partition, more
+        self, *, offset, next_offset, first, end, missing, log, partition, flags
     ):
         """Return the chunk as a list of buffers. Nothing may be added any more."""
         head_bytes = _HEAD.size + _PLACE.size * len(self.columns)
@@ -313,7 +359,7 @@ cdef class ColumnPacker:
             )
             position = _append(buffers, column.values, values_at)
         head = _HEAD.pack(
-            MAGIC, VERSION, head_bytes, MORE if more else 0, self.rows, position, offset, next_offset,
+            MAGIC, VERSION, head_bytes, flags, self.rows, position, offset, next_offset,
             first, end, missing, log, partition, len(self.columns),
         )
         return [memoryview(head + b"".join(places)), *buffers]

@@ -9,26 +9,33 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from leveret.errors import CorruptBatchError
 from leveret.features.range_reads.bounds import bounds_of, first_readable, readable
-from leveret.features.range_reads.columns import ColumnPacker
+from leveret.features.range_reads.columns import COMPACTED, MORE, ColumnPacker
 from leveret.features.range_reads.rules import log_number
 from leveret.ports.waiting import let_others_run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.features.range_reads.rules import RangeRequest
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch
 
-__all__ = ["KnownDamage", "PackedChunk", "RangeRead", "Slices"]
+__all__ = ["KnownDamage", "PackedChunk", "RangeRead", "SliceClock", "Slices"]
 
 # Others wait for a slice: what is read and packed in one takes some 50 microseconds.
 READ_BYTES_MAX = 64 * 1024
 READ_BYTES_MIN = 4 * 1024
 BATCHES_AT_ONCE = 32  # each of which takes some microseconds of Python, however small it is
-SLICE_ROWS = 1000
+SLICE_ROWS = 1000  # that are looked at: packed, or excluded by a filter
 SLICE_BYTES = 64 * 1024
+# A condition of SQL may need any part of a millisecond for one record: so time counts as well.
+SLICE_NS_MAX = 50_000
 # Read for one answer, whatever few columns of it are wanted.
 READ_BYTES_TOTAL_MAX = 64 * 1024 * 1024
+# A chunk with a filter ends after this time: nobody sees meanwhile that its client is gone, and the
+# slowest conditions would need minutes for what one chunk may read.
+FILTERED_NS_MAX = 2_000_000_000
 
 # Entered for each slice.
 Slices: TypeAlias = AbstractAsyncContextManager[Any]
@@ -44,6 +51,25 @@ class KnownDamage(Protocol):
     async def set_aside(self, partition: OpenQueue, offset: int) -> None:
         """Quarantine the damage met at `offset`. Raises StorageError."""
         ...
+
+
+class SliceClock:
+    """The time of a slice; one clock is enough for all reads, since slices do not overlap.
+
+    `now_ns()` is monotonic.
+    """
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self.now_ns = now_ns
+        self._ends_ns = 0
+
+    def begin(self) -> None:
+        """Begin a slice."""
+        self._ends_ns = self.now_ns() + SLICE_NS_MAX
+
+    def is_over(self) -> bool:
+        """Whether the slice's time is over: filters ask for it (see RecordFilter)."""
+        return self.now_ns() > self._ends_ns
 
 
 @dataclass(slots=True)
@@ -65,14 +91,19 @@ class PackedChunk:
 class RangeRead:
     """One read of a partition, slice by slice."""
 
-    def __init__(self, partition: OpenQueue, request: RangeRequest, damage: KnownDamage) -> None:
+    def __init__(
+        self, partition: OpenQueue, request: RangeRequest, damage: KnownDamage, clock: SliceClock
+    ) -> None:
         self._damage = damage
+        self._clock = clock
+        self._ends_ns = clock.now_ns() + FILTERED_NS_MAX  # if it has a filter
         self._partition = partition
         self._log = partition.log
         self._request = request
         self._end = partition.log.committed
-        self._packer = ColumnPacker(request.columns)
+        self._packer = ColumnPacker(request.columns, request.filter)
         self._offset = request.offset  # everything below is packed, or not to be
+        self._looks = 0  # at records that were there, whether they are packed or not
         self._runs: deque[tuple[Batch, int, int]] = deque()  # what was read and is to be packed
         self._runs_stop = 0
         self._read_bytes = 0  # from the log
@@ -96,6 +127,7 @@ class RangeRead:
 
     def _slice(self) -> bool:
         """Read and pack a little. Returns False if what comes next must be waited for."""
+        self._clock.begin()
         if not self._runs:
             self._offset = first_readable(self._holes(), self._offset, self._end)
             if self._offset < self._end and not self._is_full:
@@ -104,7 +136,7 @@ class RangeRead:
                     return False
                 self._take(batches)
         self._pack()
-        self._is_over = self._is_over or self._is_full or self._offset >= self._end
+        self._is_over = self._is_over or self._is_full or self._is_late or self._offset >= self._end
         return True
 
     @property
@@ -115,6 +147,11 @@ class RangeRead:
             or packer.size >= request.bytes_max
             or (self._read_bytes >= READ_BYTES_TOTAL_MAX and not self._runs)
         )
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether a filter has taken its time; it has come further all the same."""
+        return self._request.filter is not None and self._clock.now_ns() > self._ends_ns
 
     def _holes(self) -> list[RangeSet]:
         holes = self._partition.unreadable
@@ -141,14 +178,17 @@ class RangeRead:
         )
 
     def _pack(self) -> None:
-        """Pack records of a few batches."""
+        """Pack records of a few batches, as far as the slice's limits go."""
         packer, request, runs = self._packer, self._request, self._runs
-        rows_max = min(request.rows_max, packer.rows + SLICE_ROWS)
         bytes_max = min(request.bytes_max, packer.size + SLICE_BYTES)
-        while runs and packer.rows < rows_max and packer.size < bytes_max:
+        looks = SLICE_ROWS
+        while runs and looks and packer.rows < request.rows_max and packer.size < bytes_max:
             batch, first, stop = runs[0]
-            rows, size = rows_max - packer.rows, bytes_max - packer.size
-            reached = self._offset = packer.add(batch, first, stop, rows, size)
+            rows, size = request.rows_max - packer.rows, bytes_max - packer.size
+            until = min(stop, first + looks)
+            reached = self._offset = packer.add(batch, first, until, rows, size)
+            looks -= reached - first
+            self._looks += reached - first
             if reached == stop:
                 runs.popleft()
             elif reached == first:
@@ -156,6 +196,8 @@ class RangeRead:
                 return
             else:
                 runs[0] = (batch, reached, stop)
+            if reached < until or (request.filter is not None and self._clock.is_over()):
+                break
         if not runs and self._runs_stop:
             self._offset = max(self._offset, self._runs_stop)
 
@@ -173,6 +215,8 @@ class RangeRead:
         request, packer, log = self._request, self._packer, self._log
         bounds = bounds_of(self._partition)
         has_more = next_offset < bounds.end
+        retention = log.retention
+        is_compacted = retention is not None and retention.compaction is not None
         passed = next_offset - request.offset
         undone = log.undone.overlap(request.offset, next_offset)
         parts = packer.finish(
@@ -180,9 +224,9 @@ class RangeRead:
             next_offset=next_offset,
             first=bounds.first,
             end=bounds.end,
-            missing=max(passed - packer.rows - undone, 0),
+            missing=max(passed - self._looks - undone, 0),
             log=log_number(self._partition.definition),
             partition=self._partition.number,
-            more=has_more,
+            flags=(MORE if has_more else 0) | (COMPACTED if is_compacted else 0),
         )
         return PackedChunk(parts, packer.rows, next_offset, has_more, packer.stored_bytes)

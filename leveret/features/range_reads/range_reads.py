@@ -20,7 +20,7 @@ from leveret.core.settings.arguments import type_of
 from leveret.core.telemetry.usage import accounts_of_client
 from leveret.errors import LeveretError, StorageError
 from leveret.features.range_reads.bounds import Bounds, bounds_of
-from leveret.features.range_reads.range_read import RangeRead
+from leveret.features.range_reads.range_read import RangeRead, SliceClock
 from leveret.features.range_reads.topic_commands import TOPICS_EXCHANGE, TopicCommands
 from leveret.features.range_reads.waiting import PartitionReads, WaitingReader
 from leveret.ports.counters import GET_NO_ACK, Counters, DeliveryStatistics
@@ -83,6 +83,7 @@ class RangeReads(ExtensionKind):
     for_streams = True
 
     def __init__(self, core: CoreServices, statistics: Statistics) -> None:
+        self.clock = SliceClock(core.turn.clock_ns)
         self._timers = core.timers
         self._report = core.report
         self._statistics = statistics
@@ -171,7 +172,8 @@ class RangeReads(ExtensionKind):
         `slices` is entered for each slice: a lock that all readers share makes them take turns.
         """
         self._checked(partition, request.offset)
-        chunk = await RangeRead(partition, request, self).run(slices or nullcontext())
+        reading = RangeRead(partition, request, self, self.clock)
+        chunk = await reading.run(slices or nullcontext())
         if chunk.rows:
             self._count(partition, chunk.rows, chunk.stored_bytes)
         return chunk

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2s
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from leveret.core.names import resource
 from leveret.core.queues.declared_queue import check_keeps_messages
+from leveret.features.filters.expressions import ExpressionError
+from leveret.features.filters.filters import RecordFilter, never
+from leveret.features.filters.rules import sql_condition, tag_condition
 from leveret.features.range_reads.columns import COLUMNS
 from leveret.ports.declared import suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from leveret.ports.definitions import QueueDefinition
 
@@ -29,6 +32,7 @@ __all__ = [
     "log_text",
     "parse_request",
     "parse_time",
+    "parse_truth",
     "parse_whole_number",
 ]
 
@@ -43,10 +47,15 @@ WAIT_MS_MAX: Final = 20_000  # as in the pull API: shorter than the idle timeout
 DIGITS_MAX: Final = 19
 ALL_COLUMNS: Final = tuple(range(len(COLUMNS)))
 
+Condition = TypeVar("Condition")
+
 
 @dataclass(frozen=True, slots=True)
 class RangeRequest:
-    """Parameters of a range read. `columns` are numbers (see columns.pyx), ascending."""
+    """Parameters of a range read. `columns` are numbers (see columns.pyx), ascending.
+
+    Records that a filter excludes are passed over.
+    """
 
     offset: int
     rows_max: int = ROWS_DEFAULT
@@ -54,6 +63,7 @@ class RangeRequest:
     chunks_max: int = 1
     wait_ms: int = 0
     columns: tuple[int, ...] = ALL_COLUMNS
+    filter: RecordFilter | None = None
 
 
 PARAMETERS: Final = {
@@ -63,11 +73,16 @@ PARAMETERS: Final = {
     "chunks": 1,
     "wait": 0,
     "columns": "offset,key,value",
+    "tags": "vip && !test",
+    "filter": "amount > 100",
 }
 
 
-def parse_request(given: Mapping[str, str]) -> RangeRequest:
-    """Return what a query asks for. Raises ValueError with a text for the client."""
+def parse_request(given: Mapping[str, str], is_over: Callable[[], bool] = never) -> RangeRequest:
+    """Return what a query asks for. Raises ValueError with a text for the client.
+
+    `is_over()` is that of RecordFilter.
+    """
     if "offset" not in given:
         raise ValueError("offset is needed: where to begin")
     return RangeRequest(
@@ -77,12 +92,21 @@ def parse_request(given: Mapping[str, str]) -> RangeRequest:
         chunks_max=parse_whole_number(given, "chunks", 1, CHUNKS_MAX, 1),
         wait_ms=parse_whole_number(given, "wait", 0, WAIT_MS_MAX, 0),
         columns=_columns(given["columns"]) if "columns" in given else ALL_COLUMNS,
+        filter=_filter(given, is_over),
     )
 
 
 def parse_time(given: Mapping[str, str]) -> int | None:
     """Return the time of a query for offsets, in ms since 1970. Raises ValueError."""
     return parse_whole_number(given, "time", 0, OFFSET_MAX, 0) if "time" in given else None
+
+
+def parse_truth(given: Mapping[str, str], name: str) -> bool:
+    """Return a parameter that is true or false, and false by default. Raises ValueError."""
+    text = given.get(name, "false")
+    if text not in {"true", "false"}:
+        raise ValueError(f"{name} is true or false")
+    return text == "true"
 
 
 def parse_whole_number(
@@ -106,6 +130,24 @@ def _columns(text: str) -> tuple[int, ...]:
             raise ValueError(f"unknown column {name[:64]!r}{close}; there are {', '.join(COLUMNS)}")
         numbers.add(COLUMNS.index(name))
     return tuple(sorted(numbers))
+
+
+def _filter(given: Mapping[str, str], is_over: Callable[[], bool]) -> RecordFilter | None:
+    """Return the filter of a query, by tags, SQL or both; None without one."""
+    tags = _condition(given, "tags", tag_condition)
+    sql = _condition(given, "filter", sql_condition)
+    return None if tags is None and sql is None else RecordFilter(tags, None, sql, is_over)
+
+
+def _condition(
+    given: Mapping[str, str], name: str, parse: Callable[[str], Condition]
+) -> Condition | None:
+    if name not in given:
+        return None
+    try:
+        return parse(given[name])
+    except ExpressionError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def check_read_by_offset(queue: Any, name: str) -> None:

@@ -1,7 +1,9 @@
 """GET /api/leveret/topics/VHOST/NAME/…: reading a queue by offset (leveret.features.range_reads).
 
-    offsets                         → [{"partition", "first", "end"}]; with `time`, "offset" as well
-    partitions/NUMBER/records       → a chunk: `offset`, `rows`, `bytes`, `wait` (ms), `columns`
+    offsets                         → [{"partition", "first", "end"}]; with `time` "offset" as well,
+                                      with `sizes=true` "bytes"
+    partitions/NUMBER/records       → a chunk: `offset`, `rows`, `bytes`, `wait` (ms), `columns`,
+                                      and `tags` and `filter`, as consumers have them
 
 Read permission for the queue is enough, as for pulling. What a chunk looks like is drawn in
 docs/range-reads.md. An offset outside of the log is answered 416, with the bounds: the reader has
@@ -29,6 +31,7 @@ from leveret.features.range_reads.rules import (
     log_text,
     parse_request,
     parse_time,
+    parse_truth,
 )
 from leveret.mgmt_ui.api.callers import Caller, ClientHere
 from leveret.mgmt_ui.api.describing import query
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
     from leveret.features.range_reads.range_reads import RangeReads
     from leveret.features.range_reads.rules import RangeRequest
 
-__all__ = ["CHUNK_TYPE", "router"]
+__all__ = ["CHUNK_TYPE", "readable_queue", "router"]
 
 CHUNK_TYPE = "application/vnd.leveret.chunk"
 SEND_BYTES = 64 * 1024  # at a time, with a pass of the loop in between
@@ -55,13 +58,14 @@ ANSWER_SECONDS_MAX = 20  # for chunks to be begun: a connection is cut after a m
 router = own_router("/topics/{vhost}/{name}")
 
 
-@router.get("/offsets", openapi_extra=query({"time": 0}))
+@router.get("/offsets", openapi_extra=query({"time": 0, "sizes": False}))
 async def offsets(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
-    """Return first and end offset of each partition, and the offset for a time."""
-    queue = await _queue(caller, vhost, name)
+    """Return first and end offset of each partition, and if asked for bytes, or a time's offset."""
+    queue = await readable_queue(caller, vhost, name)
     try:
         time_ms = parse_time(request.query_params)
-        rows = await offset_rows(queue, time_ms)
+        sizes = parse_truth(request.query_params, "sizes")
+        rows = await offset_rows(queue, time_ms, sizes=sizes)
     except ValueError as error:
         raise bad_request(str(error)) from None
     except StorageError as error:
@@ -75,9 +79,10 @@ async def records(
 ) -> Response:
     """Return records of a partition from an offset on, as soon as there are any."""
     await let_others_run()  # what is done for a request before takes as long as some slices
-    queue = await _queue(caller, vhost, name)
+    queue = await readable_queue(caller, vhost, name)
+    reads, slices = caller.node.broker.range_reads, request.app.state.range_slices
     try:
-        wanted = parse_request(request.query_params)
+        wanted = parse_request(request.query_params, reads.clock.is_over)
     except ValueError as error:
         raise bad_request(str(error)) from None
     partition: OpenQueue | None = next(
@@ -86,7 +91,6 @@ async def records(
     if partition is None:
         raise not_found("partition_not_found")
     _check_rates(caller, queue)
-    reads, slices = caller.node.broker.range_reads, request.app.state.range_slices
     try:
         await _wait(request, reads, partition, wanted)
         if partition.deleted:
@@ -258,7 +262,7 @@ def _check_rates(caller: Caller, queue: Any) -> None:
         raise ApiError(429, "too_many_requests", text, {"retry-after": str(seconds)})
 
 
-async def _queue(caller: Caller, vhost_name: str, name: str) -> Any:
+async def readable_queue(caller: Caller, vhost_name: str, name: str) -> Any:
     """Return a queue that the caller may read from. Raises ApiError 400, 403 and 404."""
     broker = caller.node.broker
     vhost = broker.vhosts.get(vhost_name)

@@ -73,7 +73,7 @@ def packed(batches, columns=COLUMNS, rows_max=1 << 20, bytes_max=1 << 30):
 
 def finished(packer, **told):
     values = {"offset": 0, "next_offset": 0, "first": 0, "end": 0, "missing": 0}
-    values |= {"log": 0, "partition": 0, "more": False}
+    values |= {"log": 0, "partition": 0, "flags": 0}
     parts = packer.finish(**{**values, **told})
     return b"".join(parts)
 
@@ -185,7 +185,7 @@ def test_large_values_are_not_copied():
     packer = ColumnPacker([7])
     packer.add(batch, 0, 2, 10, 1 << 20)
     parts = packer.finish(
-        offset=0, next_offset=2, first=0, end=2, missing=0, log=0, partition=0, more=False
+        offset=0, next_offset=2, first=0, end=2, missing=0, log=0, partition=0, flags=0
     )
     assert any(part.obj is batch for part in parts)
     del batch

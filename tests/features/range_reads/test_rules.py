@@ -24,9 +24,11 @@ texts = st.one_of(
     st.integers(-10, 1 << 70).map(str),
     st.sampled_from(["", "+1", "1_0", " 1", "1 ", "²", "٣", "0x1", "1e3", "-0", "0" * 25]),
     st.lists(st.sampled_from([*COLUMNS, "", "Value", "offset "]), max_size=9).map(",".join),
+    st.lists(st.sampled_from(["a", "1", "'t'", "(", ")", "!", "&&", "=", "AND"])).map(" ".join),
 )
 queries = st.dictionaries(
-    st.sampled_from(["offset", "rows", "bytes", "wait", "chunks", "columns"]), texts
+    st.sampled_from(["offset", "rows", "bytes", "wait", "chunks", "columns", "tags", "filter"]),
+    texts,
 )
 
 
@@ -50,6 +52,7 @@ def test_any_query_is_understood_or_refused_with_a_reason(query):
         assert 0 <= request.wait_ms <= rules.WAIT_MS_MAX
         assert request.columns
         assert list(request.columns) == sorted(set(request.columns))
+        assert (request.filter is None) == ("tags" not in query and "filter" not in query)
 
 
 def test_defaults():
@@ -70,12 +73,31 @@ def test_defaults():
             {"offset": "0", "columns": "value,ofset"},
             "unknown column 'ofset'; did you mean 'offset'?; there are " + ", ".join(COLUMNS),
         ),
+        (
+            {"offset": "0", "tags": "a && "},
+            "tags: expected a tag, found the end at character 6, after 'a && '",
+        ),
+        (
+            {"offset": "0", "tags": "a", "filter": "n >"},
+            "filter: expected a value, found the end at character 4, after 'n >'",
+        ),
+        ({"offset": "0", "filter": "n = 1" + " " * 4096}, "filter: longer than 4096 characters"),
     ],
 )
 def test_reasons(query, reason):
     with pytest.raises(ValueError) as caught:
         parse_request(query)
     assert str(caught.value) == reason
+
+
+@pytest.mark.parametrize("name", ["tags", "filter"])
+def test_expressions_are_bounded_as_those_of_consumers_are(name):
+    for text, reason in (
+        ("(" * 1000, "nested deeper than 32"),
+        ("+".join("1" * 300) if name == "filter" else "||".join("a" * 700), "more than "),
+    ):
+        with pytest.raises(ValueError, match=f"^{name}: {reason}"):
+            parse_request({"offset": "0", name: text})
 
 
 def test_which_queues_keep_messages():

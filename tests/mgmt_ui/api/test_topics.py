@@ -8,7 +8,7 @@ import pytest
 from pamqp import commands
 
 from leveret.errors import StorageError
-from leveret.features.range_reads import range_reads
+from leveret.features.range_reads import range_read, range_reads
 from leveret.features.range_reads.rules import BYTES_MAX, RangeRequest
 from leveret.mgmt_ui.api import topics
 from leveret.range_reader import parse_chunk
@@ -106,6 +106,55 @@ async def test_many_chunks_in_one_answer(site):
     assert len(await site.chunks(chunks=3, rows=7)) == 3
 
 
+def publish_tagged(site, count):
+    for number in range(count):
+        headers = {"n": number, "x-tags": ["odd" if number % 2 else "even"]}
+        site.client.publish("q", b"%d" % number, headers=headers)
+
+
+async def test_only_records_that_match(site):
+    publish_tagged(site, 10)
+    chunk = await site.chunk(1, tags="odd")
+    assert bodies(chunk) == [b"1", b"3", b"5", b"7", b"9"]
+    assert (chunk.next_offset, chunk.missing) == (10, 0)
+    assert bodies(await site.chunk(filter="n >= 8 AND NOT n = 9")) == [b"8"]
+    assert bodies(await site.chunk(tags="even || 'x y'", filter="n < 4", columns="value")) == [
+        b"0",
+        b"2",
+    ]
+    assert (await site.chunk(tags="none")).rows == 0
+
+
+async def test_an_answer_goes_on_over_chunks_without_rows(site, monkeypatch):
+    publish_tagged(site, 200)
+    monkeypatch.setattr(range_read, "READ_BYTES_MAX", 4000)
+    monkeypatch.setattr(range_read, "READ_BYTES_TOTAL_MAX", 4000)
+    chunks = await site.chunks(chunks=1000, filter="n IN (3, 150, 199)")
+    assert [text for chunk in chunks for text in bodies(chunk)] == [b"3", b"150", b"199"]
+    assert sum(chunk.rows == 0 for chunk in chunks) > 1
+    assert [chunk.offset for chunk in chunks[1:]] == [chunk.next_offset for chunk in chunks[:-1]]
+    assert chunks[-1].next_offset == 200
+
+
+async def test_the_longest_expression_fits_into_a_request(site):
+    publish_tagged(site, 2)
+    text = "n = 1 OR 'ä' = '" + "ä" * 4079 + "'"
+    assert len(text) == 4096
+    assert bodies(await site.chunk(filter=text)) == [b"1"]
+
+
+async def test_a_filter_ends_with_its_slice(site, monkeypatch):
+    publish_tagged(site, 20)
+    monkeypatch.setattr(range_read, "SLICE_NS_MAX", -1)  # it is always over
+    slices = []
+    taken = range_read.RangeRead._slice
+    monkeypatch.setattr(
+        range_read.RangeRead, "_slice", lambda self: slices.append(self) or taken(self)
+    )
+    assert bodies(await site.chunk(filter="n > 17")) == [b"18", b"19"]
+    assert len(slices) >= 20
+
+
 async def test_what_fails_behind_the_first_chunk_is_told_to_the_next_request(site):
     site.client.publish("q", b"0")
     site.client.publish("q", b"1")
@@ -140,6 +189,16 @@ async def test_offsets(site):
     assert answer["partitions"] == [{"partition": 0, "first": 1, "end": 2, "offset": 1}]
 
 
+async def test_sizes_of_the_logs(site):
+    site.client.publish("q", b"0")
+    (small,) = (await site.ask_for(URL + "offsets", sizes="true")).json()["partitions"]
+    site.client.publish("q", b"1" * 1000)
+    (large,) = (await site.ask_for(URL + "offsets", sizes="true")).json()["partitions"]
+    assert large["bytes"] >= small["bytes"] + 1000 > 1000
+    answer = await site.ask_for(URL + "offsets", sizes="yes")
+    assert (answer.status_code, answer.json()["reason"]) == (400, "sizes is true or false")
+
+
 async def test_outside_of_the_log_the_bounds_are_told(site):
     site.client.publish("q", b"0")
     site.client.publish("q", b"1")
@@ -165,6 +224,11 @@ async def test_outside_of_the_log_the_bounds_are_told(site):
         ({"offset": 0, "columns": "valu"}, "unknown column 'valu'"),
         ({"offset": 0, "columns": ""}, "unknown column ''"),
         ({"offset": 0, "row": 1}, "unknown field 'row'"),
+        ({"offset": 0, "tags": ""}, "tags: expected a tag, found the end at character 1"),
+        ({"offset": 0, "tags": "a | b"}, "tags: unexpected '|' at character 3"),
+        ({"offset": 0, "tags": "a", "filter": "n = "}, "filter: expected a value, found the end"),
+        ({"offset": 0, "filter": "(" * 50}, "filter: nested deeper than 32"),
+        ({"offset": 0, "filter": "n" * 4097}, "filter: longer than 4096 characters"),
     ],
 )
 async def test_bad_parameters(site, query, reason):
@@ -237,6 +301,16 @@ async def test_rates_of_consumers_hold(site):
     answer = await site.ask_for(path, offset=0)
     assert (answer.status_code, answer.json()["error"]) == (429, "too_many_requests")
     assert int(answer.headers["retry-after"]) > 1
+
+
+async def test_rates_are_of_what_matches(site):
+    arguments = {"x-queue-type": "stream", "x-consume-rate": 2}
+    site.client.declare("slow", durable=True, arguments=arguments)
+    site.client.publish("slow", *[b"x"] * 500, headers={"x-tags": ["many"]})
+    site.client.publish("slow", b"y", headers={"x-tags": ["one"]})
+    path = "/api/leveret/topics/%2F/slow/partitions/0/records"
+    for tags, status in (("one", 200), ("many", 200), ("one", 429)):
+        assert (await site.ask_for(path, offset=0, tags=tags)).status_code == status
 
 
 async def test_usage_is_counted_for_the_user(site):
@@ -378,7 +452,7 @@ def texts(rng):
 async def test_any_parameters_are_answered(site, seed):
     rng = random.Random(seed)
     site.client.publish("q", *[b"%d" % number for number in range(20)])
-    names = ["offset", "rows", "bytes", "chunks", "columns", "time", "x"]
+    names = ["offset", "rows", "bytes", "chunks", "columns", "tags", "filter", "time", "x"]
     for _ in range(60):
         query = {name: texts(rng) for name in rng.sample(names, rng.randint(0, 4))}
         path = rng.choice([RECORDS, RECORDS, URL + "offsets", URL + "partitions/1/records"])
