@@ -8,7 +8,7 @@ import typer
 
 from leveret.cli.group import Group
 from leveret.cli.output import show_rows
-from leveret.cli.session import Vhost, ask
+from leveret.cli.session import Vhost, ask, fail
 
 __all__ = ["app"]
 
@@ -16,6 +16,8 @@ app = Group("Consumer groups of queues and streams.")
 
 QueueName = Annotated[str, typer.Argument(help="The queue or stream.")]
 Name = Annotated[str, typer.Argument(help="The group.")]
+MOVED = ["partition", "before", "after"]
+DIGITS_MAX = 19  # of an offset; no log has more
 PARTITION = ["partition", "committed", "end", "lag", "unacked", "member"]
 MEMBER = [
     "client",
@@ -71,7 +73,39 @@ def reset_offsets(
 ) -> None:
     """Let a group without consumers go on elsewhere: read again, or skip."""
     rows = ask("group.reset_offsets", vhost=vhost, queue=queue, name=name, to=to, dry_run=dry_run)
-    show_rows(rows, ["partition", "before", "after"])
+    show_rows(rows, MOVED)
+
+
+@app.command("commit-offsets")
+def commit_offsets(
+    queue: QueueName,
+    name: Name,
+    offsets: Annotated[
+        list[str],
+        typer.Argument(help="Where to go on, PARTITION=OFFSET for each partition."),
+    ],
+    vhost: Vhost = "/",
+) -> None:
+    """Let a group go on at offsets, for a reader that keeps its own place; only forward.
+
+    The group is created where it does not exist.
+    """
+    committed = _by_partition(offsets)
+    rows = ask("group.commit_offsets", vhost=vhost, queue=queue, name=name, offsets=committed)
+    show_rows(rows, MOVED)
+
+
+def _by_partition(stated: list[str]) -> dict[str, int]:
+    """Return offsets by partition, from PARTITION=OFFSET."""
+    offsets: dict[str, int] = {}
+    for text in stated:
+        partition, _, offset = text.partition("=")
+        if not (offset.isascii() and offset.isdigit() and len(offset) <= DIGITS_MAX):
+            fail(f"where to go on is PARTITION=OFFSET, not {text!r}")
+        if partition in offsets:
+            fail(f"partition {partition} is given twice")
+        offsets[partition] = int(offset)
+    return offsets
 
 
 @app.change("delete", "group.delete", "consumer group '{name}' of queue '{queue}' was deleted")

@@ -3,10 +3,11 @@
     @command("policy.clear", POLICYMAKER)
     async def _clear(node: AdminNode, *, vhost: str, name: str, operator: bool) -> None:
 
-A `command` changes something and is written into the audit log; a `query` only looks. All
-interfaces find them in the registry by their names, `thing.verb`, and send JSON. What comes is
-checked by a model that is made from the function's parameters: nothing is converted, nothing
-unknown is accepted, and a parameter without a value is None where that is allowed.
+A `command` changes something and is written into the audit log, unless it is an application's daily
+work; a `query` only looks. All interfaces find them in the registry by their names, `thing.verb`,
+and send JSON. What comes is checked by a model that is made from the function's parameters: nothing
+is converted, nothing unknown is accepted, and a parameter without a value is None where that is
+allowed.
 """
 
 from __future__ import annotations
@@ -98,10 +99,10 @@ COMMANDS: Final[dict[str, AnyCommand]] = {}
 
 
 def command(
-    name: str, right: Right = ADMINISTRATOR
+    name: str, right: Right = ADMINISTRATOR, *, is_audited: bool = True
 ) -> Callable[[Handler[N_contra, P, R]], AdminCommand[N_contra, P, R]]:
     """Register a function as a command that changes something."""
-    return _registered(name, right, changes=True, is_audited=True)
+    return _registered(name, right, changes=True, is_audited=is_audited)
 
 
 def query(

@@ -1,4 +1,4 @@
-"""Operations on consumer groups: list, describe, reset to other offsets, delete."""
+"""Operations on consumer groups: list, describe, reset, commit offsets for others, delete."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from leveret.core.admin.commands import command, query
 from leveret.core.admin.node import AdminNode, not_running, queue_of
 from leveret.core.admin.rights import IN_VHOST, READ_QUEUE
 from leveret.core.definitions.administration import AdministrationError
-from leveret.features.groups.places import parse_reset
+from leveret.core.names import NAME_BYTES_MAX, resource
+from leveret.core.queues.declared_queue import check_keeps_messages
+from leveret.core.settings.arguments import is_group_name
+from leveret.features.groups.places import check_committed, parse_reset
 from leveret.features.groups.rows import describe_group, group_row
 
 if TYPE_CHECKING:
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.features.groups.groups import ConsumerGroup, ConsumerGroups
 
 
@@ -60,8 +64,37 @@ async def group_reset_offsets(
     if not dry_run:
         for number, subscription in group.subscriptions.items():
             subscription.move_to(offsets[number])
-        for subscription in group.subscriptions.values():
+        for subscription in list(group.subscriptions.values()):  # it may be deleted meanwhile
             await subscription.log.settlements_safe()
+    return rows
+
+
+@command("group.commit_offsets", READ_QUEUE, is_audited=False)  # as often as others acknowledge
+async def group_commit_offsets(
+    node: GroupNode, *, vhost: str, queue: str, name: str, offsets: dict[str, int]
+) -> list[dict[str, Any]]:
+    """Let a group go on at offsets, by partition; return the old and the new one of each of these.
+
+    That is how readers that keep their own place tell how far they are. The group is created where
+    it does not exist, and begins with the first message of the other partitions. It goes forward
+    only: below its place, an offset changes nothing. So a commit may be repeated.
+    """
+    groups, read = _groups(node), queue_of(node, vhost, queue)
+    wanted = check_committed(offsets, {part.number: part.log.committed for part in read.partitions})
+    group = groups.of_queue(read).get(name)
+    if group is None:
+        group = _create(groups, read, name)
+    _check_unused(group)
+    rows, logs = [], []
+    for number, offset in sorted(wanted.items()):
+        subscription = group.subscriptions[number]
+        before = subscription.committed_offset
+        subscription.settle_below(offset)
+        after = subscription.committed_offset
+        rows.append({"partition": number, "before": before, "after": after})
+        logs.append(subscription.log)  # meanwhile the group may be deleted
+    for log in logs:  # those that have not moved, too: an earlier commit may have failed here
+        await log.settlements_safe()
     return rows
 
 
@@ -86,6 +119,16 @@ def _group(node: GroupNode, vhost: str, queue: str, name: str) -> ConsumerGroup:
     if found is None:
         raise AdministrationError("not_found", f"no consumer group '{name}' of queue '{queue}'")
     return found
+
+
+def _create(groups: ConsumerGroups, queue: DeclaredQueue, name: str) -> ConsumerGroup:
+    """Create a group before the first message, with the checks that its first member meets."""
+    definition = queue.definition
+    described = resource("queue", definition.name, definition.vhost)
+    check_keeps_messages(queue, described, "for consumer groups")
+    if not is_group_name(name):
+        raise AdministrationError("invalid", f"a group's name has 1 to {NAME_BYTES_MAX} bytes")
+    return groups.create(queue, name, {})
 
 
 def _check_unused(group: ConsumerGroup) -> None:

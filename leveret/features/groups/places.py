@@ -1,4 +1,4 @@
-"""Places in a queue where a consumer group begins, or is moved to."""
+"""Places in a queue where a consumer group begins, is moved to, or goes on."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from leveret.features.range_reads.bounds import first_readable
 from leveret.ports.waiting import let_others_run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.settings.stream_offsets import Start
 
-__all__ = ["FromTags", "offset_of", "parse_reset"]
+__all__ = ["FromTags", "check_committed", "offset_of", "parse_reset"]
 
 BY_TAGS = "tag:"
+SHOWN_MAX = 64  # characters of what is no partition, in the text that refuses it
 
 
 class FromTags(NamedTuple):
@@ -58,6 +61,26 @@ def parse_reset(to: str) -> Start | FromTags:
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     return FromTime(max(int(time.timestamp() * 1000), 0))
+
+
+def check_committed(offsets: Mapping[str, int], ends: Mapping[int, int]) -> dict[int, int]:
+    """Return offsets by number of partition, from those by its text. Raises AdministrationError.
+
+    `ends` has the end of each partition.
+    """
+    numbers = {str(number): number for number in ends}
+    for text, offset in offsets.items():
+        number = numbers.get(text)
+        if number is None:
+            known = ", ".join(numbers)
+            raise AdministrationError(
+                "not_found", f"there is no partition {text[:SHOWN_MAX]!r}; there are {known}"
+            )
+        if not 0 <= offset <= ends[number]:
+            raise AdministrationError(
+                "invalid", f"the offset of partition {text} is from 0 to {ends[number]}, its end"
+            )
+    return {numbers[text]: offset for text, offset in offsets.items()}
 
 
 async def offset_of(partition: OpenQueue, start: Start | FromTags, now_ms: int) -> int:

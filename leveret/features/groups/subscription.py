@@ -153,6 +153,17 @@ class Subscription(Queue):
         """Number of committed records that the group has not settled."""
         return self.state.unsettled_count
 
+    def settle_below(self, offset: int) -> None:
+        """Settle everything below `offset`, for a reader that was delivered nothing.
+
+        What is settled above stays so, unlike with `move_to`. Nothing may be leased.
+        """
+        assert not self.state.has_leases, "deliveries would be settled"
+        self.advance()
+        if offset > self.committed_offset:
+            self.log.settle(list(self.log.settled.gaps(0, offset)))
+            self.state.lose([(0, offset)])
+
     def move_to(self, offset: int) -> None:
         """Begin again at `offset`: everything below is settled, nothing from there on.
 

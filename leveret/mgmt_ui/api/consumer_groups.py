@@ -6,12 +6,15 @@
     GET    …/VHOST/QUEUE/NAME           one, with `member_details` and `partition_details`
     POST   …/VHOST/QUEUE/NAME/reset     {"to": "earliest", "dry_run": true}
                                         → [{"partition": 0, "before": 4, "after": 0}]
+    PUT    …/VHOST/QUEUE/NAME/offsets   {"offsets": {"0": 3}}
+                                        → [{"partition": 0, "before": 0, "after": 3}]
     DELETE …/VHOST/QUEUE/NAME
 
 Users who may enter the virtual host may look; read permission for the queue, as its consumers need,
-allows to reset and to delete. `to` is `earliest`, `latest`, an offset (also as a number), an age
-such as `2h`, a time of ISO 8601, or `tag:` and an expression of tags. `created_at` is in
-milliseconds since 1970.
+allows to reset, to commit and to delete. To commit offsets needs no management tag: applications do
+it, and are refused as their range reads are (leveret.mgmt_ui.api.topics). `to` is `earliest`,
+`latest`, an offset (also as a number), an age such as `2h`, a time of ISO 8601, or `tag:` and an
+expression of tags. `created_at` is in milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -20,10 +23,15 @@ from typing import TYPE_CHECKING
 
 from fastapi import Request, Response
 
-from leveret.features.groups.commands import group_delete, group_describe, group_reset_offsets
+from leveret.features.groups.commands import (
+    group_commit_offsets,
+    group_delete,
+    group_describe,
+    group_reset_offsets,
+)
 from leveret.features.groups.rows import group_row
 from leveret.mgmt_ui.api.bodies import flag, json_object, require_fields
-from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.callers import CallerHere, ClientHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.listing import (
     READ,
@@ -37,6 +45,7 @@ from leveret.mgmt_ui.api.listing import (
 )
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import queue_not_found
+from leveret.mgmt_ui.api.topics import readable_queue
 from leveret.mgmt_ui.yielding import picked
 
 if TYPE_CHECKING:
@@ -49,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = ["groups_kind", "groups_of", "router"]
 
 RESET = {"to": "earliest", "dry_run": True}
+COMMIT = {"offsets": {"0": 3}}
 GROUP = "/{vhost}/{queue}/{name}"
 
 router = own_router("/consumer-groups", tags=["consumer-groups"])
@@ -120,6 +130,20 @@ async def reset_group(
         name=name,
         to=str(to) if type(to) is int else to,
         dry_run=flag(asked, "dry_run"),
+    )
+    return answer(rows)
+
+
+@router.put(f"{GROUP}/offsets", openapi_extra=described(COMMIT, "offsets"))
+async def commit_offsets(
+    caller: ClientHere, request: Request, vhost: Segment, queue: Segment, name: Segment
+) -> Response:
+    """Let a group go on at these offsets, by partition; it is created where it does not exist."""
+    asked = await json_object(request)
+    require_fields(asked, "offsets")
+    await readable_queue(caller, vhost, queue)
+    rows = await caller.perform(
+        group_commit_offsets, vhost=vhost, queue=queue, name=name, offsets=asked["offsets"]
     )
     return answer(rows)
 

@@ -49,8 +49,8 @@ TABLE = {
     """,
     READ_QUEUE: """
         dlq.cancel dlq.delete dlq.list dlq.pause dlq.purge dlq.redrive dlq.resume dlq.show
-        dlq.status group.delete group.reset_offsets message.copy message.delete
-        message.edit message.list message.move message.show
+        dlq.status group.commit_offsets group.delete group.reset_offsets message.copy
+        message.delete message.edit message.list message.move message.show
         message.take message.trace retry.cancel retry.list retry.retry_now retry.show
         schedule.cancel schedule.list schedule.show topic.offsets
     """,

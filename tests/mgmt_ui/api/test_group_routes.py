@@ -1,4 +1,4 @@
-"""Consumer groups by HTTP: listed, shown, reset and deleted."""
+"""Consumer groups by HTTP: listed, shown, reset, committed for readers, and deleted."""
 
 from types import SimpleNamespace
 
@@ -138,6 +138,79 @@ async def test_a_reset_is_tried_and_then_made(site, consumer):
     await reset("earliest", 400, dry_run=7)
     answer = await site.ask("POST", f"{GROUP}/reset", {})
     assert answer.json()["reason"] == "[{key_missing,to}]"
+
+
+@pytest.fixture
+def application(site):
+    """A user without any tag who may read from `views`."""
+    site.add_user("app")
+    site.permit("app", "/", "^$", "^$", "^(views|plain|none)$")
+    return "app"
+
+
+async def commit(site, offsets, status=200, *, user="app", group="spark", queue="views"):
+    """Return what a commit is answered, or the error and the reason of a refused one."""
+    path = f"{GROUPS}/%2F/{queue}/{group}/offsets"
+    answer = await site.ask("PUT", path, {"offsets": offsets}, user)
+    assert answer.status_code == status, answer.text
+    told = answer.json()
+    return told if status == 200 else (told["error"], told["reason"])
+
+
+async def test_a_reader_commits_offsets_without_a_management_tag(site, consumer, application):
+    assert await commit(site, {"0": 1}) == [{"partition": 0, "before": 0, "after": 1}]
+    assert await commit(site, {"0": 3}) == [{"partition": 0, "before": 1, "after": 3}]
+    assert await commit(site, {"0": 2}) == [{"partition": 0, "before": 3, "after": 3}]
+    assert await commit(site, {}) == []
+    shown = await site.json(f"{GROUPS}/%2F/views/spark")
+    assert (shown["state"], shown["members"], shown["lag"]) == ("empty", 0, 1)
+    [partition] = shown["partition_details"]
+    assert (partition["committed"], partition["end"], partition["lag"]) == (3, 4, 1)
+    assert (partition["member"], partition["unacked"], partition["revoked"]) == (None, 0, False)
+    assert await names(site, "/%2F/views") == [("views", "billing"), ("views", "spark")]
+
+
+async def test_commits_are_no_news_for_the_audit_log(site, consumer, application):
+    await commit(site, {"0": 1})
+    assert (await site.json("/api/leveret/audit?operation=group."))["rows"] == []
+
+
+async def test_commits_that_make_no_sense_are_refused(site, consumer, application):
+    consumer.declare("plain", durable=True)
+    for offsets, told in (
+        ({"0": 5}, "the offset of partition 0 is from 0 to 4, its end"),
+        ({"0": -1}, "the offset of partition 0 is from 0 to 4, its end"),
+        ({"0": "1"}, "group.commit_offsets: bad parameter 'offsets'"),
+        ({"0": 1.5}, "group.commit_offsets: bad parameter 'offsets'"),
+        ({"0": True}, "group.commit_offsets: bad parameter 'offsets'"),
+        ([1], "group.commit_offsets: bad parameter 'offsets'"),
+        (None, "group.commit_offsets: bad parameter 'offsets'"),
+    ):
+        assert await commit(site, offsets, 400) == ("bad_request", told)
+    told = await commit(site, {"0": 4, "1": 0}, 404)
+    assert told == ("not_found", "there is no partition '1'; there are 0")
+    error, reason = await commit(site, {"0": 4}, 400, group="billing")
+    assert (error, "is in use" in reason) == ("bad_request", True)
+    error, reason = await commit(site, {}, 400, queue="plain")
+    assert (error, "keeps no messages" in reason) == ("bad_request", True)
+    assert await commit(site, {}, 404, queue="none") == ("not_found", "queue_not_found")
+    for body, told in (
+        ({}, "[{key_missing,offsets}]"),
+        ({"offsets": {}, "dry_run": True}, "unknown"),
+    ):
+        answer = await site.ask("PUT", f"{GROUPS}/%2F/views/spark/offsets", body, "app")
+        assert (answer.status_code, told in answer.json()["reason"]) == (400, True), answer.text
+    assert await names(site, "/%2F/views") == [("views", "billing")]
+
+
+async def test_who_may_not_read_the_queue_commits_nothing(site, consumer, application):
+    assert await commit(site, {"0": 1}, 401, user="nobody") == ("not_authorized", "Not_Authorized")
+    error, _ = await commit(site, {"0": 1}, 403, queue="quiet")
+    assert error == "forbidden"
+    site.add_user("stranger", "management")
+    assert (await commit(site, {"0": 1}, 403, user="stranger"))[0] == "forbidden"
+    answer = await site.ask("PUT", f"{GROUPS}/none/views/spark/offsets", {"offsets": {}}, "app")
+    assert (answer.status_code, answer.json()["reason"]) == (404, "vhost_not_found")
 
 
 async def test_a_group_is_deleted_once_nobody_uses_it(site, consumer):

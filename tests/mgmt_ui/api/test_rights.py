@@ -91,6 +91,7 @@ TABLE = {
         f"POST /api/leveret/queues/{{vhost}}/{{name}}/{verb}": CLIENT
         for verb in ("receive", "ack", "nack", "extend")
     },
+    "PUT /api/leveret/consumer-groups/{vhost}/{queue}/{name}/offsets": CLIENT,
     "/api/leveret/topics/{vhost}/{name}/offsets": CLIENT,
     "/api/leveret/topics/{vhost}/{name}/partitions/{number}": CLIENT,
     "PUT /api/leveret/alert-rules": POLICYMAKER,
@@ -130,6 +131,7 @@ NAMES = {
 HANDLES = {"receipt_handles": ["1.1"]}
 BODIES = {
     "PATCH /api/leveret/queues/{vhost}/{name}": {"arguments": {}},
+    "PUT /api/leveret/consumer-groups/{vhost}/{queue}/{name}/offsets": {"offsets": {}},
     "POST /api/leveret/queues/{vhost}/{name}/ack": HANDLES,
     "POST /api/leveret/queues/{vhost}/{name}/nack": HANDLES,
     "POST /api/leveret/queues/{vhost}/{name}/extend": {**HANDLES, "visibility_timeout_ms": 1},

@@ -94,6 +94,21 @@ async def test_a_group_shows_its_partitions_and_members(guest, member):
     assert "no consumer group" in answer.text
 
 
+async def test_a_group_of_a_reader_is_shown_without_members(site, guest, member):
+    path = "/api/leveret/consumer-groups/%2F/views/spark/offsets"
+    await site.ask("PUT", path, {"offsets": {"0": 3}})
+    listed = await guest.text("/consumer-groups?name=spark")
+    assert '<span class="state empty">empty</span>' in listed
+    text = await guest.text("/consumer-groups/%2F/views/spark")
+    assert '<span class="state empty">empty</span>' in text
+    assert 'data-figure="lag">1</dd>' in text
+    assert "1 of 4 messages kept are not acknowledged" in text
+    assert "No members." in text
+    assert "or a reader commits its offsets" in text
+    assert "The group is in use" not in text
+    assert 'data-figure="lag of spark">1</td>' in await guest.text("/queues/%2F/views")
+
+
 async def test_a_queue_shows_its_groups(guest, member):
     text = await guest.text("/queues/%2F/views")
     assert f'<a href="{GROUP}">billing</a>' in text
