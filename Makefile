@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= $(shell expr 2 \* $$(nproc))
 PARALLEL = --dist loadfile --no-loadscope-reorder
 
-.PHONY: build serve test check lint docs install interop screenshots bench soak hostile first-hour asan upgrade oldest clean
+.PHONY: build serve test check lint docs install interop spark screenshots bench soak hostile first-hour asan upgrade oldest clean
 
 build: $(VENV)/.built
 
@@ -55,6 +55,10 @@ install: build
 
 interop: $(VENV)/.interop
 	$(BIN)/python -m pytest interop_tests
+
+# The data source in a real Spark, on Java 17.
+spark: $(VENV)/.spark
+	$(BIN)/python -m pytest spark_tests
 
 # Pictures of the web UI for the documentation, made anew: light, dark, and as on a phone. It takes
 # some minutes, as they are of a node at work.
@@ -116,6 +120,12 @@ $(VENV)/.built: $(VENV)/.run pyproject.toml setup.py $(PYX)
 $(VENV)/.test: requirements/test.txt $(VENV)/.built
 	@echo "Installing what tests and checks need into $(VENV)"
 	$(PIP) --require-hashes -r requirements/test.txt
+	touch $@
+
+# pyspark is a source package of 450 MB: building it takes a minute.
+$(VENV)/.spark: requirements/spark.txt $(VENV)/.test
+	command -v java >/dev/null || .ci/packages openjdk-17-jre-headless
+	$(PIP) --require-hashes -r requirements/spark.txt
 	touch $@
 
 # Other people's clients, and the other broker to compare with.

@@ -19,6 +19,7 @@ WANTED = {
     "build": PROJECT["build-system"]["requires"],
     "test": EXTRAS["dev"],
     "interop": EXTRAS["interop"],
+    "spark": EXTRAS["spark"],
 }
 
 
@@ -45,9 +46,10 @@ def test_every_release_has_a_hash(name):
 
 
 def test_each_environment_contains_the_smaller_ones():
-    run, build, test, interop = map(locked, ("run", "build", "test", "interop"))
+    run, build, test, interop, spark = map(locked, WANTED)
     assert (run | build).items() <= test.items()
     assert test.items() <= interop.items()
+    assert test.items() <= spark.items()
 
 
 # What a distribution is imported as, where that is another name.
@@ -56,11 +58,17 @@ OWN = {"leveret", "pydantic_core"}  # the other half of pydantic, which pins it
 
 
 def test_every_library_that_is_imported_is_named():
-    named = {requirement.name.lower() for requirement in map(Requirement, WANTED["run"])}
-    known = {MODULES.get(name, name.replace("-", "_")) for name in named} | OWN
+    known = modules("run") | OWN | sys.stdlib_module_names
     for path in (ROOT / "leveret").rglob("*.py"):
+        more = modules("spark") if path.is_relative_to(ROOT / "leveret" / "spark") else set()
         for module in imported(ast.parse(path.read_text())):
-            assert module in known | sys.stdlib_module_names, (path, module)
+            assert module in known | more, (path, module)
+
+
+def modules(name: str) -> set[str]:
+    """Return the names under which the libraries of an environment are imported."""
+    named = {requirement.name.lower() for requirement in map(Requirement, WANTED[name])}
+    return {MODULES.get(each, each.replace("-", "_")) for each in named}
 
 
 def imported(tree: ast.Module) -> set[str]:

@@ -1,4 +1,4 @@
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from leveret.ports.records cimport RecordView
 
@@ -40,6 +40,7 @@ cdef inline void store_be32(uint8_t* p, uint32_t v) noexcept nogil:
     p[3] = <uint8_t>v
 
 
+cdef int64_t property_size(int bit, const uint8_t* p, uint32_t rest) noexcept nogil
 cdef int read_properties(const uint8_t* header, uint32_t size, Properties* properties) noexcept nogil
 cdef const uint8_t* find_property(const RecordView* record, int wanted, uint32_t* size) noexcept nogil
 cdef uint64_t expiration_ms(const RecordView* record) noexcept nogil

@@ -72,7 +72,7 @@ cdef inline uint16_t be16(const uint8_t* p) noexcept nogil:
     return <uint16_t>((p[0] << 8) | p[1])
 
 
-cdef inline int64_t property_size(int bit, const uint8_t* p, uint32_t rest) noexcept nogil:
+cdef int64_t property_size(int bit, const uint8_t* p, uint32_t rest) noexcept nogil:
     """Return the size of the property at `p`, length included; -1 if it exceeds `rest` bytes."""
     cdef uint32_t size
     if bit == HEADERS_BIT:

@@ -1,0 +1,48 @@
+"""Batch reads: `spark.read.format("leveret")`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader
+
+from leveret.spark.errors import SourceError
+from leveret.spark.offsets import divide_ranges, ranges_between
+from leveret.spark.partition_reader import RangePartition, read_partition
+from leveret.spark.places import offsets_at
+from leveret.spark.servers import servers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
+
+    from leveret.spark.options import ReadOptions
+
+__all__ = ["LeveretBatchReader"]
+
+
+class LeveretBatchReader(DataSourceReader):
+    """Reads the messages between a starting and an ending point, which are looked up once."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the ranges that are read at a time (see pyspark). Raises SourceError."""
+        options, broker = self._options, servers_of(self._options.connection)
+        start = offsets_at(broker, options, options.starting)
+        end = offsets_at(broker, options, options.ending)
+        try:
+            ranges = ranges_between(start, end)
+        except ValueError as error:
+            raise SourceError(f"the ending offsets are before the starting ones: {error}") from None
+        divided = divide_ranges(ranges, options.min_partitions)
+        return [RangePartition(each, end.logs.get(each.topic)) for each in divided]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a range (see pyspark). Raises SourceError."""
+        return read_partition(partition, self._options, self._schema)

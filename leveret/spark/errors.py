@@ -1,0 +1,31 @@
+"""Errors of the data source, whose texts Spark shows to the user."""
+
+from __future__ import annotations
+
+__all__ = [
+    "AccessRefusedError",
+    "BrokerUnreachableError",
+    "DataLossError",
+    "SourceError",
+    "TopicMissingError",
+]
+
+
+class SourceError(Exception):
+    """A table of the data source cannot be read or written."""
+
+
+class BrokerUnreachableError(SourceError):
+    """No server has answered in time, or one has answered what cannot be helped."""
+
+
+class AccessRefusedError(SourceError):
+    """Wrong user or password, or a permission is missing."""
+
+
+class TopicMissingError(SourceError):
+    """A topic, a partition of it or the virtual host does not exist."""
+
+
+class DataLossError(SourceError):
+    """Messages that were to be read are not there any more."""

@@ -1,0 +1,415 @@
+"""Options of the Spark data source: their names, what they may be, and what they mean.
+
+Those that Spark's Kafka source has as well have its names, values and defaults. Spark hands option
+names over in lower case or as written: they are compared without regard to case. A wrong option is
+an OptionError that names it; nothing is ignored in silence.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "ColumnsWanted",
+    "ConnectionOptions",
+    "MessageFilters",
+    "OptionError",
+    "OptionReader",
+    "ReadOptions",
+    "StartKind",
+    "StartingPoint",
+    "TopicSelection",
+    "columns_wanted",
+    "read_options",
+]
+
+EARLIEST: Final = -2  # as a number in JSON, like in Kafka
+LATEST: Final = -1
+
+DEFAULT_PORT: Final = 15672
+MAX_OFFSETS_PER_TRIGGER: Final = 10_000_000
+MAX_TRIGGER_DELAY_S: Final = 15 * 60.0
+RETRY_TIMEOUT_S: Final = 120.0
+BATCH_ROWS: Final = 10_000
+DURATION: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+UNIT_S: Final = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),
+    **dict.fromkeys(("", "s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+}
+
+
+class OptionError(ValueError):
+    """An option is unknown, missing, wrong, or contradicts another one."""
+
+
+class StartKind(Enum):
+    """Kind of a starting or ending point."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSETS = "offsets"
+    TIME = "time"  # one for all partitions
+    TIMES = "times"  # by topic and partition
+
+
+@dataclass(frozen=True, slots=True)
+class StartingPoint:
+    """Where reading begins or ends, by topic and partition where these differ.
+
+    `values` has offsets (EARLIEST and LATEST among them), or milliseconds since 1970; `time_ms` is
+    set for TIME. `falls_to_latest` says what a time after the last message means: the end of the
+    partition, or an error.
+    """
+
+    kind: StartKind
+    values: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    time_ms: int | None = None
+    falls_to_latest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """How the broker is reached. `servers` are URLs of management ports, tried in turn."""
+
+    servers: tuple[str, ...]
+    user: str
+    password: str = field(repr=False)
+    vhost: str
+    ca_file: str | None
+    cert_file: str | None
+    key_file: str | None
+    retry_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSelection:
+    """Which topics are read: named ones, a pattern of names, or single partitions of them."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        if self.pattern is not None:
+            return f"topics like '{self.pattern}'"
+        return ", ".join(f"'{name}'" for name in self.names)
+
+
+class ColumnsWanted(NamedTuple):
+    """Which columns a table has besides the fixed ones."""
+
+    headers: bool
+    properties: bool
+    record: bool
+
+
+class MessageFilters(NamedTuple):
+    """Filters that the broker applies: an expression of tags, and one of SQL."""
+
+    tags: str | None = None
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Options of a table that is read. A limit of 0 is none."""
+
+    connection: ConnectionOptions
+    topics: TopicSelection
+    starting: StartingPoint
+    ending: StartingPoint
+    max_offsets: int
+    max_bytes: int
+    min_offsets: int
+    max_delay_s: float
+    min_partitions: int
+    batch_rows: int
+    fails_on_data_loss: bool
+    columns: ColumnsWanted
+    group: str | None
+    filters: MessageFilters
+
+
+class OptionReader:
+    """Takes options by name, and knows at the end which ones nobody has asked for."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._given = {name.lower(): str(value) for name, value in options.items()}
+        self._known: set[str] = set()
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        """Return an option; an empty one is refused. Raises OptionError."""
+        self._known.add(name.lower())
+        value = self._given.get(name.lower())
+        if value is None:
+            return default
+        if not value.strip():
+            raise OptionError(f"option '{name}' is empty")
+        return value
+
+    def needed(self, name: str, what: str) -> str:
+        """Return an option that must be there; `what` says what it is. Raises OptionError."""
+        value = self.text(name)
+        if value is None:
+            raise OptionError(f"option '{name}' is missing: {what}")
+        return value
+
+    def integer(self, name: str, default: int, low: int = 0, high: int = (1 << 63) - 1) -> int:
+        """Return an integer option within bounds. Raises OptionError."""
+        value = self.text(name)
+        if value is None:
+            return default
+        if not re.fullmatch(r"\s*\d{1,19}\s*", value) or not low <= int(value) <= high:
+            bounds = f"from {low} to {high}" if high < 1 << 62 else f"of at least {low}"
+            raise OptionError(f"option '{name}' is '{value}', and must be an integer {bounds}")
+        return int(value)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return an option that is true or false. Raises OptionError."""
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.strip().lower() not in {"true", "false"}:
+            raise OptionError(f"option '{name}' is '{value}', and must be true or false")
+        return value.strip().lower() == "true"
+
+    def duration_s(self, name: str, default: float) -> float:
+        """Return a time as seconds: `15m`, `30s`, `500ms`. Raises OptionError."""
+        value = self.text(name)
+        if value is None:
+            return default
+        found = DURATION.fullmatch(value)
+        if found is None or found[2].lower() not in UNIT_S:
+            raise OptionError(f"option '{name}' is '{value}', and must be a time such as 30s or 5m")
+        return float(found[1]) * UNIT_S[found[2].lower()]
+
+    def one_of(self, name: str, values: Iterable[str], default: str) -> str:
+        """Return an option that is one of several words. Raises OptionError."""
+        value, known = self.text(name, default), list(values)
+        assert value is not None, "it has a default"
+        if value.strip().lower() not in known:
+            raise OptionError(f"option '{name}' is '{value}', and must be {' or '.join(known)}")
+        return value.strip().lower()
+
+    def json(self, name: str) -> Any:
+        """Return an option that is JSON, None where it is not given. Raises OptionError."""
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise OptionError(f"option '{name}' is no JSON: {error}") from None
+
+    def is_given(self, name: str) -> bool:
+        """Whether an option is there."""
+        return name.lower() in self._given
+
+    def end(self) -> None:
+        """Raise OptionError if options were given that do not exist."""
+        unknown = sorted(set(self._given) - self._known - {"path"})
+        if unknown:
+            raise OptionError(
+                f"the data source 'leveret' has no option '{unknown[0]}'; it has "
+                + ", ".join(sorted(self._known))
+            )
+
+
+def read_connection(options: OptionReader) -> ConnectionOptions:
+    """Return how the broker is reached. Raises OptionError."""
+    servers = options.needed("servers", "HOST:PORT of the management port, several with commas")
+    password, path = options.text("password"), options.text("passwordFile")
+    if password is not None and path is not None:
+        raise OptionError("both 'password' and 'passwordFile' are given: one must do")
+    if path is not None:
+        try:
+            password = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise OptionError(
+                f"the file of option 'passwordFile' cannot be read: {error}"
+            ) from None
+    cert, key = options.text("tlsCertFile"), options.text("tlsKeyFile")
+    if key is not None and cert is None:
+        raise OptionError("option 'tlsKeyFile' is given, and 'tlsCertFile' is missing")
+    return ConnectionOptions(
+        servers=tuple(_url(each.strip()) for each in servers.split(",")),
+        user=options.text("user", "guest") or "guest",
+        password="guest" if password is None else password,
+        vhost=options.text("vhost", "/") or "/",
+        ca_file=options.text("tlsCaFile"),
+        cert_file=cert,
+        key_file=key,
+        retry_timeout_s=options.duration_s("retryTimeout", RETRY_TIMEOUT_S),
+    )
+
+
+def _url(server: str) -> str:
+    place = urlsplit(server if "://" in server else f"http://{server}")
+    try:
+        host, port = place.hostname, place.port
+    except ValueError:
+        host = port = None
+    if place.scheme not in {"http", "https"} or not host or place.path.strip("/") or place.query:
+        raise OptionError(f"option 'servers' has '{server}', which is no HOST:PORT and no URL")
+    if place.username is not None or place.password is not None:
+        raise OptionError("option 'servers' has a password: it belongs in 'user' and 'password'")
+    host = f"[{host}]" if ":" in host else host
+    return f"{place.scheme}://{host}:{port or DEFAULT_PORT}"
+
+
+def read_topics(options: OptionReader) -> TopicSelection:
+    """Return which topics are read. Raises OptionError."""
+    names = [each for each in ("subscribe", "subscribePattern", "assign") if options.is_given(each)]
+    if len(names) != 1:
+        raise OptionError(
+            "exactly one of the options 'subscribe', 'subscribePattern' and 'assign' is needed; "
+            f"given: {', '.join(names) or 'none'}"
+        )
+    subscribed, pattern = options.text("subscribe"), options.text("subscribePattern")
+    assigned = options.json("assign")
+    if subscribed is not None:
+        topics = tuple(dict.fromkeys(each.strip() for each in subscribed.split(",")))
+        if not all(topics):
+            raise OptionError(f"option 'subscribe' is '{subscribed}', and has an empty name")
+        return TopicSelection(names=topics)
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise OptionError(f"option 'subscribePattern' is no pattern: {error}") from None
+        return TopicSelection(pattern=pattern)
+    if not isinstance(assigned, dict) or not assigned:
+        raise OptionError("option 'assign' must be like {\"orders\": [0, 1]}")
+    partitions = {}
+    for topic, numbers in assigned.items():
+        if not isinstance(numbers, list) or not numbers or not all(_is_number(n) for n in numbers):
+            raise OptionError(f"option 'assign' has no list of partitions for topic '{topic}'")
+        partitions[topic] = tuple(sorted(set(numbers)))
+    return TopicSelection(names=tuple(partitions), partitions=partitions)
+
+
+def _is_number(value: object, low: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= low
+
+
+def _values(options: OptionReader, name: str, low: int) -> Mapping[str, Mapping[int, int]]:
+    """Return an option's numbers by topic and partition."""
+    given = options.json(name)
+    wrong = OptionError(f'option \'{name}\' must be like {{"orders": {{"0": 23, "1": 42}}}}')
+    if not isinstance(given, dict):
+        raise wrong
+    found: dict[str, dict[int, int]] = {}
+    for topic, by_partition in given.items():
+        if not isinstance(by_partition, dict):
+            raise wrong
+        for number, value in by_partition.items():
+            if not re.fullmatch(r"\d{1,9}", number) or not _is_number(value, low):
+                raise wrong
+            found.setdefault(topic, {})[int(number)] = value
+    return found
+
+
+def read_point(options: OptionReader, side: str, default: StartKind) -> StartingPoint:
+    """Return the starting or ending point; `side` is `starting` or `ending`. Raises OptionError.
+
+    A time goes before times by partition, and these before offsets, as in the Kafka source.
+    """
+    is_start = side == "starting"
+    strategy = f"{side}OffsetsByTimestampStrategy"
+    falls_to_latest = (
+        not is_start or options.one_of(strategy, ("error", "latest"), "error") == "latest"
+    )
+    time = options.integer(f"{side}Timestamp", -1)
+    by_time, offsets = f"{side}OffsetsByTimestamp", options.text(f"{side}Offsets")
+    times = _values(options, by_time, 0) if options.text(by_time) is not None else None
+    if time >= 0:
+        return StartingPoint(StartKind.TIME, time_ms=time, falls_to_latest=falls_to_latest)
+    if times is not None:
+        return StartingPoint(StartKind.TIMES, times, falls_to_latest=falls_to_latest)
+    if offsets is None:
+        return StartingPoint(default)
+    word = offsets.strip().lower()
+    if word == "latest" or (word == "earliest" and is_start):
+        return StartingPoint(StartKind(word))
+    if word == "earliest":
+        raise OptionError("option 'endingOffsets' cannot be 'earliest': nothing would be read")
+    values = _values(options, f"{side}Offsets", EARLIEST if is_start else LATEST)
+    return StartingPoint(StartKind.OFFSETS, values)
+
+
+def columns_wanted(options: Mapping[str, str]) -> ColumnsWanted:
+    """Return which columns a table has. Raises OptionError."""
+    return _columns_wanted(OptionReader(options))
+
+
+def _columns_wanted(given: OptionReader) -> ColumnsWanted:
+    return ColumnsWanted(
+        headers=given.flag("includeHeaders", default=False),
+        properties=given.flag("includeProperties", default=False),
+        record=given.flag("includeRecord", default=False),
+    )
+
+
+def read_options(options: Mapping[str, str], *, is_streaming: bool) -> ReadOptions:
+    """Return the options of a table that is read. Raises OptionError."""
+    given = OptionReader(options)
+    starting = StartKind.LATEST if is_streaming else StartKind.EARLIEST
+    found = ReadOptions(
+        connection=read_connection(given),
+        topics=read_topics(given),
+        starting=read_point(given, "starting", starting),
+        ending=read_point(given, "ending", StartKind.LATEST),
+        max_offsets=given.integer("maxOffsetsPerTrigger", MAX_OFFSETS_PER_TRIGGER),
+        max_bytes=given.integer("maxBytesPerTrigger", 0),
+        min_offsets=given.integer("minOffsetsPerTrigger", 0),
+        max_delay_s=given.duration_s("maxTriggerDelay", MAX_TRIGGER_DELAY_S),
+        min_partitions=given.integer("minPartitions", 0, high=100_000),
+        batch_rows=given.integer("batchRows", BATCH_ROWS, 1, 1_000_000),
+        fails_on_data_loss=given.flag("failOnDataLoss", default=True),
+        columns=_columns_wanted(given),
+        group=given.text("group"),
+        filters=MessageFilters(given.text("filterTags"), given.text("filter")),
+    )
+    given.end()
+    _check_together(given, found, is_streaming=is_streaming)
+    return found
+
+
+STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger")
+STREAM_DELAY: Final = "maxTriggerDelay"
+BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+
+
+def _check_together(given: OptionReader, found: ReadOptions, *, is_streaming: bool) -> None:
+    """Raise OptionError for options that contradict each other."""
+    wrong = BATCH_ONLY if is_streaming else (*STREAM_ONLY, STREAM_DELAY)
+    for name in wrong:
+        if given.is_given(name):
+            kind, other = ("batch", "a stream") if is_streaming else ("streaming", "a batch")
+            raise OptionError(f"option '{name}' is for {kind} reads, and this is {other}")
+    if found.max_offsets and found.min_offsets > found.max_offsets:
+        raise OptionError("option 'minOffsetsPerTrigger' is greater than 'maxOffsetsPerTrigger'")
+    for point in (found.starting, found.ending):
+        _check_covered(found.topics, point)
+
+
+def _check_covered(topics: TopicSelection, point: StartingPoint) -> None:
+    """Raise OptionError if offsets or times are for topics or partitions that are not read."""
+    if topics.pattern is not None:
+        return
+    for topic, by_partition in point.values.items():
+        chosen = topics.partitions.get(topic)
+        if topic not in topics.names or (chosen is not None and set(by_partition) - set(chosen)):
+            raise OptionError(f"offsets are given for topic '{topic}', of which they are not read")

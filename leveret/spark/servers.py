@@ -1,0 +1,209 @@
+"""The broker's servers as the data source sees them: requests that are retried, on any of them.
+
+One `BrokerServers` for each set of options and process (`servers_of`), which keeps its connection
+from one micro-batch to the next. A server that cannot be reached, or is too busy, is asked again,
+and so are the others in turn, for `retryTimeout` at most; a refusal is an error at once.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import os
+import random
+import ssl
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from leveret.range_reader import OutOfRangeError, RangeReader, ReadRefusedError
+from leveret.spark.errors import AccessRefusedError, BrokerUnreachableError, TopicMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from leveret.range_reader import ReadChunk, TopicBounds
+    from leveret.spark.offsets import OffsetRange
+    from leveret.spark.options import ConnectionOptions, MessageFilters
+
+__all__ = ["BrokerServers", "servers_of"]
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S: Final = 0.1
+PAUSE_MAX_S: Final = 5.0
+BUSY_STATUSES: Final = (429, 502, 503, 504)
+CHUNK_BYTES: Final = 4 << 20
+
+
+class Attempt(NamedTuple):
+    """Failed attempt: its reason, and how long to wait before the next one at least."""
+
+    reason: str
+    after_s: float
+
+
+class BrokerServers:
+    """The servers of one broker, of which one is talked to. For one thread."""
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._options = options
+        self._server = random.randrange(len(options.servers))  # noqa: S311
+        self._reader: RangeReader | None = None
+
+    def topic(self, name: str, time_ms: int | None = None, *, sizes: bool = False) -> TopicBounds:
+        """Return the partitions of a topic, with the offsets of a time if one is given."""
+        return self._ask(f"topic '{name}'", lambda reader: reader.topic(name, time_ms, sizes=sizes))
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics that can be read by offset."""
+        return self._ask("the list of topics", lambda reader: reader.topic_names())
+
+    def commit_offsets(self, topic: str, group: str, offsets: dict[int, int]) -> None:
+        """Let a consumer group have come to these offsets, one try. Raises OSError and others."""
+        self._connected().commit_offsets(topic, group, offsets)
+
+    def chunks(
+        self, wanted: OffsetRange, columns: Sequence[str], filters: MessageFilters
+    ) -> Iterator[ReadChunk]:
+        """Yield chunks with the records of a range, and maybe more behind it in the last one.
+
+        A connection that ends is opened again where the last chunk ended. Raises OutOfRangeError.
+        """
+        rest = wanted
+        while rest.first < rest.end:
+            begin = partial(self._begin, rest, columns, filters)
+            for chunk in self._ask(str(rest), begin):
+                if chunk.next_offset == rest.first:
+                    raise OutOfRangeError("the log ends before", chunk.first, chunk.end)
+                rest = rest._replace(first=chunk.next_offset)
+                yield chunk
+
+    def _begin(
+        self,
+        wanted: OffsetRange,
+        columns: Sequence[str],
+        filters: MessageFilters,
+        reader: RangeReader,
+    ) -> Iterator[ReadChunk]:
+        """Return the chunks of a range, of which the first has come, until something fails."""
+        topic, partition, first, end = wanted
+        chunks = reader.chunks(
+            topic,
+            partition,
+            first,
+            end,
+            bytes_max=CHUNK_BYTES,
+            columns=columns,
+            tags=filters.tags,
+            where=filters.where,
+        )
+        return self._until_failure(next(chunks), chunks)
+
+    @staticmethod
+    def _until_failure(first: ReadChunk, rest: Iterator[ReadChunk]) -> Iterator[ReadChunk]:
+        yield first
+        try:
+            yield from rest
+        except (OSError, http.client.HTTPException, ReadRefusedError) as error:
+            logger.info("reading is begun anew: %s", error)  # the next request is told why
+
+    def _ask(self, what: str, request: Callable[[RangeReader], T]) -> T:
+        """Return the answer to a request, which is repeated while it may help.
+
+        Raises OutOfRangeError, and the errors of leveret.spark.errors.
+        """
+        until = time.monotonic() + self._options.retry_timeout_s
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                return request(self._connected())
+            except OutOfRangeError:
+                raise
+            except ReadRefusedError as error:
+                failed = self._refused(what, error)
+            except ssl.SSLCertVerificationError as error:
+                raise self._unreachable(what, f"its certificate is refused: {error}") from error
+            except (OSError, http.client.HTTPException) as error:
+                failed = Attempt(f"{self._url}: {error or type(error).__name__}", 0)
+            self._next_server()
+            wait = max(failed.after_s, pause * random.uniform(0.5, 1))  # noqa: S311
+            if time.monotonic() + wait > until:
+                raise self._unreachable(what, failed.reason)
+            logger.warning("%s cannot be read now, and is tried again: %s", what, failed.reason)
+            time.sleep(wait)
+            pause = min(2 * pause, PAUSE_MAX_S)
+
+    def _connected(self) -> RangeReader:
+        if self._reader is None:
+            options = self._options
+            self._reader = RangeReader(
+                self._url, options.user, options.password, options.vhost, context=self._context()
+            )
+        return self._reader
+
+    def _context(self) -> ssl.SSLContext | None:
+        options = self._options
+        if not self._url.startswith("https:"):
+            return None
+        context = ssl.create_default_context(cafile=options.ca_file)
+        if options.cert_file is not None:
+            context.load_cert_chain(options.cert_file, options.key_file)
+        return context
+
+    @property
+    def _url(self) -> str:
+        return self._options.servers[self._server]
+
+    def _next_server(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
+        self._server = (self._server + 1) % len(self._options.servers)
+
+    def _refused(self, what: str, error: ReadRefusedError) -> Attempt:
+        """Return what to do about a refusal that may pass. Raises for others."""
+        if error.status in BUSY_STATUSES:
+            return Attempt(f"{self._url}: {error.reason}", error.retry_after_s or 0)
+        if error.status == 401:
+            raise AccessRefusedError(
+                f"{self._url} refuses user '{self._options.user}': wrong user or password"
+            ) from error
+        if error.status == 403:
+            raise AccessRefusedError(
+                f"user '{self._options.user}' may not read {what} in virtual host "
+                f"'{self._options.vhost}': {error.reason}"
+            ) from error
+        if error.status == 404:
+            raise TopicMissingError(
+                f"{what} does not exist in virtual host '{self._options.vhost}': {error.reason}"
+            ) from error
+        raise BrokerUnreachableError(f"{what} cannot be read: {error}") from error
+
+    def _unreachable(self, what: str, reason: str) -> BrokerUnreachableError:
+        tried = (
+            f"within {self._options.retry_timeout_s:g} s" if self._options.retry_timeout_s else ""
+        )
+        return BrokerUnreachableError(
+            f"{what} cannot be read: none of {', '.join(self._options.servers)} has answered "
+            f"{tried}: {reason}"
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+_known: dict[tuple[int, ConnectionOptions], BrokerServers] = {}
+
+
+def servers_of(options: ConnectionOptions) -> BrokerServers:
+    """Return this process's connection to the broker with these options."""
+    key = (os.getpid(), options)  # a forked process has its parent's dictionary
+    if key not in _known:
+        _known[key] = BrokerServers(options)
+    return _known[key]
