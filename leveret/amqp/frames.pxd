@@ -3,7 +3,6 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from leveret.core.routing.routes cimport Route, RouteCache
-from leveret.ports.contents cimport Piece, Properties
 from leveret.ports.counters cimport Counters, Histogram
 from leveret.ports.records cimport BatchBuilder
 from leveret.ports.traffic cimport Traffic
@@ -138,8 +137,6 @@ cdef class FrameReader:
         self, ChannelSlot slot, bint mandatory, const uint8_t* address, uint32_t address_size,
         const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
     )
-    cdef int check_user_id(self, Piece user_id) except -1
-    cdef int check(self, ChannelSlot slot, int flags, Properties* properties) except -1
     cdef Route route(self, ChannelSlot slot, const uint8_t* address)
     cdef int pack(
         self, ChannelSlot slot, Route route, uint32_t flags, uint64_t tag_mask, const uint8_t* address, uint32_t address_size,

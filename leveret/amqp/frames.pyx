@@ -24,23 +24,22 @@ from libc.string cimport memcmp, memcpy
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.tuple cimport PyTuple_GET_SIZE
 
-from leveret.core.ledgers.groups cimport check_group
 from leveret.core.logs.publish_tags cimport PublishTags
+from leveret.core.queues.content_checks cimport LOOKED_INTO, check_content, is_reply_name
 from leveret.core.routing.routes cimport Route, RouteCache
-from leveret.ports.contents cimport Piece, Properties, field_end, field_is, read_properties, rewrite
+from leveret.ports.contents cimport Properties, read_properties, rewrite
 from leveret.ports.counters cimport (
     Counters, Histogram, _DROP_UNROUTABLE, _PUBLISH, _PUBLISH_IN, _PUBLISH_OUT, _RECEIVED_CONFIRM, _RECV_CNT, _RECV_OCT,
     _RETURN_UNROUTABLE,
 )
 from leveret.ports.partitioner cimport Partitioner
 from leveret.ports.records cimport (
-    BatchBuilder, BLIND_COPIED, HAS_EXPIRATION, HAS_GROUP, HAS_HEADERS, HAS_REPLY_TO, HAS_RETRY, HAS_TAGS,
-    HAS_USER_ID, RECORD_HEADER_BYTES, SELECTS_KEYS, STORED, WANTS_DELAY, WANTS_ORDER, WANTS_PREPARE,
+    BatchBuilder, BLIND_COPIED, HAS_REPLY_TO, HAS_RETRY, HAS_TAGS, RECORD_HEADER_BYTES, SELECTS_KEYS, STORED,
+    WANTS_DELAY, WANTS_ORDER, WANTS_PREPARE,
 )
-from leveret.ports.tags cimport checked_mask, mask_of
+from leveret.ports.tags cimport mask_of
 from leveret.ports.traffic cimport Traffic
 
-from leveret.core.queues.expiration import expiration_fault
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports.counters import MESSAGE_SIZE_BOUNDS
 
@@ -104,7 +103,6 @@ FRAME_SIZE_UNLIMITED = 128 * 1024 * 1024
 cdef const char* REPLY_NAME = b"amq.rabbitmq.reply-to"
 cdef enum:
     REPLY_NAME_BYTES = 21
-    LOOKED_INTO = HAS_HEADERS | HAS_REPLY_TO | HAS_USER_ID | HAS_EXPIRATION
     # Flags of messages that need work before routing, or a check before they are stored.
     LEAVES = SELECTS_KEYS | WANTS_DELAY | WANTS_ORDER | WANTS_PREPARE | HAS_RETRY
 
@@ -804,17 +802,9 @@ cdef class FrameReader:
             raise cannot_decode(header, header_size)
         route = self.route(slot, address)
         if flags & LOOKED_INTO:
-            self.check(slot, flags, &properties)
-            if flags & HAS_HEADERS:
-                flags |= feature_flags_of(&properties.headers)
-                if flags & HAS_TAGS:
-                    tag_mask = checked_mask(
-                        properties.headers.data, properties.headers.data + properties.headers.size
-                    )
-                if flags & HAS_GROUP:
-                    check_group(
-                        properties.headers.data, properties.headers.data + properties.headers.size
-                    )
+            if flags & HAS_REPLY_TO and slot.reply_address is None and is_reply_name(&properties.reply_to):
+                raise ChannelError(406, "fast reply consumer does not exist")
+            flags = check_content(flags, &properties, self.user, &tag_mask)
             if flags & HAS_REPLY_TO and is_reply_name(&properties.reply_to):
                 rewritten = rewrite(header, header_size, None, slot.reply_address, True)
                 header = <const uint8_t*><const char*>rewritten
@@ -894,26 +884,6 @@ cdef class FrameReader:
         """Count a Publish event's message as unroutable: returned or dropped."""
         self.count_unroutable(
             slot, slot.publish_statistics_by_exchange.get(exchange), _RETURN_UNROUTABLE if returned else _DROP_UNROUTABLE, 1
-        )
-
-    cdef int check(self, ChannelSlot slot, int flags, Properties* properties) except -1:
-        """Check properties whose values must be true or valid. Raises ChannelError 406."""
-        if flags & HAS_REPLY_TO and slot.reply_address is None and is_reply_name(&properties.reply_to):
-            raise ChannelError(406, "fast reply consumer does not exist")
-        if flags & HAS_USER_ID:
-            self.check_user_id(properties.user_id)
-        if flags & HAS_EXPIRATION:
-            check_expiration(properties.expiration)
-        return 0
-
-    cdef int check_user_id(self, Piece user_id) except -1:
-        """Raise ChannelError 406 if the user-id names another user than the connection's."""
-        cdef bytes user = self.user
-        if user is None or (len(user) == user_id.size and not memcmp(<const char*>user, user_id.data, user_id.size)):
-            return 0
-        claimed = (<const char*>user_id.data)[: user_id.size].decode("utf-8", "replace")
-        raise ChannelError(
-            406, f"user_id property set to '{claimed}' but authenticated user was '{user.decode()}'"
         )
 
     cdef Route route(self, ChannelSlot slot, const uint8_t* address):
@@ -1020,82 +990,6 @@ cdef Publish _as_publish(
     publish.header = (<const char*>header)[:header_size]
     publish.body = (<const char*>body)[:body_size]
     return publish
-
-
-cdef int check_expiration(Piece expiration) except -1:
-    """Check that an expiration is a number of ms: up to nine digits here, else by the full rule."""
-    cdef uint32_t i
-    cdef bytes text
-    cdef bint plain = 0 < expiration.size < 10
-    for i in range(expiration.size):
-        if not c"0" <= expiration.data[i] <= c"9":
-            plain = False
-    if plain:
-        return 0
-    text = (<const char*>expiration.data)[: expiration.size]
-    fault = expiration_fault(text)
-    if fault is not None:
-        raise ChannelError(406, f"invalid expiration '{text.decode('utf-8', 'replace')}': {fault}")
-    return 0
-
-
-cdef int feature_flags_of(Piece* headers) noexcept nogil:
-    """Return the RecordFlags of the headers that ask for a feature."""
-    cdef const uint8_t* field = headers.data
-    cdef const uint8_t* stop = field + headers.size
-    cdef const uint8_t* end
-    cdef int asked = 0
-    while field < stop:
-        end = field_end(field, stop)
-        if end == NULL:
-            return asked    # the rest cannot be parsed
-        if field[0] > 5:
-            if field[1] == c"x" and field[2] == c"-":
-                asked |= feature_flag(field)
-        elif field_is(field, b"CC", 2) or field_is(field, b"BCC", 3):
-            asked |= SELECTS_KEYS
-        field = end
-    return asked
-
-
-cdef int feature_flag(const uint8_t* field) noexcept nogil:
-    """Return the RecordFlag of a header whose name begins with `x-`; 0 in most cases."""
-    cdef uint8_t size = field[0]
-    if size == 6:
-        if field_is(field, b"x-tags", 6):
-            return HAS_TAGS
-        if field_is(field, b"x-cron", 6):
-            return WANTS_DELAY
-    elif size == 7:
-        if field_is(field, b"x-delay", 7):
-            return WANTS_DELAY
-    elif size == 9:
-        if field_is(field, b"x-prepare", 9):
-            return WANTS_PREPARE
-    elif size == 12:
-        if field_is(field, b"x-deliver-at", 12):
-            return WANTS_DELAY
-    elif size == 13:
-        if field_is(field, b"x-delay-level", 13):
-            return WANTS_DELAY
-        if field_is(field, b"x-producer-id", 13):
-            return WANTS_ORDER
-    elif size == 14:
-        if field_is(field, b"x-repeat-every", 14):
-            return WANTS_DELAY
-        if field_is(field, b"x-retry-delays", 14):
-            return HAS_RETRY
-    elif size == 15:
-        if field_is(field, b"x-message-group", 15):
-            return HAS_GROUP
-    elif size == 20 and field_is(field, b"x-retry-max-attempts", 20):
-        return HAS_RETRY
-    return 0
-
-
-cdef inline bint is_reply_name(Piece* reply_to) noexcept nogil:
-    """Whether reply-to is the pseudo-queue of the channel's own direct replies."""
-    return reply_to.size == REPLY_NAME_BYTES and memcmp(reply_to.data, REPLY_NAME, REPLY_NAME_BYTES) == 0
 
 
 cdef inline bint is_reply_address(const uint8_t* key) noexcept nogil:
