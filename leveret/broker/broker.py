@@ -58,6 +58,7 @@ from leveret.features.range_reads.range_reads import RangeReads
 from leveret.features.rates.rates import Rates
 from leveret.features.retry.key_order import KeyOrder
 from leveret.features.retry.retrying import RetryTopics
+from leveret.features.staged_batches.batches import BatchesOfNode
 from leveret.features.topics.partition_changes import PartitionChanges
 from leveret.ports.authentication import Login
 
@@ -166,6 +167,7 @@ class Broker:
             core, self.delayed_stores, self.idempotency.interceptor.forget_key
         )
         self.schedules = self.delayed.schedules
+        self.batches = BatchesOfNode(core, settings.batch_limits)
 
         self.dead_letter_counters = DeadLetterCounters()
         services = self._queue_services(core)
@@ -194,6 +196,11 @@ class Broker:
             feature_counters=core.feature_counters,
         )
 
+    @property
+    def is_restoring(self) -> bool:
+        """Whether features still restore what an earlier run has left: no client may connect."""
+        return self.idempotency.is_restoring or self.batches.is_restoring
+
     # -- definitions
 
     def restore(self, definitions: Definitions) -> None:
@@ -209,6 +216,7 @@ class Broker:
             )
         self.delayed.restore(self.vhosts.values())
         self.idempotency.restore(self.vhosts.values())
+        self.batches.restore(self.vhosts.values())
 
     def add_vhost(self, definition: VhostDefinition) -> None:
         """Create a virtual host with its predeclared exchanges."""
@@ -312,6 +320,7 @@ class Broker:
         self._shut(reason, lambda connection: connection.vhost is vhost)
         self.delayed.forget(name)
         self.idempotency.forget_vhost(name)
+        self.batches.forget_vhost(name)
         self.delayed_stores.delete_of_vhost(name)
         self.statistics.vhost_deleted(name)
         closing = self._closing[vhost] = self._close_vhost(vhost)

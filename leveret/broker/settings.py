@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from leveret.core.access.limits import NodeLimits
 from leveret.features.dedup.interceptor import IdempotencyLimits
 from leveret.features.rates.rules import NO_RATES, ConnectionRates
+from leveret.features.staged_batches.rules import BatchLimits
 
 if TYPE_CHECKING:
     from leveret.ports import Durability
@@ -31,3 +32,4 @@ class BrokerSettings:
     limits: NodeLimits = field(default_factory=NodeLimits)
     connection_rates: ConnectionRates = NO_RATES
     once_limits: IdempotencyLimits = field(default_factory=IdempotencyLimits)
+    batch_limits: BatchLimits = field(default_factory=BatchLimits)

@@ -61,6 +61,7 @@ COMMANDS = {
     "group": "consumer_groups:app",
     "topic": "topics:app",
     "prepared": "prepared:app",
+    "batch": "batches:app",
     "encryption": "encryption:app",
     "backup": "backup:app",
     "restore": "backup:restore",

@@ -184,6 +184,42 @@ class LimitSettings(Settings):
         description="Transaction checks sent for a prepared message; after the last one it waits "
         "for an operator. As in RocketMQ.",
     )
+    staged_bytes_max: int = Field(
+        4 * 1024 * MIB,
+        ge=1,
+        description="Bytes of the parts that are staged in one virtual host and neither committed "
+        "nor aborted: writers that commit nothing must not fill the disk.",
+    )
+    staged_commit_bytes_max: int = Field(
+        256 * MIB,
+        ge=1,
+        le=2 * 1024 * MIB,
+        description="Bytes that one staged batch may take, all copies in queues together: they are "
+        "gathered in memory, one batch at a time in a node. A part of a batch has no more.",
+    )
+    staged_parts_max: int = Field(
+        100_000,
+        ge=1,
+        description="Parts that are staged in one virtual host, some 500 bytes of memory each.",
+    )
+    staged_writers_max: int = Field(
+        10_000,
+        ge=1,
+        description="Writers of staged batches in one virtual host, some 500 bytes of memory each: "
+        "new ones are refused beyond that.",
+    )
+    staged_batches_expire_ms: int = Field(
+        24 * 60 * 60 * 1000,
+        ge=1000,
+        description="Milliseconds after which a part that was not committed is dropped: longer than "
+        "any outage of a program after which it commits what it has staged.",
+    )
+    staged_writer_idle_ms: int = Field(
+        30 * 24 * 60 * 60 * 1000,
+        ge=1000,
+        description="Milliseconds after its last commit after which a writer without staged parts "
+        "is forgotten: longer than any outage after which it repeats its last batch.",
+    )
     dedup_keys_max: int = Field(
         1_000_000,
         ge=1,

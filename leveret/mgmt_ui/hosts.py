@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["BodyBudget", "KnownHosts", "is_known_host", "is_secure", "require_own_site"]
+__all__ = ["RELEASE_BODY", "BodyBudget", "KnownHosts", "is_known_host", "is_secure", "require_own_site"]
 
 EVERY_NAME: Final = "*"
 NAME_CHARACTERS_MAX: Final = 255  # of a refused name that is quoted
@@ -130,6 +130,7 @@ def _host(origin: str) -> str | None:
         return None
 
 
+RELEASE_BODY: Final = "leveret.release_body"  # in a request's scope: see BodyBudget
 BYTES_MAX = 128 << 20  # a few large messages or documents at once; nearly all requests have no body
 
 
@@ -137,7 +138,8 @@ class BodyBudget:
     """Counts the bytes of request bodies until their requests are answered.
 
     A request beyond the bound is answered 503. A connection may wait for a minute with what it has
-    sent so far, and there are hundreds.
+    sent so far, and there are hundreds. Who takes a body apart as it comes gives back what it holds no
+    more, by `scope[RELEASE_BODY](bytes)`.
     """
 
     def __init__(self, app: ASGIApp, bytes_max: int = BYTES_MAX) -> None:
@@ -159,6 +161,12 @@ class BodyBudget:
             taken += size
             return message
 
+        def release(size: int) -> None:
+            nonlocal taken
+            self._left += size
+            taken -= size
+
+        scope[RELEASE_BODY] = release
         try:
             await self._app(scope, counted, send)
         finally:

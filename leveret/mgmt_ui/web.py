@@ -19,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from leveret.mgmt_ui.api import (
     alerts,
     audit,
+    batches,
     bindings,
     channels,
     cluster,
@@ -75,6 +76,7 @@ SCRAPERS_MAX = 16  # on their port without authentication: each scrape scans all
 STOP_SECONDS_MAX = 1  # for answers under way when the node stops
 API = (
     topics,  # routes are tried in turn: those that read as fast as they can ask most often
+    batches,
     documents,
     overview,
     cluster,

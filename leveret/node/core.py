@@ -31,6 +31,7 @@ from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.features.dedup.interceptor import IdempotencyLimits
 from leveret.features.rates.rules import ConnectionRates
+from leveret.features.staged_batches.rules import BatchLimits
 from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.node.process import node_name
 from leveret.node.watching import raise_alarm_on_full_disk
@@ -80,7 +81,7 @@ async def open_core(process: Process, stores: Stores) -> AsyncIterator[Core]:
         definitions = await stores.metadata.load()
         administration.restore(definitions)
         broker.restore(definitions)
-        while broker.idempotency.is_restoring:  # noqa: ASYNC110  # at the start
+        while broker.is_restoring:  # noqa: ASYNC110  # at the start
             await asyncio.sleep(LEARNING_POLL_SECONDS)
         if is_first_start and process.configuration.definitions is None:
             await create_defaults(administration)  # else the imported ones say who may enter
@@ -176,6 +177,15 @@ def _broker_settings(configuration: Configuration) -> BrokerSettings:
             configuration.producer_idle_ms,
             configuration.prepared_messages_max,
             configuration.prepared_checks_max,
+        ),
+        batch_limits=BatchLimits(
+            configuration.staged_bytes_max,
+            configuration.staged_commit_bytes_max,
+            configuration.staged_parts_max,
+            configuration.staged_writers_max,
+            configuration.staged_batches_expire_ms,
+            configuration.staged_writer_idle_ms,
+            configuration.message_bytes_max,
         ),
     )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.ports.after_all import AfterAll
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["let_others_run", "until"]
+__all__ = ["ended", "let_others_run", "until"]
 
 POLL_SECONDS: Final = 0.01
 
@@ -23,3 +25,18 @@ async def until(is_so: Callable[[], bool], seconds_max: float) -> None:
     async with asyncio.timeout(seconds_max):
         while not is_so():  # noqa: ASYNC110  # core has no events to wait for
             await asyncio.sleep(POLL_SECONDS)
+
+
+async def ended(begin: Callable[[Any], object], count: int = 1) -> bool:
+    """Return whether what `begin(waiter)` begins has succeeded: `waiter.done(failed=…)` tells it.
+
+    With a `count` there are so many ends, and one that fails is enough.
+    """
+    told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def done(*, failed: bool) -> None:
+        if not told.done():
+            told.set_result(not failed)
+
+    begin(AfterAll(count, done))
+    return await told if count else True

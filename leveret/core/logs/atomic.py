@@ -6,16 +6,19 @@ store decide once all parts are durable, and resolves them. A crash before the d
 nothing of it, one after the decision all of it (docs/decisions/0020).
 
 All writes that commit in one turn of the loop are prepared together, and all prepared ones are
-decided together.
+decided together. A write that would hold the loop for long is made as several that belong together
+(`commit_together`): they are prepared in turns that follow each other, and decided as one.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.turn import TouchedQueue
+from leveret.ports.after_all import AfterAll
 from leveret.ports.records import BatchBuilder
 
 if TYPE_CHECKING:
@@ -26,7 +29,23 @@ if TYPE_CHECKING:
     from leveret.ports import TopicLog, TopicStore
     from leveret.ports.partitioner import RecordTarget
 
-__all__ = ["AtomicWrite", "AtomicWrites"]
+__all__ = ["AtomicWrite", "AtomicWrites", "JointWrites"]
+
+
+class Decider(Protocol):
+    """What a write is answered to when its parts are prepared."""
+
+    def commit(self, write: AtomicWrite) -> None:
+        """Prepare a write, again if it had to wait for a log."""
+        ...
+
+    def prepared(self, write: AtomicWrite) -> None:
+        """Have a prepared write decided."""
+        ...
+
+    def refused(self, write: AtomicWrite) -> None:
+        """Undo a write that could not be prepared."""
+        ...
 
 
 class Published(Protocol):
@@ -70,6 +89,7 @@ class AtomicWrites(TouchedQueue):
         self._turn = turn
         self._random_id = random_id
         self._committing: list[AtomicWrite] = []
+        self._joint: list[JointWrites] = []
         self._prepared: list[AtomicWrite] = []
         self._undecided: set[AtomicWrite] = set()
 
@@ -83,16 +103,39 @@ class AtomicWrites(TouchedQueue):
         self._committing.append(write)
         self._turn.touch(self)
 
+    def commit_together(self, writes: Sequence[AtomicWrite], waiter: Waiter) -> JointWrites:
+        """Commit writes as if they were one, in their order. See `AtomicWrite.commit`."""
+        joint = JointWrites(self, writes, waiter)
+        self._undecided.update(writes)
+        self.begin_joint(joint)
+        return joint
+
+    def begin_joint(self, joint: JointWrites) -> None:
+        """Schedule joint writes to be prepared, one in each turn."""
+        self._joint.append(joint)
+        self._turn.touch(self)
+
     def prepared(self, write: AtomicWrite) -> None:
         """Schedule a prepared write to be decided with all others prepared by the next turn."""
-        self._prepared.append(write)
+        self.decide((write,))
+
+    def decide(self, writes: Sequence[AtomicWrite]) -> None:
+        """Schedule prepared writes to be decided: what is scheduled together is decided as one."""
+        self._prepared += writes
         self._turn.touch(self)
+
+    def refused(self, write: AtomicWrite) -> None:
+        """Undo a write that could not be prepared."""
+        write.resolve(write.error)
 
     def flush(self) -> None:
         """Prepare and decide all scheduled writes."""
         committing, self._committing = self._committing, []
         for write in committing:
             write.prepare()
+        joint, self._joint = self._joint, []
+        for writes in joint:
+            writes.prepare_next()
         prepared, self._prepared = self._prepared, []
         if prepared:
             transactions = {write.transaction: write.logs() for write in prepared}
@@ -121,7 +164,9 @@ class AtomicWrite:
 
     def __init__(self, writes: AtomicWrites, transaction: int) -> None:
         self.transaction = transaction
+        self.refused_by: LogWriter | None = None  # the log whose limits it would exceed
         self._writes = writes
+        self._decider: Decider = writes
         self._parts: dict[LogWriter, AtomicPart] = {}
         self._waiter: Waiter | None = None
         self._unprepared = 0  # number of parts
@@ -152,6 +197,10 @@ class AtomicWrite:
         """Settle records of `source`: leased ones of a queue, which nothing else settles."""
         self._part(source).settles.extend(ranges)
 
+    def records_for(self, writer: LogWriter) -> BatchBuilder:
+        """Return the builder of what is published to a log, for compiled code that packs."""
+        return self._part(writer).records
+
     def _part(self, writer: LogWriter) -> AtomicPart:
         part = self._parts.get(writer)
         if part is None:
@@ -168,33 +217,45 @@ class AtomicWrite:
         self._waiter = waiter
         self._writes.commit(self)
 
+    def join(self, decider: Decider, waiter: Waiter) -> None:
+        """Become one of several writes that are decided as one."""
+        self._decider, self._waiter = decider, waiter
+
+    def abandon(self, error: Exception | None) -> None:
+        """Undo the write, whose parts are prepared or not begun, as another one has failed."""
+        self._failed, self.error = True, error
+        self.resolve(None)
+
     # -- committing
 
     def logs(self) -> list[TopicLog]:
         """Return the logs with a part in it."""
         return [writer.log for writer in self._parts]
 
-    def prepare(self) -> None:
-        """Write a part to every log."""
+    def prepare(self) -> bool:
+        """Write a part to every log. False: it waits for one, and will be committed anew."""
         self._leave_out_deleted()
         for writer in self._parts:
             if writer.held:
-                writer.when_released(partial(self._writes.commit, self))
-                return
+                writer.when_released(partial(self._decider.commit, self))
+                return False
         self._unprepared = 1
         try:
-            self._failed = not self._has_room()
+            self.refused_by = self._without_room()
+            self._failed = self.refused_by is not None
         except Exception as error:  # noqa: BLE001  # the waiter must be notified
             self.error = error
         if not self._failed and self.error is None:
             self._write_parts()
         self._answered()
+        return True
 
     def _leave_out_deleted(self) -> None:
         for writer in [writer for writer in self._parts if writer.deleted]:
             del self._parts[writer]
 
-    def _has_room(self) -> bool:
+    def _without_room(self) -> LogWriter | None:
+        """Return a log whose limits do not allow its records, or None."""
         for writer in self._parts:
             writer.flush()  # publishes of others go first
         # The partitions of a queue have limits together.
@@ -210,7 +271,7 @@ class AtomicWrite:
                 both.add_all(known)
                 both.add_all(part.records)
                 together[writer.limited_with] = both
-        return all(writer.has_room(records) for writer, records in together.items())
+        return next((w for w, records in together.items() if not w.has_room(records)), None)
 
     def _write_parts(self) -> None:
         for writer, part in self._parts.items():
@@ -241,9 +302,9 @@ class AtomicWrite:
         if self._unprepared:
             return
         if self._failed or self.error is not None:
-            self.resolve(self.error)
+            self._decider.refused(self)
         else:
-            self._writes.prepared(self)
+            self._decider.prepared(self)
 
     def resolve(self, error: Exception | None) -> None:
         """Apply all parts after the commit, or with an `error` undo them."""
@@ -274,3 +335,59 @@ class AtomicWrite:
         if not self._unseen and self._waiter is not None:
             waiter, self._waiter = self._waiter, None
             waiter.done(failed=self._failed)
+
+
+class JointWrites:
+    """Writes that are decided as one: prepared one after the other, some while others wait.
+
+    `error` is why they failed, `refused_by` the log whose limits they would exceed.
+    """
+
+    def __init__(
+        self, writes: AtomicWrites, members: Sequence[AtomicWrite], waiter: Waiter
+    ) -> None:
+        self.error: Exception | None = None
+        self.refused_by: LogWriter | None = None
+        self._writes = writes
+        self._left = deque(members)
+        self._prepared: list[AtomicWrite] = []
+        self._preparing = 0  # begun, and not answered yet
+        self._failed = False
+        all_of_them = AfterAll(len(members), waiter.done)
+        for member in members:
+            member.join(self, all_of_them)
+
+    def prepare_next(self) -> None:
+        """Prepare the next write, unless one has failed; the others follow in later turns."""
+        if self._left and not self._failed:
+            self._preparing += 1
+            if self._left.popleft().prepare() and self._left:
+                self._writes.begin_joint(self)
+
+    def commit(self, write: AtomicWrite) -> None:
+        """Prepare a write that had to wait for a log, before those behind it."""
+        self._preparing -= 1
+        self._left.appendleft(write)
+        self._writes.begin_joint(self)
+
+    def prepared(self, write: AtomicWrite) -> None:
+        """Note that a write is prepared; have all decided after the last one."""
+        self._preparing -= 1
+        if self._failed:
+            write.abandon(self.error)
+            return
+        self._prepared.append(write)
+        if not self._left and not self._preparing:
+            self._writes.decide(self._prepared)
+
+    def refused(self, write: AtomicWrite) -> None:
+        """Undo all, as one could not be prepared. Those that wait for a flush follow."""
+        self._preparing -= 1
+        is_first, self._failed = not self._failed, True
+        write.resolve(write.error)
+        if is_first:
+            self.error, self.refused_by = write.error, write.refused_by
+            undone = [*self._prepared, *self._left]
+            self._prepared, self._left = [], deque()
+            for other in undone:
+                other.abandon(self.error)

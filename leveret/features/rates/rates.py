@@ -219,6 +219,11 @@ class Rates:
                 limits.append(queue.rates.publish)
         return self._seconds(limits, 1)
 
+    def published(self, user: str, vhost: VhostDefinition, count: int) -> None:
+        """Take tokens for messages that came by HTTP and without a connection."""
+        for limit in self._limits("publish", user, vhost, None):
+            limit.bucket.take(count, self.timers.wall_ms())
+
     def pull_wait_seconds(self, user: str, vhost: VhostDefinition, queue: DeclaredQueue) -> int:
         """Return 0 if a message may be got by HTTP now, else seconds for Retry-After."""
         return self._seconds(self._of_pull(user, vhost, queue), 1)

@@ -161,7 +161,7 @@ cdef class RowStager:
     """Packs the rows of one upload. `user` is who may be named in `user_id`; None: anyone.
 
     `checks.exchange(name)` is called where another exchange follows, and returns whether each of its keys must
-    be checked, by `checks.key(exchange, key)`; `checks.content(flags, exchange, key, header)` is called for
+    be checked, by `checks.key(exchange, key)`; `checks.content(flags, exchange, header)` is called for
     messages with features that must be valid. All raise what refuses the message; then no part of it was
     packed, and the same call goes on with it. Bodies have at most `body_bytes_max` bytes.
     """
@@ -278,9 +278,7 @@ cdef class RowStager:
                 )
             if flags & LOOKED_AT:
                 self.checks.content(
-                    flags, (<const char*>self.address + 1)[: self.address[0]],
-                    (<const char*>self.address + 2 + self.address[0])[: self.address[1 + self.address[0]]],
-                    (<const char*>header)[:size],
+                    flags, (<const char*>self.address + 1)[: self.address[0]], (<const char*>header)[:size]
                 )
                 work = WORK_CALL
         chunk.header, chunk.header_size, chunk.flags, chunk.tag_mask = header, size, flags, tag_mask

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from starlette.routing import BaseRoute
 
-__all__ = ["body", "describe_operations", "form", "query"]
+__all__ = ["body", "describe_operations", "form", "query", "stream"]
 
 JSON_TYPES: dict[type, str] = {
     bool: "boolean",
@@ -31,6 +31,12 @@ JSON_TYPES: dict[type, str] = {
 def body(example: dict[str, Any], *required: str) -> dict[str, Any]:
     """Describe a JSON object with fields like the example's; `required` ones must be present."""
     return {"requestBody": _content("application/json", example, required)}
+
+
+def stream(kind: str) -> dict[str, Any]:
+    """Describe a body of bytes, which is taken apart as it comes."""
+    content = {kind: {"schema": {"type": "string", "format": "binary"}}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def query(example: dict[str, Any]) -> dict[str, Any]:

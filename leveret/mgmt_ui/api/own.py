@@ -43,9 +43,15 @@ class OwnRoute(APIRoute):
     @cached_property
     def body_names(self) -> frozenset[str]:
         """Names of the body's fields; none if the route declares no body."""
-        if "requestBody" not in self._operation:
+        if "requestBody" not in self._operation or self.takes_stream:
             return frozenset()
         return frozenset(self._operation["requestBody"]["content"][JSON]["schema"]["properties"])
+
+    @cached_property
+    def takes_stream(self) -> bool:
+        """Whether the body is no JSON: the handler takes it apart as it comes."""
+        content = self._operation.get("requestBody", {}).get("content", {})
+        return bool(content) and JSON not in content
 
 
 async def _take_declared_only(request: Request, _: ClientHere) -> None:
@@ -56,7 +62,8 @@ async def _take_declared_only(request: Request, _: ClientHere) -> None:
     route = request.scope["route"]
     assert isinstance(route, OwnRoute), "the router makes no others"
     problem = undeclared(request.query_params, route.query_names)
-    if problem is None and request.method not in SAFE_METHODS and not route.body_names:
+    has_none = not route.body_names and not route.takes_stream
+    if problem is None and request.method not in SAFE_METHODS and has_none:
         brought = understand(await read_body(request, BODY_BYTES_MAX))
         problem = undeclared(brought, route.body_names)
     if problem is not None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leveret.features.delay.delayed_delivery import DelayedDelivery
     from leveret.features.delay.schedules import Schedules
     from leveret.features.groups.groups import ConsumerGroups
+    from leveret.features.staged_batches.batches import BatchesOfNode
     from leveret.features.topics.partition_changes import PartitionChanges
     from leveret.features.transactions.prepared_interceptor import PreparedInterceptor
     from leveret.mgmt_ui.operations.audit import Audit
@@ -101,6 +102,11 @@ class AdminContext:
     def prepared(self) -> PreparedInterceptor | None:
         """Prepared messages of a running node, else None."""
         return None if self.broker is None else self.broker.idempotency.prepared
+
+    @property
+    def batches(self) -> BatchesOfNode | None:
+        """Staged batches of a running node, else None."""
+        return None if self.broker is None else self.broker.batches
 
     @property
     def delayed(self) -> DelayedDelivery | None:

@@ -26,6 +26,7 @@ from leveret.features.delay import commands as delay
 from leveret.features.groups import commands as groups
 from leveret.features.range_reads import commands as range_reads
 from leveret.features.retry import commands as retry
+from leveret.features.staged_batches import commands as staged_batches
 from leveret.features.topics import commands as topics
 from leveret.features.trace import commands as trace
 from leveret.features.transactions import commands as transactions
@@ -70,6 +71,7 @@ MODULES: Final = (
     records,
     retry,
     rules,
+    staged_batches,
     topics,
     topology,
     trace,
