@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
@@ -129,15 +130,15 @@ class BatchWriter:
         return f"{self._root}/{quote(writer, safe='')}/{number}"
 
     def _upload(self, target: str, chunks: Iterable[bytes]) -> Any:
-        headers = {**self._headers, "Content-Type": CHUNK_TYPE}
+        headers = {
+            **self._headers,
+            "Content-Type": CHUNK_TYPE,
+            "Transfer-Encoding": "chunked",
+        }
         try:
-            try:
-                self._connection.request(
-                    "POST", target, chunks, {**headers, "Transfer-Encoding": "chunked"},
-                    encode_chunked=True,
-                )  # fmt: skip
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # the node has refused it before all was sent, and says why
+            # Where the node has refused it before all was sent, it says why.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                self._connection.request("POST", target, chunks, headers, encode_chunked=True)
             return _read(self._connection.getresponse())
         except WriteRefusedError:
             self._connection.close()  # it may not have read all

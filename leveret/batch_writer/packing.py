@@ -9,10 +9,12 @@ from __future__ import annotations
 import struct
 from array import array
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Iterable
+    from collections.abc import Iterable
+
+    Buffer: TypeAlias = Any  # whatever has the buffer protocol, Arrow's buffers included
 
 __all__ = ["PERSISTENT_HEADER", "RowBytes", "pack_chunk", "repeated", "row_bytes"]
 
@@ -68,9 +70,7 @@ def pack_chunk(
                 NUMBERS[name], BYTES_KIND, TABLE_ENTRY_BYTES, table_at, values_at, len(values)
             )
         )
-    head = HEAD.pack(
-        b"LVRC", 1, head_bytes, 0, rows, position, 0, 0, 0, 0, 0, 0, 0, len(given)
-    )
+    head = HEAD.pack(b"LVRC", 1, head_bytes, 0, rows, position, 0, 0, 0, 0, 0, 0, 0, len(given))
     return b"".join([head, *places, *parts])
 
 

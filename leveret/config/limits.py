@@ -211,8 +211,8 @@ class LimitSettings(Settings):
     staged_batches_expire_ms: int = Field(
         24 * 60 * 60 * 1000,
         ge=1000,
-        description="Milliseconds after which a part that was not committed is dropped: longer than "
-        "any outage of a program after which it commits what it has staged.",
+        description="Milliseconds after which a part that was not committed is dropped: longer "
+        "than any outage of a program after which it commits what it has staged.",
     )
     staged_writer_idle_ms: int = Field(
         30 * 24 * 60 * 60 * 1000,

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["RELEASE_BODY", "BodyBudget", "KnownHosts", "is_known_host", "is_secure", "require_own_site"]
+__all__ = [
+    "RELEASE_BODY",
+    "BodyBudget",
+    "KnownHosts",
+    "is_known_host",
+    "is_secure",
+    "require_own_site",
+]
 
 EVERY_NAME: Final = "*"
 NAME_CHARACTERS_MAX: Final = 255  # of a refused name that is quoted
@@ -138,8 +145,8 @@ class BodyBudget:
     """Counts the bytes of request bodies until their requests are answered.
 
     A request beyond the bound is answered 503. A connection may wait for a minute with what it has
-    sent so far, and there are hundreds. Who takes a body apart as it comes gives back what it holds no
-    more, by `scope[RELEASE_BODY](bytes)`.
+    sent so far, and there are hundreds. Who takes a body apart as it comes says what it holds no
+    more, by `scope[RELEASE_BODY](size)`.
     """
 
     def __init__(self, app: ASGIApp, bytes_max: int = BYTES_MAX) -> None:

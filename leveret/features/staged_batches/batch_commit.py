@@ -1,7 +1,7 @@
 """The commit of one batch: its messages are routed, and published by atomic writes decided as one.
 
-    parts ─► records, slice by slice ─► routed ─► writes of a megabyte each, for the queues ─┐ decided
-    part records, what is dropped, the writer's note ─► the last write ──────────────────────┘ as one
+    parts ─► records, slice by slice ─► routed ─► writes of a megabyte each, for queues ─┐ decided
+    part records, what is dropped, the writer's note ─► the last write ──────────────────┘ as one
 
 What a message asks for beyond a route is done as for one of an AMQP transaction: by the publish
 interceptors, and by the limits of its queues. Delayed messages reach their store last, right before
@@ -90,7 +90,7 @@ class BatchPublisher:
 
 
 class BatchCommit:
-    """One commit of `parts`, with which all others of the batch and of those before it are dropped."""
+    """One commit of `parts`; what else is staged of the batch and those before it is dropped."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class BatchCommit:
             await answered(partial(self._publish, record))
 
     def _publish(self, record: LookedRecord) -> None:
-        """Publish one message, or have a feature take it. Raises ChannelError, and others of rights."""
+        """Publish one message, or have a feature take it. Raises ChannelError, UnansweredError."""
         name, flags = record.exchange, record.flags & RecordFlag.STORED
         keys, header = [record.routing_key], record.header
         if record.flags & RecordFlag.SELECTS_KEYS:
@@ -310,7 +310,10 @@ class BatchCommit:
         ]
         before = renewed if known_writer.note is None else [known_writer.note, *renewed]
         settled += [(known.offset, known.offset + 1) for known in before]
-        notes = [note, *(CommitNote(known.writer, known.number, known.time_ms) for known in renewed)]
+        notes = [
+            note,
+            *(CommitNote(known.writer, known.number, known.time_ms) for known in renewed),
+        ]
         for each in notes:
             batches.notes.put_in(write, each.writer.name, pack_note(each))
         write.settle(batches.records, list(ranges))
@@ -337,4 +340,3 @@ class BatchCommit:
                 counters = None if exchange is None else exchange.counters
                 counts.count(counters, self._vhost.counters)
         waiter.done(failed=failed)
-

@@ -29,7 +29,7 @@ class WriterState:
     parts: dict[tuple[int, str], StagedPart] = field(default_factory=dict)
 
     def has_committed(self, number: int) -> bool:
-        """Whether a batch is one of those that are over: the last committed one, or an earlier one."""
+        """Whether a batch is over: the last one that was committed, or an earlier one."""
         return self.note is not None and number <= self.note.number
 
     def parts_up_to(self, number: int) -> list[StagedPart]:
@@ -98,7 +98,7 @@ class BatchBook:
         self.part_bytes += part.bytes
 
     def remove(self, parts: Sequence[StagedPart]) -> None:
-        """Remove parts that were published or dropped, and writers that nothing is known of then."""
+        """Remove parts that were published or dropped, and writers that are unknown then."""
         for part in parts:
             writer = self._writers[part.writer]
             del writer.parts[part.number, part.name]
@@ -138,7 +138,7 @@ class BatchBook:
 
     def oldest_notes(self, count: int) -> list[CommitNote]:
         """Return the notes whose records are the oldest."""
-        found = []
+        found: list[CommitNote] = []
         for writer in self._writers.values():
             if len(found) == count:
                 break

@@ -173,7 +173,7 @@ cdef class RowStager:
     cdef uint32_t address_size          # 0: there was none
     cdef bint each_key
     cdef readonly uint64_t rows
-    cdef readonly uint64_t bytes        # of the records
+    cdef readonly uint64_t packed_bytes # of the records
 
     def __init__(self, checks, bytes user, size_t body_bytes_max):
         self.checks = checks
@@ -213,7 +213,7 @@ cdef class RowStager:
         store_be32(stored + 4, 0)
         store_be32(stored + 8, body_size)
         self.rows += 1
-        self.bytes += builder.size - before
+        self.packed_bytes += builder.size - before
         chunk.row += 1
         return work
 

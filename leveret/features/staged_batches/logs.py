@@ -1,8 +1,8 @@
 """The two internal topics of staged batches: messages that nobody sees, and notes about them.
 
 `leveret.staged` holds the messages of parts, `leveret.batches` what is known of parts and writers
-(leveret.features.staged_batches.records). They are apart because a writer's last note may stay for long,
-and a segment stays as long as anything in it does.
+(leveret.features.staged_batches.records). They are apart because a writer's last note may stay for
+long, and a segment stays as long as anything in it does.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StagedRecords(LogWriter):
 
 
 class BatchNotes(LogWriter):
-    """Records about parts and writers. `held` until `release`: those of an earlier run are read first.
+    """Records about parts and writers. `held` until those of an earlier run were read.
 
     `first` is the offset of the first note in the atomic write that was prepared last.
     """

@@ -1,15 +1,15 @@
 """One upload of a part: chunks are checked and stored as they come.
 
-    chunk ─► rows packed, a slice at a time ─► `leveret.staged` ─► the part's record in `leveret.batches`
+    chunk ─► rows packed in slices ─► `leveret.staged` ─► the part's record in `leveret.batches`
 
-Until that record is written the upload is as if it had never been: after a crash nothing refers to its
-messages.
+Until that record is written the upload is as if it had never been: after a crash nothing refers to
+its messages.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from leveret.core.access.authentication import answered
 from leveret.errors import ChannelError, StorageError
@@ -44,7 +44,7 @@ class PartUpload:
         self._stager = RowStager(checks, user, batches.limits.message_bytes_max)
         self._is_lost = False
 
-    def __enter__(self) -> PartUpload:
+    def __enter__(self) -> Self:
         self._records.uploads.add(self)
         return self
 
@@ -75,7 +75,7 @@ class PartUpload:
     async def take(self, data: bytes) -> None:
         """Store the rows of a chunk, unless the part is there already or not needed any more.
 
-        Raises InvalidChunkError, BatchRefusedError, ChannelError, ConnectionClosingError, StorageError.
+        Raises InvalidChunkError, BatchRefusedError, ChannelError, StorageError.
         """
         if self._batches.outcome_of(self.part) is not None:
             return
@@ -104,7 +104,7 @@ class PartUpload:
 
     def _note_range(self, first: int, stop: int) -> None:
         part, ranges = self.part, self.part.ranges
-        part.rows, part.bytes = self._stager.rows, self._stager.bytes
+        part.rows, part.bytes = self._stager.rows, self._stager.packed_bytes
         if ranges and ranges[-1][1] == first:
             first = ranges.pop()[0]
         ranges.append((first, stop))
@@ -121,8 +121,8 @@ class PartUpload:
         if self.part.bytes > limits.commit_bytes_max:
             raise BatchRefusedError(
                 "too_large",
-                f"a part takes {self.part.bytes} bytes, more than the {limits.commit_bytes_max} of one "
-                "commit: use smaller batches",
+                f"a part takes {self.part.bytes} bytes, more than the {limits.commit_bytes_max} of "
+                "one commit: use smaller batches",
             )
         if len(self.part.ranges) > RANGES_MAX:
             raise BatchRefusedError("too_large", "the part's chunks are too small: use larger ones")

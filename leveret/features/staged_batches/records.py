@@ -1,17 +1,18 @@
-"""Records of the topic `leveret.batches`: parts that are staged, and the last commit of each writer.
+"""Records of the topic `leveret.batches`: staged parts, and the last commit of each writer.
 
-Each has the writer as its routing key, no exchange and no content header. Integers are little-endian.
+Each has the writer as its routing key, no exchange and no content header. Integers are
+little-endian.
 
     body of a part   u8 1 | u64 number | u64 rows | u64 bytes | u8 size, user | u8 size, name |
-                     u32 count, for each range: u64 first, u64 stop | u32 count, for each exchange:
-                     u8 size, name
-    body of a note   u8 2 | u64 number of the writer's last committed batch | u64 when, ms since 1970 |
-                     u8 size, user
+                     u32 count, for each range: u64 first, u64 stop |
+                     u32 count, for each exchange: u8 size, name
+    body of a note   u8 2 | u64 number of the batch that the writer has committed last |
+                     u64 when, milliseconds since 1970 | u8 size, user
 
-A part is there once its record is: its ranges are offsets in the topic `leveret.staged`, whose records are
-messages as they will be published, with the flags of a publish (RecordFlag), those above STORED included.
-A record is settled when its part is published or dropped, or the writer has a later note; another kind
-would take another number.
+A part is there once its record is: its ranges are offsets in the topic `leveret.staged`, whose
+records are messages as they will be published, with the flags of a publish (RecordFlag), those
+above STORED included. A record is settled when its part is published or dropped, or the writer has
+a later note; another kind would take another number.
 """
 
 from __future__ import annotations

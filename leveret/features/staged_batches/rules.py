@@ -1,7 +1,7 @@
 """Rules of staged batches: names, numbers, limits, and what refuses a request.
 
-A writer is a program that publishes its batches in the order of their numbers, each once; a part is what
-one of its processes has uploaded of one batch.
+A writer is a program that publishes its batches in the order of their numbers, each once; a part
+is what one of its processes has uploaded of one batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Staged batches of one virtual host: parts that are uploaded, committed, aborted, and dropped in time.
+"""Staged batches of one virtual host: parts are uploaded, committed, aborted, and dropped in time.
 
-Two internal topics have all of it (leveret.features.staged_batches.logs); the book in memory is rebuilt
-from one of them at a start. A part is there once its record is safe; it is published, or dropped, together
-with that record by an atomic write. Commits and drops of a node follow each other (`gate`).
+Two internal topics have all of it (leveret.features.staged_batches.logs); the book in memory is
+rebuilt from one of them at a start. A part is there once its record is safe; it is published, or
+dropped, together with that record by an atomic write. Commits and drops of a node follow each other
+(`gate`).
 """
 
 from __future__ import annotations
@@ -107,7 +108,6 @@ class StagedBatches:
 
     def upload(self, writer: WriterId, number: int, name: str, rights: PublishRights) -> PartUpload:
         """Return a new upload of a part. Raises BatchRefusedError."""
-        check_name(writer.name, "writer")
         check_name(name, "part")
         part = StagedPart(writer, number, name)
         if self.outcome_of(part) is None:
@@ -135,7 +135,7 @@ class StagedBatches:
             )
 
     async def add(self, upload: PartUpload) -> dict[str, object]:
-        """Store the record of a part whose messages are stored. Returns the answer, when it is safe.
+        """Store the record of a part whose messages are stored. Returns the answer when it is safe.
 
         Raises BatchRefusedError, StorageError.
         """
@@ -181,7 +181,6 @@ class StagedBatches:
 
         Raises BatchRefusedError, ChannelError 403 and 404, StorageError.
         """
-        check_name(writer.name, "writer")
         await self._gate.enter()
         is_begun = False
         try:
@@ -277,13 +276,12 @@ class StagedBatches:
         """Drop, and let the next one in through the gate."""
         self._drop(parts, notes, AfterAll(1, partial(self._left, told)))
 
-    def _drop(
-        self, parts: Sequence[StagedPart], notes: Sequence[CommitNote], told: Waiter
-    ) -> None:
+    def _drop(self, parts: Sequence[StagedPart], notes: Sequence[CommitNote], told: Waiter) -> None:
         """Settle parts and notes; `told` is notified when that is safe."""
         write = self.core.atomic.begin()
         ranges = RangeSet(each for part in parts for each in part.ranges)
-        settled = RangeSet((each.offset, each.offset + 1) for each in (*parts, *notes))
+        offsets = [part.offset for part in parts] + [note.offset for note in notes]
+        settled = RangeSet((offset, offset + 1) for offset in offsets)
         write.settle(self.records, list(ranges))
         write.settle(self.notes, list(settled))
         write.commit(AfterAll(1, partial(self._settled, parts, notes, told)))
@@ -350,10 +348,9 @@ class StagedBatches:
     def _restored(self, found: Sequence[StagedPart | CommitNote]) -> None:
         if self.notes.deleted:
             return
-        over: list[int] = []
-        for note in found:
-            if isinstance(note, CommitNote) and (before := self.book.note(note)) is not None:
-                over.append(before.offset)
+        notes = [each for each in found if isinstance(each, CommitNote)]
+        replaced = [self.book.note(note) for note in notes]
+        over = [note.offset for note in replaced if note is not None]
         for part in found:
             if isinstance(part, CommitNote):
                 continue

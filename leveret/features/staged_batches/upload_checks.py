@@ -46,14 +46,16 @@ class PublishRights:
         authorise(self.rights, self.vhost.name, kind, name, permission)
 
     def exchange(self, name: bytes) -> RouteCache:
-        """Return the routes of an exchange that may be published to. Raises ChannelError 403 and 404."""
+        """Return the routes of an exchange to publish to. Raises ChannelError 403 and 404."""
         try:
             text = name.decode()
         except UnicodeDecodeError:
             raise ChannelError(404, "the name of an exchange is no UTF-8") from None
         self.require("write", "exchange", text)
         if name in self._commands:
-            raise ChannelError(403, f"exchange '{text}' takes commands, which are no part of a batch")
+            raise ChannelError(
+                403, f"exchange '{text}' takes commands, which are no part of a batch"
+            )
         return self.vhost.cache(text)
 
     def restricts_keys(self, cache: RouteCache) -> bool:

@@ -5,16 +5,16 @@
     DELETE WRITER/NUMBER              drop the parts of a batch
     GET                               writers, what they have committed, and what is staged
 
-Permissions are those for publishing, and no tag is needed: `write` for each exchange that is named. An
-upload is taken apart as it comes: one chunk of it is in memory.
+Permissions are those for publishing, and no tag is needed: `write` for each exchange that is named.
+An upload is taken apart as it comes: one chunk of it is in memory.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
-from fastapi import Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import Depends, Request, Response
 from starlette.requests import ClientDisconnect
 
 from leveret.core.access.authentication import answered
@@ -24,12 +24,16 @@ from leveret.features.range_reads.range_reads import RangeUsage
 from leveret.features.staged_batches.chunk_rows import FRONT_BYTES, InvalidChunkError, chunk_size
 from leveret.features.staged_batches.commands import batch_list
 from leveret.features.staged_batches.records import WriterId
-from leveret.features.staged_batches.rules import BatchRefusedError, parse_number, parse_parts
+from leveret.features.staged_batches.rules import (
+    BatchRefusedError,
+    check_name,
+    parse_number,
+    parse_parts,
+)
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import Caller, ClientHere
 from leveret.mgmt_ui.api.describing import body, stream
 from leveret.mgmt_ui.api.listing import (
-    PRIVATE,
     READ,
     ObjectKind,
     QueryHere,
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.features.staged_batches.part_upload import PartUpload
     from leveret.features.staged_batches.staged import StagedBatches
+    from leveret.features.staged_batches.upload_checks import PublishRights
 
 __all__ = ["router"]
 
@@ -69,6 +74,34 @@ WRITERS: ObjectKind[Row] = ObjectKind(
     lambda row: (row["writer"], row["user"]), lambda row: row, ("writer", "user")
 )
 
+
+@dataclass(frozen=True, slots=True)
+class RequestedBatch:
+    """A batch that a request names, of its caller's writer."""
+
+    caller: Caller
+    host: Vhost
+    writer: WriterId
+    number: int
+
+    @property
+    def rights(self) -> PublishRights:
+        """What the caller may publish."""
+        return self.caller.node.broker.batches.rights(self.host, self.caller.rights)
+
+
+async def _requested(
+    caller: ClientHere, vhost: Segment, writer: Segment, number: Segment
+) -> RequestedBatch:
+    """Return the batch of a path. Raises ApiError 400, 403 and 404."""
+    with Refusals():
+        host = await _host(caller, vhost)
+        check_name(writer, "writer")
+        return RequestedBatch(caller, host, WriterId(writer, caller.name), parse_number(number))
+
+
+BatchHere = Annotated[RequestedBatch, Depends(_requested)]
+
 router = own_router("/batches/{vhost}")
 
 
@@ -79,57 +112,38 @@ async def list_writers(caller: ClientHere, query: QueryHere, vhost: Segment) -> 
 
 
 @router.post("/{writer}/{number}/parts/{part}", openapi_extra=stream(CHUNK_TYPE))
-async def stage_part(
-    caller: ClientHere,
-    request: Request,
-    vhost: Segment,
-    writer: Segment,
-    number: Segment,
-    part: Segment,
-) -> Response:
+async def stage_part(request: Request, batch: BatchHere, part: Segment) -> Response:
     """Stage one part of a batch: messages as the columns of chunks."""
+    caller, host = batch.caller, batch.host
     with Refusals():
-        host = await _host(caller, vhost)
         _check_flow(caller, host)
-        batches, id_ = caller.node.broker.batches.of(host), WriterId(writer, caller.name)
-        rights = caller.node.broker.batches.rights(host, caller.rights)
-        with batches.upload(id_, parse_number(number), part, rights) as upload:
+        batches = caller.node.broker.batches.of(host)
+        with batches.upload(batch.writer, batch.number, part, batch.rights) as upload:
             await _take_chunks(request, upload, batches)
             outcome = await upload.finish()
-        if outcome["outcome"] == "staged":
-            _account(caller, host, upload)
-    return JSONResponse(outcome, 201 if outcome["outcome"] == "staged" else 200, PRIVATE)
+    is_new = outcome["outcome"] == "staged"
+    if is_new:
+        _account(caller, host, upload)
+    return answer(outcome, 201 if is_new else 200)
 
 
 @router.post("/{writer}/{number}/commit", openapi_extra=body({"parts": ["0", "1"]}, "parts"))
-async def commit(
-    caller: ClientHere, request: Request, vhost: Segment, writer: Segment, number: Segment
-) -> Response:
+async def commit(request: Request, batch: BatchHere) -> Response:
     """Publish the messages of the named parts, all or none, and once."""
     with Refusals():
-        host = await _host(caller, vhost)
-        _check_alarms(caller)
-        asked = await json_object(request, COMMIT_BYTES_MAX)
-        batches = caller.node.broker.batches
-        return answer(
-            await batches.of(host).commit(
-                WriterId(writer, caller.name),
-                parse_number(number),
-                parse_parts(asked.get("parts")),
-                batches.rights(host, caller.rights),
-            )
-        )
+        _check_alarms(batch.caller)
+        names = parse_parts((await json_object(request, COMMIT_BYTES_MAX)).get("parts"))
+        batches = batch.caller.node.broker.batches.of(batch.host)
+        return answer(await batches.commit(batch.writer, batch.number, names, batch.rights))
 
 
 @router.delete("/{writer}/{number}")
-async def abort(caller: ClientHere, vhost: Segment, writer: Segment, number: Segment) -> Response:
+async def abort(batch: BatchHere) -> Response:
     """Drop what is staged of a batch."""
+    batches = batch.caller.node.broker.batches.find(batch.host.name)
     with Refusals():
-        host = await _host(caller, vhost)
-        batches, id_ = caller.node.broker.batches.find(host.name), WriterId(writer, caller.name)
-        wanted = parse_number(number)
         if batches is not None:
-            await batches.abort(id_, wanted)
+            await batches.abort(batch.writer, batch.number)
     return done()
 
 
@@ -229,5 +243,3 @@ def _checked_size(front: bytearray, bytes_max: int) -> int:
     if size > bytes_max:
         raise BatchRefusedError("too_large", f"a chunk of {size} bytes: at most {bytes_max}")
     return size
-
-
