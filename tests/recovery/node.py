@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from functools import partial
+from itertools import count
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 DATA = Path("/data")
 ALL = 1 << 30  # more messages than any test has
 PASSES_MAX = 20_000
+TRANSACTIONS = count(1)
 ENTRY = Struct("<16sQQ")  # key, time, offset: see SeenKeys.pack
 
 
@@ -102,6 +105,8 @@ class Node(Stage):
             state.write(before.state.scan(b""), durable=True)
         topics = loop.run_until_complete(self._store(state))
         super().__init__(Durability.OS, topics=topics, state=state)
+        # Those of an earlier life must not come again: its logs may hold what was not decided.
+        self.broker.atomic._random_id = partial(next, TRANSACTIONS)
         if before is not None:
             self.clock.now = before.clock.now
             self.metadata.kept = before.metadata.kept

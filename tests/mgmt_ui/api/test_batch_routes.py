@@ -1,0 +1,385 @@
+"""Staged batches by HTTP: uploads, commits, aborts, lists, and who may do what."""
+
+import asyncio
+
+import pytest
+from pamqp import commands
+
+from leveret.batch_writer import PERSISTENT_HEADER, pack_chunk, repeated, row_bytes
+from leveret.features.staged_batches.rules import BatchLimits
+from leveret.mgmt_ui.hosts import BodyBudget
+from leveret.mgmt_ui.operations.audit import Audit
+from leveret.ports.definitions import TopicPermissionDefinition
+from leveret.storage.audit import SqliteAuditStore
+from tests.support.chunks import Row, chunk
+from tests.support.client import Client
+from tests.support.site import Site, behind
+
+ROOT = "/api/leveret/batches"
+BATCH = f"{ROOT}/%2F/w/0"
+
+
+@pytest.fixture
+async def site(tmp_path):
+    site = Site()
+    store = SqliteAuditStore(tmp_path / "audit.db")
+    site.equip(audit=Audit(store, lambda: site.stage.now))
+    running = asyncio.create_task(keep_running(site))
+    yield site
+    running.cancel()
+    await store.close()
+
+
+async def keep_running(site):
+    """Let the broker's turns run as the event loop would."""
+    while True:
+        site.stage.run()
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def client(site):
+    client = Client(site.stage).open()
+    client.declare("q", durable=True)
+    return client
+
+
+async def post(site, path, content=b"", user="guest", **said):
+    return await site.get(path, user, method="POST", content=content, **said)
+
+
+async def stage(site, *rows, part="p", batch=BATCH, user="guest"):
+    return await post(site, f"{batch}/parts/{part}", chunk(*rows), user)
+
+
+async def commit(site, *parts, batch=BATCH, user="guest"):
+    return await site.ask("POST", f"{batch}/commit", {"parts": list(parts)}, user)
+
+
+async def told(asked, status):
+    answer = await asked
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def bodies(client, queue="q"):
+    found = []
+    while True:
+        client.send(commands.Basic.Get(queue=queue, no_ack=True))
+        got = client.deliveries()
+        if not got:
+            return found
+        found += [each.body for each in got]
+
+
+async def test_a_batch_is_staged_and_committed_once(site, client):
+    assert await told(stage(site, Row(value=b"1"), Row(value=b"2")), 201) == {
+        "rows": 2,
+        "outcome": "staged",
+    }
+    assert await told(stage(site, Row(value=b"3")), 200) == {"rows": 2, "outcome": "repeated"}
+    assert await told(stage(site, Row("none"), Row(value=b"4"), part="o"), 201)
+    assert bodies(client) == []
+    assert await told(commit(site, "o", "p"), 200) == {
+        "outcome": "committed",
+        "messages": 4,
+        "unrouted": 1,
+    }
+    assert bodies(client) == [b"4", b"1", b"2"]
+    assert await told(commit(site, "p"), 200) == {"outcome": "already committed"}
+    late = await told(stage(site, Row(value=b"5")), 200)
+    assert late == {"rows": 0, "outcome": "already committed"}
+    assert bodies(client) == []
+
+
+async def test_several_chunks_in_pieces_of_any_size(site, client):
+    data = b"".join(chunk(Row(value=b"%d" % n), Row(value=b"x" * n)) for n in range(30))
+
+    async def pieces():
+        at = 0
+        while at < len(data):
+            yield data[at : at + 1 + at % 97]
+            at += 1 + at % 97
+
+    assert (await told(post(site, f"{BATCH}/parts/p", pieces()), 201))["rows"] == 60
+    await told(commit(site, "p"), 200)
+    assert bodies(client)[::2] == [b"%d" % n for n in range(30)]
+
+
+async def test_writers_are_listed_and_forgotten(site, client):
+    assert await site.json(f"{ROOT}/%2F") == []
+    await stage(site, Row())
+    await commit(site, "p")
+    await stage(site, Row(), Row(), batch=f"{ROOT}/%2F/w/3", part="a")
+    await stage(site, Row(), batch=f"{ROOT}/%2F/w/2", part="b")
+    [row] = await site.json(f"{ROOT}/%2F")
+    assert row["bytes"] > 0
+    assert row == {
+        "writer": "w",
+        "user": "guest",
+        "committed": 0,
+        "committed_at": site.stage.now,
+        "staged": [2, 3],
+        "parts": 2,
+        "rows": 3,
+        "bytes": row["bytes"],
+        "staged_since": site.stage.now,
+    }
+    page = await site.json(f"{ROOT}/%2F?page=1&name=w&columns=writer")
+    assert page["items"] == [{"writer": "w"}]
+    assert (await site.ask("DELETE", f"{ROOT}/%2F/w/3")).status_code == 204
+    assert (await site.ask("DELETE", f"{ROOT}/%2F/other/3")).status_code == 204
+    [row] = await site.json(f"{ROOT}/%2F")
+    assert row["staged"] == [2]
+
+
+async def test_a_missing_part_changes_nothing(site, client):
+    await stage(site, Row())
+    error = await told(commit(site, "p", "other", "more"), 404)
+    assert error["reason"] == "batch 0 of writer 'w' has no part 'other', 'more'"
+    assert bodies(client) == []
+    assert (await told(commit(site, "p"), 200))["messages"] == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        (f"{ROOT}/%2F/w/-1/parts/p", "a batch's number is 0 to 9223372036854775807"),
+        (f"{ROOT}/%2F/w/9223372036854775808/parts/p", "a batch's number is"),
+        (f"{ROOT}/%2F/w/1e5/parts/p", "a batch's number is"),
+        (f"{ROOT}/%2F/{'w' * 256}/0/parts/p", "a writer has 1 to 255 bytes"),
+        (f"{ROOT}/%2F/w/0/parts/{'%C3%A4' * 128}", "a part has 1 to 255 bytes"),
+        (f"{ROOT}/%2F/w/0/parts/p?more=1", "more"),
+    ],
+)
+async def test_paths_are_checked(site, client, path, reason):
+    error = await told(post(site, path, chunk(Row())), 400)
+    assert reason in error["reason"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"parts": "p"}, "parts is a list of names"),
+        ({"parts": [1]}, "parts is a list of names"),
+        ({}, "parts is a list of names"),
+        ({"parts": ["p", "p"]}, "names one of them twice"),
+        ({"parts": [], "more": 1}, "more"),
+    ],
+)
+async def test_commits_are_checked(site, client, body, reason):
+    error = await told(site.ask("POST", f"{BATCH}/commit", body), 400)
+    assert reason in error["reason"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"what is this, and why is it here", "no chunk of version 1 begins here"),
+        (chunk(Row())[:-3], "the body ends within a chunk"),
+        (chunk(Row(), Row(header=b"x")), "row 1: a content header is not one of class 60"),
+        (chunk(Row(properties={"expiration": "x"})), "row 0: invalid expiration 'x'"),
+        (chunk(Row(properties={"headers": {"x-delay": "no"}})), "row 0: invalid header"),
+        (chunk(Row(properties={"headers": {"CC": "no"}})), "row 0: invalid message"),
+        (chunk(Row(properties={"headers": {"x-retry-delays": "no"}})), "row 0: "),
+    ],
+)
+async def test_chunks_are_checked_and_nothing_stays(site, client, content, reason):
+    error = await told(post(site, f"{BATCH}/parts/p", content), 400)
+    assert reason in error["reason"]
+    assert (await told(commit(site, "p"), 404))["error"] == "not_found"
+    site.stage.run()
+    log = site.broker.batches.find("/").records.log
+    assert log.settled.contains(0, log.end) or not log.end
+
+
+async def test_exchanges_are_checked(site, client):
+    client.call(commands.Exchange.Declare(exchange="inside", internal=True))
+    error = await told(stage(site, Row(exchange="none")), 404)
+    assert error["reason"] == "row 0: no exchange 'none' in vhost '/'"
+    assert (await told(stage(site, Row(exchange="inside")), 403))["error"] == "forbidden"
+    error = await told(stage(site, Row(exchange="leveret.prepare")), 403)
+    assert "takes commands" in error["reason"]
+
+
+async def test_an_exchange_that_is_gone_fails_the_commit(site, client):
+    client.call(commands.Exchange.Declare(exchange="x"))
+    await stage(site, Row(), Row(exchange="x"))
+    client.call(commands.Exchange.Delete(exchange="x"))
+    assert (await told(commit(site, "p"), 404))["reason"] == "no exchange 'x' in vhost '/'"
+    assert bodies(client) == []
+    client.call(commands.Exchange.Declare(exchange="x"))
+    assert (await told(commit(site, "p"), 200))["unrouted"] == 1
+
+
+async def test_permissions_are_those_for_publishing(site, client):
+    client.call(commands.Exchange.Declare(exchange="mine", exchange_type="topic"))
+    client.call(commands.Exchange.Declare(exchange="other"))
+    site.add_user("u")
+    assert (await stage(site, Row(), user="u")).status_code == 403
+    site.permit("u", "/", "", "^mine$", "")
+    assert (await told(stage(site, Row(exchange="other"), user="u"), 403))["reason"].startswith(
+        "row 0: access to exchange 'other' in vhost '/' refused for user 'u'"
+    )
+    await told(stage(site, Row(exchange="mine"), user="u"), 201)
+    site.permit("u", "/", "", "^$", "")
+    assert "refused for user 'u'" in (await told(commit(site, "p", user="u"), 403))["reason"]
+    site.permit("u", "/", "", "^mine$", "")
+    topics = TopicPermissionDefinition("/", "u", "mine", "^a$", "")
+    site.stage.access.put_topic_permission(topics)
+    assert "refused" in (await told(commit(site, "p", user="u"), 403))["reason"]
+    second = {"part": "second", "user": "u"}
+    error = await told(stage(site, Row("a", exchange="mine"), Row(exchange="mine"), **second), 403)
+    assert error["reason"].startswith("row 1: ")
+    copied = Row("a", exchange="mine", properties={"headers": {"CC": ["b"]}})
+    assert (await stage(site, copied, **second)).status_code == 403
+    await told(stage(site, Row("a", exchange="mine"), **second), 201)
+    assert (await told(commit(site, "second", user="u"), 200))["messages"] == 1
+
+
+async def test_writers_belong_to_their_users(site, client):
+    site.add_user("u")
+    site.permit("u", "/")
+    await stage(site, Row(), user="u")
+    assert (await told(commit(site, "p"), 404))["error"] == "not_found"
+    assert (await told(commit(site), 200))["messages"] == 0
+    assert (await told(commit(site, "p", user="u"), 200))["messages"] == 1
+    assert [row["user"] for row in await site.json(f"{ROOT}/%2F", "u")] == ["guest", "u"]
+
+
+async def test_where_nobody_may_come(site, client):
+    site.add_user("u")
+    assert (await stage(site, Row(), batch=f"{ROOT}/none/w/0")).status_code == 404
+    assert (await commit(site, user="u")).status_code == 403
+    assert (await site.ask("DELETE", BATCH, user="u")).status_code == 403
+    assert (await site.get(f"{ROOT}/%2F", "u")).status_code == 401
+
+
+@pytest.fixture
+def narrow(site):
+    """Set limits that are soon reached."""
+
+    def set_limits(**limits):
+        site.broker.batches.limits = BatchLimits(**limits)
+
+    return set_limits
+
+
+async def test_limits_are_named(site, client, narrow):
+    narrow(
+        staged_bytes_max=5000, commit_bytes_max=3000, parts_max=2, writers_max=1,
+        message_bytes_max=4000,
+    )  # fmt: skip
+    large = Row(value=b"x" * 3000)
+    error = await told(stage(site, large), 413)
+    assert "use smaller batches" in error["reason"]
+    error = await told(stage(site, Row(value=b"x" * 4001)), 400)
+    assert "larger than max size 4000" in error["reason"]
+    error = await told(post(site, f"{BATCH}/parts/p", chunk(Row())[:16] + b"\xff" * 20), 413)
+    assert "a chunk of" in error["reason"]
+    half = Row(value=b"x" * 1900)
+    await told(stage(site, half, part="a"), 201)
+    await told(stage(site, half, part="b"), 201)
+    assert "2 parts are staged" in (await told(stage(site, half, part="c"), 429))["reason"]
+    assert "use smaller batches" in (await told(commit(site, "a", "b"), 413))["reason"]
+    other = f"{ROOT}/%2F/other/0"
+    await told(commit(site, "a"), 200)
+    answer = await stage(site, Row(), batch=other)
+    assert answer.status_code == 429
+    assert answer.headers["retry-after"] == "10"
+    assert "there are 1 writers already" in answer.json()["reason"]
+    assert (await commit(site, batch=other)).status_code == 429
+    await told(stage(site, half, batch=f"{ROOT}/%2F/w/1"), 201)
+    two = [half, Row(value=b"x" * 500)]
+    await told(stage(site, *two, batch=f"{ROOT}/%2F/w/2"), 201)
+    await site.ask("DELETE", f"{ROOT}/%2F/w/1")
+    narrow(staged_bytes_max=3000)
+    site.broker.batches.find("/").limits = site.broker.batches.limits
+    error = await told(stage(site, half, batch=f"{ROOT}/%2F/w/1"), 429)
+    assert "commit or abort batches first" in error["reason"]
+
+
+async def test_copies_in_queues_count(site, client, narrow):
+    narrow(commit_bytes_max=3000)
+    for name in ("a", "b"):
+        client.declare(name, durable=True)
+        client.call(commands.Queue.Bind(0, name, "amq.fanout", ""))
+    await told(stage(site, Row("", b"x" * 1800, "amq.fanout")), 201)
+    error = await told(commit(site, "p"), 413)
+    assert "in its queues: use smaller batches" in error["reason"]
+    assert bodies(client, "a") == []
+
+
+async def test_rates_and_alarms_hold_uploads_back(site, client):
+    site.administration.set_user_limits("guest", {"publish-rate": 1, "publish-burst": 2})
+    await told(stage(site, *[Row()] * 9), 201)
+    answer = await stage(site, Row(), part="o")
+    assert answer.status_code == 429
+    assert int(answer.headers["retry-after"]) >= 1
+    assert (await commit(site, "p")).status_code == 200
+    site.administration.set_user_limits("guest", {})
+    site.broker.alarms.set("disk", low=True) if False else None
+
+
+async def test_usage_and_counters_are_those_of_publishes(site, client):
+    client.call(commands.Queue.Bind(0, "q", "amq.topic", "q"))
+    rows = [Row(exchange="amq.topic"), Row("other", exchange="amq.topic")]
+    await stage(site, *rows)
+    exchange = site.broker.vhosts["/"].exchanges["amq.topic"]
+    assert exchange.counters.counted()["publish_in"] == 0
+    await commit(site, "p")
+    counted = exchange.counters.counted()
+    assert (counted["publish_in"], counted["publish_out"]) == (2, 1)
+    assert counted["drop_unroutable"] == 1
+    assert site.broker.vhosts["/"].counters.counted()["publish"] == 2
+    usage = {account.name: each for account, each in site.broker.usage.take().items()}
+    assert usage["guest"].messages_in == 2
+
+
+async def test_a_body_is_given_back_as_it_is_taken_apart(site, client):
+    budget = behind(site.app, "_left")
+    assert isinstance(budget, BodyBudget)
+    before = budget._left
+    budget._left = 40_000
+    one = chunk(*[Row(value=b"x" * 1000)] * 10)
+
+    async def pieces():
+        for _ in range(20):
+            yield one
+
+    assert (await told(post(site, f"{BATCH}/parts/p", pieces()), 201))["rows"] == 200
+    assert budget._left == 40_000 <= before
+    huge = pack_chunk(
+        1,
+        exchange=repeated(b"", 1),
+        routing_key=repeated(b"q", 1),
+        header=repeated(PERSISTENT_HEADER, 1),
+        value=row_bytes([bytes(50_000)]),
+    )
+    assert (await post(site, f"{BATCH}/parts/o", huge)).status_code == 503
+    assert budget._left == 40_000
+
+
+async def test_a_deleted_vhost_takes_its_batches_with_it(site, client):
+    site.administration.add_vhost("v")
+    site.permit("guest", "v")
+    there = f"{ROOT}/v/w/0"
+    await told(stage(site, Row(), batch=there), 201)
+    site.administration.delete_vhost("v")
+    site.stage.run()
+    assert (await stage(site, Row(), batch=there)).status_code == 404
+    site.administration.add_vhost("v")
+    assert await site.json(f"{ROOT}/v") == []
+    assert (await told(commit(site, "p", batch=there), 404))["error"] == "not_found"
+
+
+async def test_an_administrator_forgets_a_writer(site, client):
+    from leveret.features.staged_batches.commands import batch_delete, batch_list
+
+    await stage(site, Row())
+    await commit(site, "p")
+    await stage(site, Row(), batch=f"{ROOT}/%2F/w/1")
+    assert [row["writer"] for row in await batch_list(site.context, vhost="/")] == ["w"]
+    await batch_delete(site.context, vhost="/", writer="w", user="guest")
+    assert await batch_list(site.context, vhost="/") == []
+    assert (await told(stage(site, Row()), 201))["outcome"] == "staged"
