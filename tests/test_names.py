@@ -51,7 +51,6 @@ BANNED = {
     "Outflow": "delivery statistics",
     "SeenTopic": "exchange de-duplication log",
     "SendingOnce": "idempotent publish, DedupInterceptor",
-    "Stage": "prefetch buffer",
     "Submission": "PublishContext",
     "Tally": "feature counters",
     "Toll": "dead-letter counters",
@@ -84,6 +83,7 @@ BANNED_CLASSES = {
     "Part": set(),  # of what?
     "Plan": set(),
     "Seen": set(),  # browsed message
+    "Stage": set(),  # prefetch buffer
     "Step": set(),
     "Told": set(),  # recovered state
     "Walk": set(),  # browse cursor

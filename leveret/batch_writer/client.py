@@ -41,7 +41,7 @@ class WriteRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What a commit has come to. Of one that was repeated it is not known what it has published."""
+    """Result of a commit. Of one that was repeated it is not known what it has published."""
 
     is_repeated: bool
     messages: int = 0

@@ -36,7 +36,7 @@ Message = tuple[str, bytes]  # key and body
 
 
 class BatchModel:
-    """What ought to be there."""
+    """Model of what ought to be there."""
 
     def __init__(self) -> None:
         self.committed: dict[str, int] = {}

@@ -17,7 +17,7 @@ __all__ = ["Batches"]
 
 
 class Batches:
-    """What writers of a user do on a node; what is refused is raised."""
+    """Writers of a user on a node; what is refused is raised."""
 
     def __init__(self, node: Node, user: str = "guest") -> None:
         self.node = node

@@ -33,7 +33,7 @@ __all__ = ["AtomicWrite", "AtomicWrites", "JointWrites"]
 
 
 class Decider(Protocol):
-    """What a write is answered to when its parts are prepared."""
+    """Receiver of a write's answer, when its parts are prepared or cannot be."""
 
     def commit(self, write: AtomicWrite) -> None:
         """Prepare a write, again if it had to wait for a log."""

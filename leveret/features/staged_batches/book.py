@@ -22,7 +22,7 @@ SHOWN_MAX: Final = 5  # missing parts that an error names
 
 @dataclass(slots=True)
 class WriterState:
-    """What is known of a writer."""
+    """State of a writer: its last commit, and its staged parts."""
 
     id: WriterId
     note: CommitNote | None = None

@@ -25,7 +25,7 @@ STAGED_TOPIC: Final = "leveret.staged"
 
 
 class Truncated(Protocol):
-    """Who has put records into a log and must know if they are lost."""
+    """Owner of records in a log, who must know if they are lost."""
 
     def truncated(self, end: int) -> None:
         """Note that records from `end` on are lost."""

@@ -56,7 +56,7 @@ class StagedPart:
 
     @property
     def key(self) -> tuple[WriterId, int, str]:
-        """What tells it from other parts."""
+        """Key that tells it from other parts."""
         return self.writer, self.number, self.name
 
 

@@ -28,7 +28,7 @@ cdef enum:
 
 @cython.final
 cdef class RoutedCounts:
-    """What was published to one exchange: messages, their copies in queues, and those without any."""
+    """Counts of what was published to one exchange: messages, copies in queues, and messages without any."""
 
     cdef readonly uint64_t messages
     cdef readonly uint64_t copies

@@ -25,7 +25,7 @@ __all__ = ["PublishRights", "UploadChecks"]
 
 
 class PublishRights:
-    """What a user may publish in a virtual host. `commands` are exchanges that take commands.
+    """Rights of a user to publish in a virtual host. `commands` are exchanges that take commands.
 
     Raises UnansweredError where somebody else must be asked for a right first.
     """
@@ -38,7 +38,7 @@ class PublishRights:
 
     @property
     def named_user(self) -> bytes | None:
-        """Who may be named in the property user-id; None: anyone."""
+        """User who may be named in the property user-id; None: anyone."""
         return None if IMPERSONATOR in self.rights.tags else self.user.encode()
 
     def require(self, permission: Permission, kind: Kind, name: str) -> None:

@@ -86,7 +86,7 @@ class RequestedBatch:
 
     @property
     def rights(self) -> PublishRights:
-        """What the caller may publish."""
+        """Rights of the caller to publish."""
         return self.caller.node.broker.batches.rights(self.host, self.caller.rights)
 
 
@@ -112,7 +112,7 @@ async def list_writers(caller: ClientHere, query: QueryHere, vhost: Segment) -> 
 
 
 @router.post("/{writer}/{number}/parts/{part}", openapi_extra=stream(CHUNK_TYPE))
-async def stage_part(request: Request, batch: BatchHere, part: Segment) -> Response:
+async def upload_part(request: Request, batch: BatchHere, part: Segment) -> Response:
     """Stage one part of a batch: messages as the columns of chunks."""
     caller, host = batch.caller, batch.host
     with Refusals():

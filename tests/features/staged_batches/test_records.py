@@ -1,4 +1,4 @@
-"""What is stored about parts and writers."""
+"""Records about parts and writers."""
 
 import pytest
 from hypothesis import given

@@ -31,7 +31,7 @@ TABLE = {
         global_parameter.list limits.clear limits.list limits.set log.set_level log.show
         loss.acknowledge loss.list node.diagnose node.health node.overview node.status node.stop
         orphan.adopt orphan.list parameter.list permission.clear permission.list permission.set
-        producers.forget queue.list queue.show rabbitmq_definitions.export snapshot.release
+        batch.delete producers.forget queue.list queue.show rabbitmq_definitions.export snapshot.release
         snapshot.take topic_permission.clear topic_permission.list topic_permission.set user.add
         user.delete user.list user.put user.set_password user.set_tags vhost.add
         vhost.create_queues vhost.delete vhost.list vhost.protect vhost.set vhost.trace_off
@@ -43,7 +43,7 @@ TABLE = {
     Right("policymaker"): "global_parameter.clear global_parameter.set",
     MANAGEMENT: "alert.status connection.close policy.list usage.list",
     IN_VHOST: """
-        dedup.list dedup.show group.describe group.list prepared.commit prepared.list
+        batch.list dedup.list dedup.show group.describe group.list prepared.commit prepared.list
         prepared.rollback prepared.show producers.list queue.alias.remove schedule.deliver_now
         schedule.reschedule topic.describe topic.list
     """,

@@ -94,6 +94,7 @@ TABLE = {
     "PUT /api/leveret/consumer-groups/{vhost}/{queue}/{name}/offsets": CLIENT,
     "/api/leveret/topics/{vhost}/{name}/offsets": CLIENT,
     "/api/leveret/topics/{vhost}/{name}/partitions/{number}": CLIENT,
+    "/api/leveret/batches": CLIENT,
     "PUT /api/leveret/alert-rules": POLICYMAKER,
     "DELETE /api/leveret/alert-rules": POLICYMAKER,
     "/api/leveret/audit": ADMINISTRATOR,

@@ -26,7 +26,8 @@ RUNNING = {
         f"leveret.features.{name}.commands"
         for name in (
             *("browse", "dead_letter", "dedup", "delay"),
-            *("groups", "range_reads", "retry", "topics", "trace", "transactions"),
+            *("groups", "range_reads", "retry", "staged_batches", "topics", "trace"),
+            "transactions",
         )
     ),
     *(

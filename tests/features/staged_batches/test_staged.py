@@ -1,0 +1,437 @@
+"""Staged batches of a node: features of messages, failures of disks, and what is left behind."""
+
+import asyncio
+
+import pytest
+from pamqp import commands
+
+from leveret.errors import ChannelError, StorageError
+from leveret.features.staged_batches import batch_commit, staged
+from leveret.features.staged_batches.records import CommitNote
+from leveret.features.staged_batches.rules import BatchLimits, BatchRefusedError
+from leveret.ports.counters import DROP_UNROUTABLE
+from leveret.ports.records import RecordFlag
+from tests.recovery.node import Node
+from tests.support.batches import Batches
+from tests.support.chunks import Row
+
+
+class World:
+    """A node with queues, and the batches of a user on it."""
+
+    def __init__(self):
+        self.loop = asyncio.new_event_loop()
+        self.node = Node(self.loop)
+        self.use()
+        for name in ("q", "r"):
+            self.declare(name)
+
+    def use(self):
+        self.batches = Batches(self.node)
+        self.stage, self.commit = self.batches.stage, self.batches.commit
+        self.bodies, self.records = self.batches.bodies, self.batches.records
+
+    def declare(self, name, **arguments):
+        self.node.declare(name, **arguments)
+
+    def exchange(self, name, type_="direct", **arguments):
+        self.node.client.call(
+            commands.Exchange.Declare(exchange=name, exchange_type=type_, arguments=arguments)
+        )
+
+    def bind(self, queue, exchange, key="", **arguments):
+        self.node.client.call(commands.Queue.Bind(0, queue, exchange, key, arguments=arguments))
+
+    def restart(self, *, kill=True):
+        if kill:
+            self.node.kill()
+        else:
+            self.node.close()
+        self.node = self.node.next_life()
+        self.use()
+
+    def publish(self, *rows):
+        """Stage and commit one batch; return the answer."""
+        known = self.batches.batches.book.find(self.batches.id("w"))
+        number = 0 if known is None or known.note is None else known.note.number + 1
+        self.stage("w", number, "p", rows)
+        return self.commit("w", number, "p")
+
+
+@pytest.fixture
+def world():
+    world = World()
+    yield world
+    world.node.kill()
+    world.loop.close()
+
+
+# -- what messages ask for
+
+
+def test_a_batch_is_as_if_it_had_been_published(world):
+    rows = [Row("q", b"1", properties={"priority": 3, "headers": {"x-tags": ["a"]}})]
+    world.publish(*rows)
+    world.node.publish("q", b"1", priority=3, headers={"x-tags": ["a"]})
+    first, second = world.records("q")
+    assert first[1] == second[1]
+    assert first[3:] == second[3:]
+
+
+def test_copies_go_to_further_keys_and_blind_ones_are_hidden(world):
+    headers = {"CC": ["q"], "BCC": ["r"]}
+    assert world.publish(Row("none", b"1", properties={"headers": headers}))["unrouted"] == 0
+    assert (world.bodies("q"), world.bodies("r")) == ([b"1"], [b"1"])
+    [record] = world.records("q")
+    assert record[1] & RecordFlag.BLIND_COPIED
+    assert not record[1] & RecordFlag.SELECTS_KEYS
+    world.node.publish("q", b"2", headers={"BCC": ["r"]})
+    assert world.records("q")[1][1] & RecordFlag.BLIND_COPIED
+
+
+def test_headers_exchanges_and_filters_look_at_each_message(world):
+    world.exchange("h", "headers")
+    world.bind("q", "h", **{"kind": "a"})
+    world.bind("r", "h", **{"kind": "b"})
+    rows = [Row("", b"%d" % n, "h", properties={"headers": {"kind": "abc"[n]}}) for n in range(3)]
+    assert world.publish(*rows)["unrouted"] == 1
+    assert (world.bodies("q"), world.bodies("r")) == ([b"0"], [b"1"])
+
+
+def test_alternate_exchanges_take_what_is_not_routed(world):
+    world.exchange("rest", "fanout")
+    world.bind("r", "rest")
+    world.exchange("x", **{"alternate-exchange": "rest"})
+    world.bind("q", "x", "k")
+    assert world.publish(Row("k", b"1", "x"), Row("other", b"2", "x"))["unrouted"] == 0
+    assert (world.bodies("q"), world.bodies("r")) == ([b"1"], [b"2"])
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+def test_all_kinds_of_queues_take_part(world, kind):
+    world.declare("k", queue_type=kind)
+    world.publish(Row("k", b"1"), Row("q", b"2"))
+    assert world.bodies("k") == [b"1"]
+
+
+def test_partitioned_queues_place_by_key(world):
+    world.declare("parts", partitions=3)
+    keys = [f"key-{n}" for n in range(20)]
+    rows = [Row("parts", k.encode(), properties={"headers": {"x-partition-key": k}}) for k in keys]
+    world.publish(*rows)
+    for key in keys:
+        world.node.publish("parts", key.encode(), headers={"x-partition-key": key})
+    queue = world.node.queue("parts")
+    found = [world.batches.do(world.batches._records(part.log)) for part in queue.partitions]
+    for records in found:
+        bodies = [record[6] for record in records]
+        assert sorted(bodies) == sorted([*set(bodies)] * 2)
+    assert sum(map(len, found)) == 40
+
+
+def test_delayed_messages_wait_in_their_store(world):
+    delayed = {"headers": {"x-delay": 60_000}}
+    answer = world.publish(Row(value=b"late", properties=delayed), Row(value=b"now"))
+    assert answer == {"outcome": "committed", "messages": 2, "unrouted": 0}
+    assert world.bodies("q") == [b"now"]
+    world.restart()
+    world.node.advance(61)
+    assert world.bodies("q") == [b"now", b"late"]
+
+
+def test_a_queues_window_drops_duplicates(world):
+    world.declare("once", dedup_window=True)
+    seen = [Row("once", b"%d" % n, properties={"message_id": "same"}) for n in range(2)]
+    world.publish(*seen, Row("q", b"2"))
+    world.publish(*seen)
+    assert world.bodies("once") == [b"0"]
+
+
+def test_an_exchange_with_a_window_refuses_as_in_a_transaction(world):
+    world.exchange("x", **{"x-dedup-window": True})
+    world.bind("q", "x", "q")
+    with pytest.raises(BatchRefusedError, match="no message of a transaction") as caught:
+        world.publish(Row("q", b"1", "x", properties={"message_id": "m"}), Row("q", b"2"))
+    assert caught.value.code == "refused"
+    assert world.bodies("q") == []
+    world.batches.abort("w", 0)
+    world.publish(Row("q", b"3", "x"))  # without an id it is as any other
+    assert world.bodies("q") == [b"3"]
+
+
+def test_a_full_queue_refuses_all_and_is_named(world):
+    world.declare("small", max_length=2, overflow="reject-publish")
+    rows = [Row("q", b"0"), *[Row("small", b"%d" % n) for n in range(3)]]
+    with pytest.raises(BatchRefusedError, match="queue 'small' .*has no room") as caught:
+        world.publish(*rows)
+    assert caught.value.code == "refused"
+    assert (world.bodies("q"), world.bodies("small")) == ([], [])
+    world.batches.abort("w", 0)
+    world.publish(*rows[:3])
+    assert world.bodies("small") == [b"0", b"1"]
+
+
+def test_a_full_queue_refuses_all_in_several_writes(world, monkeypatch):
+    monkeypatch.setattr(batch_commit, "WRITE_BYTES", 100)
+    monkeypatch.setattr(batch_commit, "WORK_MAX", 2)
+    world.declare("small", max_length=7, overflow="reject-publish")
+    rows = [Row("small", b"%d" % n) for n in range(8)]
+    with pytest.raises(BatchRefusedError):
+        world.publish(*rows)
+    assert world.bodies("small") == []
+    world.batches.abort("w", 0)
+    world.publish(*rows[:7])
+    assert len(world.bodies("small")) == 7
+    assert world.node.reported == []
+
+
+def test_the_firehose_shows_each_message(world):
+    world.node.broker.trace("/", on=True)
+    world.bind("r", "amq.rabbitmq.trace", "publish.#")
+    world.publish(Row("q", b"1"), Row("none", b"2"))
+    assert world.bodies("r") == [b"1", b"2"]
+    assert world.bodies("q") == [b"1"]
+    vhost = world.node.broker.vhosts["/"]
+    assert vhost.counters.value(DROP_UNROUTABLE) == 1
+
+
+def test_a_queue_that_is_deleted_meanwhile_is_left_out(world):
+    world.bind("q", "amq.fanout")
+    world.bind("r", "amq.fanout")
+    world.stage("w", 0, "p", [Row("", b"1", "amq.fanout")])
+    batches, id_ = world.batches.batches, world.batches.id("w")
+
+    async def commit():
+        task = asyncio.ensure_future(batches.commit(id_, 0, ["p"], world.batches.rights))
+        while not world.node.broker.atomic._joint:
+            await asyncio.sleep(0)
+        vhost = world.node.broker.vhosts["/"]
+        world.node.broker.delete_queue(vhost, world.node.queue("r"))
+        return await task
+
+    assert world.batches.do(commit())["outcome"] == "committed"
+    assert world.bodies("q") == [b"1"]
+
+
+# -- large batches
+
+
+def test_many_writes_are_one_batch(world, monkeypatch):
+    monkeypatch.setattr(batch_commit, "WRITE_BYTES", 1000)
+    monkeypatch.setattr(batch_commit, "WORK_MAX", 10)
+    rows = [Row("q" if n % 3 else "r", b"%d" % n) for n in range(500)]
+    world.publish(*rows)
+    assert [int(body) for body in world.bodies("q")] == [n for n in range(500) if n % 3]
+    assert [int(body) for body in world.bodies("r")] == list(range(0, 500, 3))
+    world.restart()
+    assert len(world.bodies("q")) + len(world.bodies("r")) == 500
+    assert world.batches.stored_count == 0
+
+
+def test_uploads_that_interleave_keep_their_messages_apart(world):
+    async def upload():
+        chunks = [
+            [[Row("q", b"%s%d" % (name, n))] for n in range(30)] for name in (b"a", b"b", b"c")
+        ]
+        await asyncio.gather(
+            *(world.batches.staging("w", 0, f"{n}", *each) for n, each in enumerate(chunks))
+        )
+
+    world.batches.do(upload())
+    world.restart()
+    world.commit("w", 0, "2", "0")
+    found = world.bodies("q")
+    assert found == [b"%s%d" % (name, n) for name in (b"c", b"a") for n in range(30)]
+    assert world.batches.stored_count == 0
+
+
+# -- who does not wait for the end
+
+
+def test_a_commit_nobody_waits_for_happens_wholly(world):
+    world.stage("w", 0, "p", [Row("q", b"1")])
+    batches = world.batches.batches
+
+    async def begin():
+        work = batches.commit(world.batches.id("w"), 0, ["p"], world.batches.rights)
+        task = asyncio.ensure_future(work)
+        while not world.node.broker.atomic._joint:
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    world.batches.do(begin())
+    assert world.bodies("q") == [b"1"]
+    assert world.commit("w", 0, "p") == {"outcome": "already committed"}
+
+
+@pytest.mark.parametrize("passes", range(8))
+def test_an_upload_nobody_waits_for_is_there_or_not(world, passes):
+    async def begin():
+        task = asyncio.ensure_future(
+            world.batches.staging("w", 0, "p", [Row("q", b"1")], [Row("q", b"2")])
+        )
+        for _ in range(passes):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    world.batches.do(begin())
+    known = world.batches.batches.book.part((world.batches.id("w"), 0, "p"))
+    assert world.batches.stored_count == (0 if known is None else 2)
+    assert world.batches.batches.staged_bytes == (0 if known is None else known.bytes)
+    assert world.stage("w", 0, "p", [Row("q", b"3")])["rows"] == (1 if known is None else 2)
+
+
+def test_an_abort_ends_uploads_under_way(world):
+    async def both():
+        upload = asyncio.ensure_future(
+            world.batches.staging("w", 0, "p", *[[Row("q", b"1")]] * 20)
+        )
+        await asyncio.sleep(0.01)
+        await world.batches.batches.abort(world.batches.id("w"), 0)
+        return await upload
+
+    try:
+        world.batches.do(both())
+    except BatchRefusedError as error:
+        assert error.code == "aborted"
+    assert world.batches.stored_count == 0
+
+
+# -- disks
+
+
+def test_a_disk_that_fails_leaves_no_part(world):
+    world.stage("w", 0, "a", [Row("q", b"1")])
+    world.node.files.fail_at = world.node.files.calls
+    with pytest.raises(StorageError):
+        world.stage("w", 0, "p", [Row("q", b"2")])
+    with pytest.raises(StorageError):
+        world.commit("w", 0, "a")
+    world.node.files.fail_at = None
+    world.node.advance(5)
+    assert world.stage("w", 0, "p", [Row("q", b"3")])["outcome"] == "staged"
+    assert world.commit("w", 0, "a", "p")["messages"] == 2
+    assert world.bodies("q") == [b"1", b"3"]
+
+
+def test_a_part_that_the_disk_has_lost_is_missing(world):
+    world.stage("w", 0, "p", [Row("q", b"1")])
+    world.stage("w", 0, "o", [Row("q", b"2")])
+    world.restart(kill=False)
+    log = world.batches.batches.records.log
+    part = world.batches.batches.book.part((world.batches.id("w"), 0, "p"))
+    log.settle(part.ranges)
+    world.restart(kill=False)
+    with pytest.raises(BatchRefusedError, match="no part 'p'"):
+        world.commit("w", 0, "o", "p")
+    assert world.commit("w", 0, "o")["messages"] == 1
+
+
+def test_damage_is_met_at_the_commit(world):
+    world.stage("w", 0, "p", [Row("q", b"find me")])
+    world.stage("w", 0, "o", [Row("q", b"2")])
+    world.restart(kill=False)
+    for path, content in world.node.files.files.items():
+        if "leveret.staged" in str(path) and b"find me" in content.cached:
+            at = content.cached.index(b"find me")
+            content.cached = content.cached[:at] + b"FIND ME" + content.cached[at + 7 :]
+    with pytest.raises(BatchRefusedError, match="the disk has lost messages of part 'p'"):
+        world.commit("w", 0, "o", "p")
+    assert world.bodies("q") == []
+    assert len(world.node.reported) == 1
+    assert world.stage("w", 0, "p", [Row("q", b"1")])["outcome"] == "staged"
+    assert world.commit("w", 0, "o", "p")["messages"] == 2
+
+
+# -- in time
+
+
+def test_parts_expire_and_idle_writers_are_forgotten(world):
+    limits = BatchLimits(expire_ms=10_000, writer_idle_ms=100_000)
+    world.batches.of_node.limits = limits
+    world.stage("w", 0, "p", [Row("q", b"1")])
+    world.stage("v", 5, "p", [Row("q", b"1")])
+    world.commit("v", 5, "p")
+    world.node.advance(9)
+    assert world.batches.stored_count == 1
+    world.node.advance(61)
+    assert world.batches.stored_count == 0
+    with pytest.raises(BatchRefusedError, match="no part"):
+        world.commit("w", 0, "p")
+    assert [each.id.name for each in world.batches.batches.book] == ["v"]
+    world.node.advance(121)
+    world.node.flush()
+    assert len(world.batches.batches.book) == 0
+    world.restart()
+    assert len(world.batches.batches.book) == 0
+
+
+def test_old_notes_are_written_anew(world, monkeypatch):
+    monkeypatch.setattr(batch_commit, "STALE_RECORDS", 5)
+    world.commit("idle", 7)
+    now = world.node.now
+    world.node.advance(1)
+    for number in range(12):
+        world.commit("busy", number)
+    book = world.batches.batches.book
+    idle = book.find(world.batches.id("idle")).note
+    assert (idle.number, idle.time_ms) == (7, now)
+    assert idle.offset > 5
+    world.restart()
+    notes = {each.id.name: each.note for each in world.batches.batches.book}
+    assert (notes["idle"].number, notes["idle"].time_ms) == (7, now)
+    assert notes["busy"].number == 11
+    log = world.batches.batches.notes.log
+    assert log.end - log.settled.overlap(0, log.end) == 2
+
+
+def test_what_cannot_be_understood_is_told_and_stays(world):
+    world.commit("w", 3)
+    batches = world.batches.batches
+    batches.notes.put("v", b"\x09")
+    world.node.run()
+    world.restart()
+    assert len(world.node.reported) == 1
+    assert [each.note for each in world.batches.batches.book] == [
+        CommitNote(world.batches.id("w"), 3, world.node.now, 0)
+    ]
+
+
+def test_commits_follow_each_other(world, monkeypatch):
+    monkeypatch.setattr(batch_commit, "WORK_MAX", 1)
+    for writer in ("v", "w"):
+        world.stage(writer, 0, "p", [Row("q", writer.encode()) for _ in range(5)])
+    batches = world.batches.batches
+
+    async def both():
+        return await asyncio.gather(
+            *(
+                batches.commit(world.batches.id(each), 0, ["p"], world.batches.rights)
+                for each in ("v", "w", "w")
+            )
+        )
+
+    outcomes = [each["outcome"] for each in world.batches.do(both())]
+    assert outcomes == ["committed", "committed", "already committed"]
+    assert world.bodies("q") in ([b"v"] * 5 + [b"w"] * 5, [b"w"] * 5 + [b"v"] * 5)
+
+
+def test_a_commit_that_waits_too_long_is_refused(world, monkeypatch):
+    monkeypatch.setattr(staged, "GATE_SECONDS_MAX", 0.02)
+    world.batches.batches._gate.is_held = True
+    with pytest.raises(BatchRefusedError) as caught:
+        world.commit("w", 0)
+    assert caught.value.code == "busy"
+
+
+def test_who_may_not_write_any_more_cannot_commit(world):
+    world.stage("w", 0, "p", [Row("q", b"1")])
+    world.node.client.call(commands.Exchange.Declare(exchange="x"))
+    world.stage("w", 0, "o", [Row("q", b"1", "x")])
+    world.node.client.call(commands.Exchange.Delete(exchange="x"))
+    with pytest.raises(ChannelError) as caught:
+        world.commit("w", 0, "p", "o")
+    assert caught.value.code == 404
+    assert world.commit("w", 0, "p")["messages"] == 1
