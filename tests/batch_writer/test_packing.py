@@ -63,4 +63,5 @@ def test_too_many_rows():
 
 
 def test_the_persistent_header():
-    assert PERSISTENT_HEADER == bytes.fromhex("003c0000 0000000000000000 1000 02")
+    expected = bytes.fromhex("003c0000 0000000000000000 1000 02")
+    assert expected == PERSISTENT_HEADER

@@ -43,7 +43,7 @@ class Batches:
         async def noted() -> None:
             try:
                 outcome.append((True, await work))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  # raised by `do`
                 outcome.append((False, error))
 
         self.node.spawn(noted())

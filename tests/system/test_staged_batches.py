@@ -163,13 +163,12 @@ def test_others_go_on_while_a_large_batch_is_committed(tmp_path):
 
 
 def test_the_command_line_shows_and_forgets_writers(tmp_path):
-    with BrokerProcess(tmp_path / "data") as broker:
-        with writer_of(broker) as writer:
-            writer.stage("etl", 3, "p", [rows_of(b"1", b"2")])
-            writer.commit("etl", 3, ["p"])
-            writer.stage("etl", 4, "p", [rows_of(b"3")])
-            listed = leveret(broker.data, "batch", "list")
-            assert listed.splitlines()[1].split()[:3] == ["etl", "guest", "3"]
-            told = leveret(broker.data, "batch", "delete", "etl")
-            assert told == "writer 'etl' was deleted, with all that it had staged\n"
-            assert writer.last_committed("etl", "guest") is None
+    with BrokerProcess(tmp_path / "data") as broker, writer_of(broker) as writer:
+        writer.stage("etl", 3, "p", [rows_of(b"1", b"2")])
+        writer.commit("etl", 3, ["p"])
+        writer.stage("etl", 4, "p", [rows_of(b"3")])
+        listed = leveret(broker.data, "batch", "list")
+        assert listed.splitlines()[1].split()[:3] == ["etl", "guest", "3"]
+        told = leveret(broker.data, "batch", "delete", "etl")
+        assert told == "writer 'etl' was deleted, with all that it had staged\n"
+        assert writer.last_committed("etl", "guest") is None

@@ -168,14 +168,16 @@ class BatchCommit:
             raise self._batches.lost_part(part) from None
 
     async def _gather_range(self, first: int, stop: int) -> None:
-        while first < stop:
-            for batch in await self._fetch(first):
+        router = self._router
+        router.offset = first
+        while router.offset < stop:
+            for batch in await self._fetch(router.offset):
                 end = min(stop, batch.stop_offset)
-                while first < end:
-                    first = self._router.pack(batch, first, end, self._now_ms(), WORK_MAX)
-                    if self._router.needs_look:
-                        await self._look(batch, first)
-                        first += 1
+                while router.offset < end:
+                    await answered(partial(router.pack, batch, end, self._now_ms(), WORK_MAX))
+                    if router.needs_look:
+                        await self._look(batch, router.offset)
+                        router.offset += 1
                     await self._slice_done()
 
     async def _slice_done(self) -> None:
@@ -299,8 +301,8 @@ class BatchCommit:
         """Have everything decided; `waiter` is told how that has ended."""
         batches = self._batches
         note = CommitNote(self._writer, self._number, self._now_ms())
-        write, known_writer = self._next_write(), batches.book.open(self._writer)
-        dropped = known_writer.parts_up_to(self._number)
+        write, known_writer = self._next_write(), batches.book.find(self._writer)
+        dropped = [] if known_writer is None else known_writer.parts_up_to(self._number)
         ranges = RangeSet(each for part in dropped for each in part.ranges)
         settled = [(part.offset, part.offset + 1) for part in dropped]
         renewed = [
@@ -308,7 +310,8 @@ class BatchCommit:
             for known in batches.book.oldest_notes(RENEWED_AT_ONCE)
             if known.writer != note.writer and known.offset + STALE_RECORDS < batches.notes.log.end
         ]
-        before = renewed if known_writer.note is None else [known_writer.note, *renewed]
+        last = None if known_writer is None else known_writer.note
+        before = renewed if last is None else [last, *renewed]
         settled += [(known.offset, known.offset + 1) for known in before]
         notes = [
             note,

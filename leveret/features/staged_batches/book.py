@@ -6,6 +6,7 @@ No I/O, and no waiting: `staged` stores what is decided here.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from leveret.features.staged_batches.rules import BatchRefusedError
@@ -61,7 +62,7 @@ class BatchBook:
 
     def __init__(self) -> None:
         self._writers: dict[WriterId, WriterState] = {}
-        self.part_count = 0
+        self._parts: dict[tuple[WriterId, int, str], StagedPart] = {}  # in the order of staging
         self.part_bytes = 0
 
     def __len__(self) -> int:
@@ -83,18 +84,21 @@ class BatchBook:
 
     def part(self, key: tuple[WriterId, int, str]) -> StagedPart | None:
         """Return a part, or None."""
-        writer = self._writers.get(key[0])
-        return None if writer is None else writer.parts.get(key[1:])
+        return self._parts.get(key)
+
+    @property
+    def part_count(self) -> int:
+        """Number of all parts."""
+        return len(self._parts)
 
     def parts(self) -> Iterator[StagedPart]:
-        """Iterate over all parts."""
-        for writer in self._writers.values():
-            yield from writer.parts.values()
+        """Iterate over all parts, in the order in which they were staged."""
+        return iter(self._parts.values())
 
     def add(self, part: StagedPart) -> None:
         """Add a part that is stored."""
         self.open(part.writer).parts[part.number, part.name] = part
-        self.part_count += 1
+        self._parts[part.key] = part
         self.part_bytes += part.bytes
 
     def remove(self, parts: Sequence[StagedPart]) -> None:
@@ -102,7 +106,7 @@ class BatchBook:
         for part in parts:
             writer = self._writers[part.writer]
             del writer.parts[part.number, part.name]
-            self.part_count -= 1
+            del self._parts[part.key]
             self.part_bytes -= part.bytes
             self._forget_if_unknown(writer)
 
@@ -146,13 +150,9 @@ class BatchBook:
                 found.append(writer.note)
         return found
 
-    def expired(self, before_ms: int) -> dict[WriterId, list[StagedPart]]:
-        """Return the parts that were staged before a time, by writer."""
-        found: dict[WriterId, list[StagedPart]] = {}
-        for part in self.parts():
-            if part.time_ms < before_ms:
-                found.setdefault(part.writer, []).append(part)
-        return found
+    def expired(self, before_ms: int) -> list[StagedPart]:
+        """Return the parts that were staged before a time."""
+        return list(takewhile(lambda part: part.time_ms < before_ms, self.parts()))
 
     def idle(self, before_ms: int) -> list[WriterState]:
         """Return the writers that have nothing staged and have not committed since a time."""

@@ -140,7 +140,10 @@ class StagedBatches:
         Raises BatchRefusedError, StorageError.
         """
         part = upload.part
-        await until(lambda: part.key not in self._storing, GATE_SECONDS_MAX)
+        try:
+            await until(lambda: part.key not in self._storing, GATE_SECONDS_MAX)
+        except TimeoutError:
+            raise BatchRefusedError("busy", "the same part is being stored") from None
         outcome = self.outcome_of(part)
         if outcome is not None:
             return outcome
@@ -315,9 +318,8 @@ class StagedBatches:
         self._plan_check()
         if self._gate.is_held or self.notes.held:
             return  # the next time
-        expired = self.book.expired(now_ms - self.limits.expire_ms)
+        parts = self.book.expired(now_ms - self.limits.expire_ms)
         idle = self.book.idle(now_ms - self.limits.writer_idle_ms)
-        parts = [part for each in expired.values() for part in each]
         notes = [writer.note for writer in idle if writer.note is not None]
         if parts or notes:
             self._gate.is_held = True

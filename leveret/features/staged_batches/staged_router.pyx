@@ -65,7 +65,8 @@ cdef class StagedRouter:
     cdef readonly dict counts
     cdef readonly size_t packed_bytes   # in the present write
     cdef readonly size_t total_bytes    # in all writes
-    cdef readonly bint needs_look       # whether `pack` has stopped at a record for the caller
+    cdef public uint64_t offset         # of the record to be packed next
+    cdef readonly bint needs_look       # whether `pack` has stopped at it, as it is for the caller
     cdef uint8_t[ADDRESS_BYTES_MAX] address
     cdef uint32_t address_size          # 0: no route is known
     cdef RouteCache cache               # of the exchange; None: each record must be looked at
@@ -97,21 +98,21 @@ cdef class StagedRouter:
         self.packed_bytes += size
         self.total_bytes += size
 
-    def pack(self, Batch batch not None, uint64_t first, uint64_t stop, uint64_t now, int work_max):
-        """Pack records [first, stop) of a batch, until the work is done. Returns the offset to go on at.
+    def pack(self, Batch batch not None, uint64_t stop, uint64_t now, int work_max):
+        """Pack records of a batch from `offset` on, below `stop`, until the work is done.
 
-        `needs_look` says that this one is for the caller. `now` is in ms since 1970. Routes may have changed
-        since the last call. Raises what routing raises; nothing of that record was packed.
+        `now` is in ms since 1970. Routes may have changed since the last call. Raises what routing raises;
+        the same call then goes on at that record.
         """
         cdef RecordView record
         cdef size_t position
         cdef int work = 0
         self.needs_look = False
         self.address_size = 0
-        if first >= stop:
-            return first
-        position = batch.locate(first)
-        while first < stop and work < work_max:
+        if self.offset >= stop:
+            return
+        position = batch.locate(self.offset)
+        while self.offset < stop and work < work_max:
             position = batch.view(position, &record)
             if (
                 self.address_size != record.address_size
@@ -122,8 +123,7 @@ cdef class StagedRouter:
                 self.needs_look = True
                 break
             work += self.put(&record, now)
-            first += 1
-        return first
+            self.offset += 1
 
     cdef int find_route(self, const RecordView* record) except -1:
         """Set cache and route for a record's address. Returns how much work it was."""

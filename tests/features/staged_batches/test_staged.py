@@ -9,11 +9,13 @@ from leveret.errors import ChannelError, StorageError
 from leveret.features.staged_batches import batch_commit, staged
 from leveret.features.staged_batches.records import CommitNote
 from leveret.features.staged_batches.rules import BatchLimits, BatchRefusedError
+from leveret.ports.authentication import UnansweredError
 from leveret.ports.counters import DROP_UNROUTABLE
 from leveret.ports.records import RecordFlag
+from leveret.ports.waiting import until
 from tests.recovery.node import Node
 from tests.support.batches import Batches
-from tests.support.chunks import Row
+from tests.support.chunks import Row, chunk
 
 
 class World:
@@ -91,8 +93,8 @@ def test_copies_go_to_further_keys_and_blind_ones_are_hidden(world):
 
 def test_headers_exchanges_and_filters_look_at_each_message(world):
     world.exchange("h", "headers")
-    world.bind("q", "h", **{"kind": "a"})
-    world.bind("r", "h", **{"kind": "b"})
+    world.bind("q", "h", kind="a")
+    world.bind("r", "h", kind="b")
     rows = [Row("", b"%d" % n, "h", properties={"headers": {"kind": "abc"[n]}}) for n in range(3)]
     assert world.publish(*rows)["unrouted"] == 1
     assert (world.bodies("q"), world.bodies("r")) == ([b"0"], [b"1"])
@@ -162,7 +164,7 @@ def test_an_exchange_with_a_window_refuses_as_in_a_transaction(world):
 def test_a_full_queue_refuses_all_and_is_named(world):
     world.declare("small", max_length=2, overflow="reject-publish")
     rows = [Row("q", b"0"), *[Row("small", b"%d" % n) for n in range(3)]]
-    with pytest.raises(BatchRefusedError, match="queue 'small' .*has no room") as caught:
+    with pytest.raises(BatchRefusedError, match=r"queue 'small' .*has no room") as caught:
         world.publish(*rows)
     assert caught.value.code == "refused"
     assert (world.bodies("q"), world.bodies("small")) == ([], [])
@@ -195,21 +197,18 @@ def test_the_firehose_shows_each_message(world):
     assert vhost.counters.value(DROP_UNROUTABLE) == 1
 
 
-def test_a_queue_that_is_deleted_meanwhile_is_left_out(world):
+def test_a_queue_that_is_deleted_meanwhile_is_left_out(world, monkeypatch):
     world.bind("q", "amq.fanout")
     world.bind("r", "amq.fanout")
-    world.stage("w", 0, "p", [Row("", b"1", "amq.fanout")])
-    batches, id_ = world.batches.batches, world.batches.id("w")
+    broker = world.node.broker
+    commit_together = broker.atomic.commit_together
 
-    async def commit():
-        task = asyncio.ensure_future(batches.commit(id_, 0, ["p"], world.batches.rights))
-        while not world.node.broker.atomic._joint:
-            await asyncio.sleep(0)
-        vhost = world.node.broker.vhosts["/"]
-        world.node.broker.delete_queue(vhost, world.node.queue("r"))
-        return await task
+    def commit(*args):
+        broker.delete_queue(broker.vhosts["/"], world.node.queue("r"))
+        return commit_together(*args)
 
-    assert world.batches.do(commit())["outcome"] == "committed"
+    monkeypatch.setattr(broker.atomic, "commit_together", commit)
+    assert world.publish(Row("", b"1", "amq.fanout"))["outcome"] == "committed"
     assert world.bodies("q") == [b"1"]
 
 
@@ -254,11 +253,10 @@ def test_a_commit_nobody_waits_for_happens_wholly(world):
 
     async def begin():
         work = batches.commit(world.batches.id("w"), 0, ["p"], world.batches.rights)
-        task = asyncio.ensure_future(work)
-        while not world.node.broker.atomic._joint:
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(work)
+            await until(lambda: batches.notes.log.end > 1, 5)
+            task.cancel()
 
     world.batches.do(begin())
     assert world.bodies("q") == [b"1"]
@@ -268,13 +266,12 @@ def test_a_commit_nobody_waits_for_happens_wholly(world):
 @pytest.mark.parametrize("passes", range(8))
 def test_an_upload_nobody_waits_for_is_there_or_not(world, passes):
     async def begin():
-        task = asyncio.ensure_future(
-            world.batches.staging("w", 0, "p", [Row("q", b"1")], [Row("q", b"2")])
-        )
-        for _ in range(passes):
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        async with asyncio.TaskGroup() as group:
+            work = world.batches.staging("w", 0, "p", [Row("q", b"1")], [Row("q", b"2")])
+            task = group.create_task(work)
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            task.cancel()
 
     world.batches.do(begin())
     known = world.batches.batches.book.part((world.batches.id("w"), 0, "p"))
@@ -284,18 +281,13 @@ def test_an_upload_nobody_waits_for_is_there_or_not(world, passes):
 
 
 def test_an_abort_ends_uploads_under_way(world):
-    async def both():
-        upload = asyncio.ensure_future(
-            world.batches.staging("w", 0, "p", *[[Row("q", b"1")]] * 20)
-        )
-        await asyncio.sleep(0.01)
-        await world.batches.batches.abort(world.batches.id("w"), 0)
-        return await upload
-
-    try:
-        world.batches.do(both())
-    except BatchRefusedError as error:
-        assert error.code == "aborted"
+    with world.batches.batches.upload(world.batches.id("w"), 0, "p", world.batches.rights) as one:
+        world.batches.do(one.take(chunk(Row("q", b"1"))))
+        assert world.batches.abort("w", 0) == 0
+        with pytest.raises(BatchRefusedError) as caught:
+            world.batches.do(one.take(chunk(Row("q", b"2"))))
+    assert caught.value.code == "aborted"
+    world.node.run()
     assert world.batches.stored_count == 0
 
 
@@ -435,3 +427,55 @@ def test_who_may_not_write_any_more_cannot_commit(world):
         world.commit("w", 0, "p", "o")
     assert caught.value.code == 404
     assert world.commit("w", 0, "p")["messages"] == 1
+
+
+class SlowRights:
+    """Rights of which each answer must be asked for, again and again."""
+
+    tags = ()
+
+    def __init__(self, user):
+        self.user = user
+        self.asked = self.answered = 0
+        self._known = set()
+
+    def _answer(self, *question):
+        if question not in self._known:
+
+            async def ask():
+                self.asked += 1
+                self._known.add(question)
+                await asyncio.sleep(0)
+
+            raise UnansweredError(ask)
+        self.answered += 1
+        if self.answered % 7 == 0:  # forgotten after a while
+            self._known.discard(question)
+        return True
+
+    def may_enter(self, vhost):
+        return self._answer("enter", vhost)
+
+    def allows(self, vhost, kind, name, permission):
+        return self._answer(kind, name, permission)
+
+    def restricts_topics(self, vhost, exchange):
+        return self._answer("restricts", exchange)
+
+    def allows_topic(self, vhost, exchange, key, permission):
+        return self._answer("topic", exchange, key)
+
+
+def test_rights_that_are_asked_for_make_it_wait_and_nothing_is_lost(world, monkeypatch):
+    rights = SlowRights("guest")
+    of_node = world.batches.of_node
+    monkeypatch.setattr(
+        Batches, "rights", property(lambda self: of_node.rights(self.vhost, rights))
+    )
+    for name in ("x", "y"):
+        world.exchange(name, "topic" if name == "y" else "direct")
+        world.bind("q", name, "k")
+    rows = [Row("k", b"%d" % n, "xy"[n // 3 % 2]) for n in range(40)]
+    assert world.publish(*rows)["messages"] == 40
+    assert world.bodies("q") == [b"%d" % n for n in range(40)]
+    assert rights.asked > 10

@@ -26,9 +26,10 @@ async def site(tmp_path):
     site = Site()
     store = SqliteAuditStore(tmp_path / "audit.db")
     site.equip(audit=Audit(store, lambda: site.stage.now))
-    running = asyncio.create_task(keep_running(site))
-    yield site
-    running.cancel()
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(keep_running(site))
+        yield site
+        running.cancel()
     await store.close()
 
 

@@ -116,6 +116,7 @@ VALUES = {
     "port": "5672",
     "protocol": "amqp",
     "offset": "0",
+    "number": "0",
 }
 # A name means what the resource is.
 NAMES = {

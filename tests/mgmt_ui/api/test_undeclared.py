@@ -13,7 +13,9 @@ from tests.support.client import Client
 from tests.support.site import Site
 
 OWN = [route for route in ROUTES if route[1].startswith("/api/leveret/")]
-CHANGING = [route for route in OWN if route[0] != "GET"]
+# Bodies that are no JSON have no fields.
+STREAMS = ("/api/leveret/batches/{vhost}/{writer}/{number}/parts/{part}",)
+CHANGING = [route for route in OWN if route[0] != "GET" and route[1] not in STREAMS]
 assert len(OWN) > 40, "the routes are not found"
 EXAMPLES = {str: "x", list[str]: [], dict[str, Any]: {}, int: 0, bool: False}
 
