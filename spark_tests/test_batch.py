@@ -188,6 +188,17 @@ def test_large_partitions_are_read_in_pieces(read, channel, topic):
     assert bodies(found) == numbered(range(40))
 
 
+def test_the_broker_filters(read, channel, topic):
+    for number in range(10):
+        tags = ["even" if number % 2 == 0 else "odd"]
+        publish(channel, topic, number, headers={"x-tags": tags, "n": number})
+    assert bodies(read(filterTags="even")) == numbered(range(0, 10, 2))
+    assert bodies(read(filter="n >= 7")) == numbered((7, 8, 9))
+    assert bodies(read(filterTags="even", filter="n >= 7")) == numbered((8,))
+    with pytest.raises(PySparkException, match="filter: "):
+        read(filter="n >=").count()
+
+
 def test_classic_queues_with_a_retention(spark, node, channel, topic):
     name = f"{topic}-classic"
     channel.queue_declare(name, durable=True, arguments={"x-retention": "1h"})

@@ -16,7 +16,7 @@ class SourceError(Exception):
 
 
 class BrokerUnreachableError(SourceError):
-    """No server has answered in time, or one has answered what cannot be helped."""
+    """No server has answered in time."""
 
 
 class AccessRefusedError(SourceError):

@@ -17,7 +17,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from leveret.range_reader import OutOfRangeError, RangeReader, ReadRefusedError
-from leveret.spark.errors import AccessRefusedError, BrokerUnreachableError, TopicMissingError
+from leveret.spark.errors import (
+    AccessRefusedError,
+    BrokerUnreachableError,
+    SourceError,
+    TopicMissingError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -180,7 +185,7 @@ class BrokerServers:
             raise TopicMissingError(
                 f"{what} does not exist in virtual host '{self._options.vhost}': {error.reason}"
             ) from error
-        raise BrokerUnreachableError(f"{what} cannot be read: {error}") from error
+        raise SourceError(f"{what} cannot be read: {error}") from error
 
     def _unreachable(self, what: str, reason: str) -> BrokerUnreachableError:
         tried = (
