@@ -33,7 +33,8 @@ TABLE = {
         orphan.adopt orphan.list parameter.list permission.clear permission.list permission.set
         batch.delete producers.forget queue.list queue.show rabbitmq_definitions.export
         snapshot.release snapshot.take topic_permission.clear topic_permission.list
-        topic_permission.set user.add user.delete user.list user.put user.set_password user.set_tags vhost.add
+        topic_permission.set user.add user.delete user.list user.put user.set_password
+        user.set_tags vhost.add
         vhost.create_queues vhost.delete vhost.list vhost.protect vhost.set vhost.trace_off
         vhost.trace_on
     """,
