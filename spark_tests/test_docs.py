@@ -12,7 +12,7 @@ import pika
 from leveret.spark.options import OptionReader, read_options
 
 PAGE = (Path(__file__).parents[1] / "docs" / "spark.md").read_text()
-BLOCK = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"```python spark\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 
 
 def test_the_page_is_true(spark, node, channel, tmp_path):

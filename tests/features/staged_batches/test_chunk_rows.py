@@ -129,7 +129,7 @@ def test_what_was_read_can_be_staged_as_it_is():
     packer = ColumnPacker(range(8))
     packer.add(builder.seal(7), 7, 9, 10, 1 << 20)
     parts = packer.finish(
-        offset=7, next_offset=9, first=0, end=9, missing=0, log=1, partition=0, more=False
+        offset=7, next_offset=9, first=0, end=9, missing=0, log=1, partition=0, flags=0
     )
     found = packed(b"".join(parts))
     assert [record[2:] for record in found] == [
