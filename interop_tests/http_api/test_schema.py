@@ -18,6 +18,10 @@ EXAMPLES = 4  # of each operation: with more, a busy machine would not come to t
 ANSWER_SECONDS_MAX = 30
 
 
+# Chunks are bytes: what is made for them is sent as it is.
+schemathesis.serializer.alias("application/vnd.leveret.chunk", "application/octet-stream")
+
+
 @pytest.mark.timeout(SECONDS_MAX)
 @pytest.mark.filterwarnings("ignore")
 def test_no_request_is_our_mistake(leveret_http: LeveretBroker) -> None:
