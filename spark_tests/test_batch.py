@@ -12,6 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 import pyspark_leveret
+from leveret.spark.source import LeveretDataSource
 
 KEY = "x-partition-key"
 
@@ -239,5 +240,5 @@ def test_removed_messages_are_an_error_unless_that_is_wanted(read, node, channel
     assert read(**offsets, failOnDataLoss="false").count() == 10
 
 
-def test_the_format_is_known_without_registration(spark, node, channel, topic):
-    assert pyspark_leveret.DefaultSource.name() == "leveret"
+def test_the_module_that_spark_looks_for_has_the_source():
+    assert pyspark_leveret.DefaultSource is LeveretDataSource

@@ -156,7 +156,9 @@ def test_any_bytes_are_rows(headers):
 
 @given(st.binary(max_size=80))
 def test_any_table_is_read_as_far_as_it_goes(fields):
-    unpacked([with_fields(fields)])
+    columns = unpacked([with_fields(fields)])
+    (found,) = headers_of(columns)
+    assert len(found) == columns.keys.rows == columns.values.rows
 
 
 @pytest.mark.parametrize("table", [[0, 9], [0, -1], [5, 3], [4, 2]])
