@@ -16,7 +16,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from leveret.ports.contents cimport (
     CONTENT_HEADER_BYTES, HEADERS_BIT, be32, field_end, property_size,
@@ -90,11 +90,12 @@ cdef class ArrowBuffer:
         self.size += size
         return 0
 
-    cdef int fill(self, size_t size) except -1:
-        """Append zeros."""
-        self.reserve(size)
-        memset(self.data + self.size, 0, size)
-        self.size += size
+    cdef int put_bit(self, size_t row, bint is_set) except -1:
+        """Append a bit, which is that of `row`: the first of a byte is the lowest."""
+        cdef uint8_t empty = 0
+        if row % 8 == 0:
+            self.put(&empty, 1)
+        self.data[row // 8] |= <uint8_t>(is_set << (row % 8))
         return 0
 
 
@@ -121,14 +122,9 @@ cdef class NullableBytes:
     cdef int end_row(self, bint is_valid) except -1:
         cdef int32_t stop = <int32_t>self.values.size
         self.offsets.put(&stop, 4)
-        if self.rows % 8 == 0:
-            self.valid.fill(1)
-        if is_valid:
-            self.valid.data[self.rows // 8] |= <uint8_t>(1 << (self.rows % 8))
-        else:
-            self.nulls += 1
+        self.nulls += not is_valid
         self.rows += 1
-        return 0
+        return self.valid.put_bit(self.rows - 1, is_valid)
 
     cdef int put_bytes(self, const uint8_t* data, size_t size) except -1:
         self.values.put(data, size)
@@ -166,14 +162,9 @@ cdef class NullableNumbers:
 
     cdef int put(self, bint is_valid, int32_t value) except -1:
         self.values.put(&value, 4)
-        if self.rows % 8 == 0:
-            self.valid.fill(1)
-        if is_valid:
-            self.valid.data[self.rows // 8] |= <uint8_t>(1 << (self.rows % 8))
-        else:
-            self.nulls += 1
+        self.nulls += not is_valid
         self.rows += 1
-        return 0
+        return self.valid.put_bit(self.rows - 1, is_valid)
 
 
 @cython.final
