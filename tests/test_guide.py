@@ -7,8 +7,8 @@ the `-2` of the second backup in one second), the gap between two columns for on
 
 What cannot be run beside the reader's node is checked as far as it can be: the ```toml blocks of a
 page together are a file of settings, each line of a ```sh block is a command that the parser takes.
-Programs for Celery (```python celery) are run by interop_tests/test_guide_celery.py, those for Spark
-(```python spark) by spark_tests/test_docs.py.
+Programs for Celery (```python celery) are run by interop_tests/test_guide_celery.py, those for
+Spark (```python spark) by spark_tests/test_docs.py.
 """
 
 from __future__ import annotations
