@@ -9,10 +9,9 @@ from typing import Any
 
 from celery import Celery  # type: ignore[import-untyped]
 
-from interop_tests.waiting import until
+from tests.support.waiting import wait_until
 
 SETTINGS_VARIABLE = "INTEROP_CELERY_SETTINGS"  # JSON, for the worker process
-HELD_SECONDS_MAX = 60
 
 
 def application(settings: dict[str, Any]) -> Celery:
@@ -49,7 +48,7 @@ def application(settings: dict[str, Any]) -> Celery:
     def hold(self: Any, directory: str) -> bool:
         """Make the file `held`, wait for the file `release`; whether the message came again."""
         (Path(directory) / "held").touch()
-        until((Path(directory) / "release").exists, "the release", HELD_SECONDS_MAX)
+        wait_until((Path(directory) / "release").exists, "the release")
         return bool(self.request.delivery_info["redelivered"])
 
     return app

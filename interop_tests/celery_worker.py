@@ -12,13 +12,12 @@ import pytest
 
 from interop_tests.brokers import REPOSITORY, Process
 from interop_tests.celery_tasks import SETTINGS_VARIABLE, application
+from tests.support.waiting import LIMIT_SECONDS
 
 if TYPE_CHECKING:
     import signal
     from pathlib import Path
 
-START_SECONDS_MAX = 60
-STOP_SECONDS_MAX = 30
 PING_SECONDS = 0.5
 
 
@@ -63,16 +62,16 @@ class Worker:
     def wait(self) -> int:
         """Its exit status, when it ends by itself."""
         try:
-            return self._process.popen.wait(STOP_SECONDS_MAX)
+            return self._process.popen.wait(LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
-            pytest.fail(f"the worker did not end within {STOP_SECONDS_MAX} s:\n{self.log}")
+            pytest.fail(f"the worker did not end within {LIMIT_SECONDS} s:\n{self.log}")
 
     def kill(self) -> None:
         """End worker and pool without a goodbye."""
         self._process.kill()
 
     def _await_ping(self) -> None:
-        deadline = time.monotonic() + START_SECONDS_MAX
+        deadline = time.monotonic() + LIMIT_SECONDS
         while not self.app.control.ping([self.name], timeout=PING_SECONDS):
             self._process.check_alive()
             assert time.monotonic() < deadline, f"the worker answers no ping:\n{self.log}"

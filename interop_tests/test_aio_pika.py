@@ -11,13 +11,13 @@ import pytest
 from aio_pika import exceptions
 
 from interop_tests.tcp_proxy import TcpProxy
+from tests.support.waiting import LIMIT_SECONDS
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractIncomingMessage, AbstractRobustConnection
 
     from interop_tests.brokers import Address, Broker
 
-PATIENCE_SECONDS = 40.0  # RabbitMQ alone takes 15 s to start on a busy machine
 
 # What a publish on a robust channel raises while its connection is away.
 INTERRUPTED = (exceptions.AMQPError, ConnectionError, TimeoutError, RuntimeError)
@@ -44,7 +44,7 @@ class Collector:
         await message.ack()
 
     async def wait_for(self, wanted: set[bytes]) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(LIMIT_SECONDS):
             while not wanted <= set(self.bodies):
                 self.arrived.clear()
                 await self.arrived.wait()
@@ -52,7 +52,7 @@ class Collector:
 
 async def publish_until_taken(channel: aio_pika.abc.AbstractChannel, key: str, body: bytes) -> None:
     """Publish with a confirm, again after a failure: what an application does with a robust one."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(LIMIT_SECONDS):
         while True:
             try:
                 await channel.default_exchange.publish(persistent(body), key, timeout=5)
@@ -89,7 +89,7 @@ async def test_iterator_and_prefetch(broker: Broker) -> None:
         for number in range(50):
             await channel.default_exchange.publish(persistent(b"%d" % number), queue.name)
         got = []
-        async with queue.iterator(timeout=10) as messages:
+        async with queue.iterator(timeout=LIMIT_SECONDS) as messages:
             async for message in messages:
                 async with message.process():
                     got.append(int(message.body))
@@ -185,14 +185,14 @@ async def test_robust_topology_comes_back(broker: Broker) -> None:
         await proxy.refuse()
         await asyncio.sleep(0.5)
         await proxy.listen()
-        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        deadline = asyncio.get_running_loop().time() + LIMIT_SECONDS
         while b"back" not in collector.bodies:
             assert asyncio.get_running_loop().time() < deadline, "the binding did not come back"
             await _publish_or_pass(exchange, b"back")
 
 
 async def _get_when_there(queue: aio_pika.abc.AbstractQueue) -> AbstractIncomingMessage:
-    async with asyncio.timeout(PATIENCE_SECONDS), queue.iterator() as messages:
+    async with asyncio.timeout(LIMIT_SECONDS), queue.iterator() as messages:
         return await anext(messages)
 
 

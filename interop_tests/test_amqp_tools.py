@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.waiting import LIMIT_SECONDS
+
 if TYPE_CHECKING:
     from interop_tests.brokers import Broker
 
@@ -20,7 +22,9 @@ def run(
     broker: Broker, program: str, *arguments: str, said: bytes = b""
 ) -> subprocess.CompletedProcess[bytes]:
     command = [f"amqp-{program}", "--url", broker.address.url(), *arguments]
-    return subprocess.run(command, input=said, capture_output=True, timeout=30, check=False)
+    return subprocess.run(
+        command, input=said, capture_output=True, timeout=LIMIT_SECONDS, check=False
+    )
 
 
 def test_declare_publish_get_delete(broker: Broker) -> None:

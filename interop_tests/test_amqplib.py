@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.waiting import LIMIT_SECONDS
+
 if TYPE_CHECKING:
     from interop_tests.brokers import Broker
 
@@ -31,7 +33,7 @@ def test_amqplib(broker: Broker) -> None:
         env={**os.environ, "INTEROP_BROKER_URL": broker.address.url()},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=LIMIT_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

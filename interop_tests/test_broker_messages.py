@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pika
 import pytest
 
+from tests.support.waiting import LIMIT_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 Message: TypeAlias = tuple[str, dict[str, Any], bytes]
 
-PATIENCE_SECONDS = 20.0
 # What is each broker's, connection's or moment's own: only that it is there is compared.
 OWN = {
     *("pid", "connection", "channel", "node", "timestamp_in_ms", "connected_at", "port"),
@@ -55,7 +56,7 @@ def listen(address: Address, exchange: str, last: str, act: Callable[[], None]) 
         time.sleep(0.5)  # RabbitMQ hears of the first binding beside the answer
         channel.queue_purge(queue)
         act()
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + LIMIT_SECONDS
         while time.monotonic() < deadline and (not found or found[-1][0] != last):
             method, properties, body = channel.basic_get(queue, auto_ack=True)
             if method is None or method.routing_key is None:

@@ -14,6 +14,7 @@ from celery.exceptions import TaskRevokedError  # type: ignore[import-untyped]
 
 from interop_tests.brokers import UNDER_OWN_NAME, LeveretBroker, candidate
 from interop_tests.celery_worker import Worker
+from tests.support.waiting import LIMIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from interop_tests.brokers import Broker
 
-RESULT_SECONDS_MAX = 30
 LATER_SECONDS = 6  # long enough for a busy machine to do what is not for later
 RABBITMQ, OWN_NAME = "as RabbitMQ", "own name"
 
@@ -64,27 +64,27 @@ def test_kombu_knows_what_prefetch_means(app: Celery, mind: str) -> None:
 
 
 def test_result(app: Celery) -> None:
-    assert app.tasks["add"].delay(2, 3).get(timeout=RESULT_SECONDS_MAX) == 5
+    assert app.tasks["add"].delay(2, 3).get(timeout=LIMIT_SECONDS) == 5
 
 
 def test_many_results_in_a_group(app: Celery) -> None:
     results = group(app.tasks["add"].s(number, number) for number in range(50))()
-    assert results.get(timeout=RESULT_SECONDS_MAX) == [2 * number for number in range(50)]
+    assert results.get(timeout=LIMIT_SECONDS) == [2 * number for number in range(50)]
 
 
 def test_chain(app: Celery) -> None:
     add = app.tasks["add"]
     result = chain(add.s(1, 1), add.s(10), add.s(100))()
-    assert result.get(timeout=RESULT_SECONDS_MAX) == 112
+    assert result.get(timeout=LIMIT_SECONDS) == 112
 
 
 def test_failure_is_told(app: Celery) -> None:
     with pytest.raises(ValueError, match="boom"):
-        app.tasks["fail"].delay("boom").get(timeout=RESULT_SECONDS_MAX)
+        app.tasks["fail"].delay("boom").get(timeout=LIMIT_SECONDS)
 
 
 def test_retries_with_a_countdown(app: Celery) -> None:
-    assert app.tasks["succeed_at_last"].delay(2).get(timeout=RESULT_SECONDS_MAX) == 2
+    assert app.tasks["succeed_at_last"].delay(2).get(timeout=LIMIT_SECONDS) == 2
 
 
 @pytest.mark.covers("B-500")
@@ -95,10 +95,10 @@ def test_tasks_for_later_hold_up_others_only_where_prefetch_is_static(
     add = app.tasks["add"]
     later = [add.apply_async((number, 1), countdown=LATER_SECONDS) for number in range(20)]
     at_once = add.delay(40, 2)
-    assert at_once.get(timeout=RESULT_SECONDS_MAX) == 42
+    assert at_once.get(timeout=LIMIT_SECONDS) == 42
     if mind == RABBITMQ:
         assert not any(result.ready() for result in later)
-    assert [result.get(timeout=RESULT_SECONDS_MAX) for result in later] == list(range(1, 21))
+    assert [result.get(timeout=LIMIT_SECONDS) for result in later] == list(range(1, 21))
 
 
 def test_remote_control(app: Celery, worker: Worker) -> None:
@@ -111,7 +111,7 @@ def test_worker_consumes_from_another_queue_when_told(app: Celery, worker: Worke
     queue = "celery.rpc.other"
     app.control.add_consumer(queue, destination=[worker.name], reply=True, timeout=5.0)
     result = app.tasks["add"].apply_async((3, 4), queue=queue)
-    assert result.get(timeout=RESULT_SECONDS_MAX) == 7
+    assert result.get(timeout=LIMIT_SECONDS) == 7
     told = app.control.cancel_consumer(queue, destination=[worker.name], reply=True, timeout=5.0)
     assert "no longer consuming" in told[0][worker.name]["ok"]
 
@@ -120,4 +120,4 @@ def test_revoked_task_does_not_run(app: Celery, worker: Worker) -> None:
     result = app.tasks["add"].apply_async((1, 1), countdown=1.0)
     app.control.revoke(result.id, destination=[worker.name], reply=True, timeout=5.0)
     with pytest.raises(TaskRevokedError):
-        result.get(timeout=RESULT_SECONDS_MAX)
+        result.get(timeout=LIMIT_SECONDS)

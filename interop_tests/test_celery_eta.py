@@ -13,6 +13,7 @@ import pytest
 
 from interop_tests.brokers import LeveretBroker, candidate
 from interop_tests.celery_worker import Worker
+from tests.support.waiting import LIMIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,6 @@ SETTINGS = {
     },
 }
 FAR_TASKS = 50
-RESULT_SECONDS_MAX = 20.0
 
 
 @pytest.fixture(scope="module", params=[1, 4])
@@ -74,14 +74,14 @@ def test_far_tasks_stand_in_nobody_s_way(broker: LeveretBroker, worker: Worker) 
     for hours in range(FAR_TASKS):
         add.apply_async((1, 1), countdown=3600 * (hours + 1))
     begun = time.monotonic()
-    assert [add.delay(number, 1).get(timeout=RESULT_SECONDS_MAX) for number in range(5)] == [
+    assert [add.delay(number, 1).get(timeout=LIMIT_SECONDS) for number in range(5)] == [
         1,
         2,
         3,
         4,
         5,
     ]
-    assert time.monotonic() - begun < RESULT_SECONDS_MAX
+    assert time.monotonic() - begun < LIMIT_SECONDS
     rows = held(broker)
     assert len(rows) == FAR_TASKS
     assert {row["headers"]["task"] for row in rows} == {"add"}  # type: ignore[index]
@@ -101,11 +101,11 @@ def test_a_task_runs_at_its_time(worker: Worker, kind: str) -> None:
         result = add.apply_async((2, 3), eta=moment)
     else:
         result = add.apply_async((2, 3), eta=moment.replace(tzinfo=None).isoformat())
-    assert result.get(timeout=RESULT_SECONDS_MAX) == 5
+    assert result.get(timeout=LIMIT_SECONDS) == 5
     assert time.monotonic() - begun >= 1.9
 
 
 @pytest.mark.covers("C-217")
 def test_retries_with_a_countdown_are_held_too(worker: Worker) -> None:
     result = worker.app.tasks["succeed_at_last"].delay(2)
-    assert result.get(timeout=RESULT_SECONDS_MAX) == 2
+    assert result.get(timeout=LIMIT_SECONDS) == 2

@@ -15,14 +15,13 @@ from kombu.entity import Queue
 
 from interop_tests.celery_tasks import application
 from interop_tests.celery_worker import Worker
-from interop_tests.waiting import until
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from interop_tests.brokers import Broker
 
-RESULT_SECONDS_MAX = 30
 DELAY_SECONDS = 2  # queues number 1 of the 28: 2 ** 1 seconds
 
 
@@ -46,7 +45,7 @@ def test_chord(settings: dict[str, Any], tmp_path: Path) -> None:
     with Worker(tmp_path, settings) as worker:
         add, total = worker.app.tasks["add"], worker.app.tasks["total"]
         result = chord(add.s(number, 1) for number in range(10))(total.s())
-        assert result.get(timeout=RESULT_SECONDS_MAX) == 55
+        assert result.get(timeout=LIMIT_SECONDS) == 55
 
 
 def test_task_of_a_killed_worker_is_run_by_another(
@@ -55,11 +54,11 @@ def test_task_of_a_killed_worker_is_run_by_another(
     settings |= {"task_acks_late": True}
     with Worker(tmp_path, settings, "prefork") as worker:
         result = worker.app.tasks["hold"].delay(str(tmp_path))
-        until((tmp_path / "held").exists, "the task's start")
+        wait_until((tmp_path / "held").exists, "the task's start")
         worker.kill()
         (tmp_path / "release").touch()
         with Worker(tmp_path, settings, "prefork"):
-            assert result.get(timeout=RESULT_SECONDS_MAX) is True  # it was redelivered
+            assert result.get(timeout=LIMIT_SECONDS) is True  # it was redelivered
 
 
 def test_worker_that_is_stopped_ends_its_task_and_returns_the_others(
@@ -67,17 +66,17 @@ def test_worker_that_is_stopped_ends_its_task_and_returns_the_others(
 ) -> None:
     with Worker(tmp_path, settings, "prefork") as worker:
         held = worker.app.tasks["hold"].delay(str(tmp_path))
-        until((tmp_path / "held").exists, "the task's start")
+        wait_until((tmp_path / "held").exists, "the task's start")
         others = [worker.app.tasks["add"].delay(number, 1) for number in range(6)]
-        until(
+        wait_until(
             lambda: messages_in(broker, settings["task_default_queue"]) == len(others) - 4,
             "the worker taking four in advance",
         )
         worker.signal(signal.SIGTERM)
-        until(lambda: "Warm shutdown" in worker.log, "the worker's stopping")
+        wait_until(lambda: "Warm shutdown" in worker.log, "the worker's stopping")
         (tmp_path / "release").touch()
         assert worker.wait() == 0
-        assert held.get(timeout=RESULT_SECONDS_MAX) is False
+        assert held.get(timeout=LIMIT_SECONDS) is False
         assert messages_in(broker, settings["task_default_queue"]) == len(others)
 
 
@@ -87,10 +86,10 @@ def test_worker_lives_through_the_death_of_its_broker(
     settings |= {"broker_url": own_broker.address.url(), "task_acks_late": True}
     with Worker(tmp_path, settings) as worker:
         add = worker.app.tasks["add"]
-        assert add.delay(1, 2).get(timeout=RESULT_SECONDS_MAX) == 3
+        assert add.delay(1, 2).get(timeout=LIMIT_SECONDS) == 3
         own_broker.kill()
         own_broker.start()
-        assert add.delay(3, 4).get(timeout=RESULT_SECONDS_MAX) == 7
+        assert add.delay(3, 4).get(timeout=LIMIT_SECONDS) == 7
 
 
 def test_priorities(settings: dict[str, Any], tmp_path: Path) -> None:
@@ -100,7 +99,7 @@ def test_priorities(settings: dict[str, Any], tmp_path: Path) -> None:
         caller.tasks["note"].apply_async((str(notes), str(priority)), priority=priority)
     caller.close()
     with Worker(tmp_path, settings):
-        until(lambda: notes.exists() and len(notes.read_text().split()) == 6, "six notes")
+        wait_until(lambda: notes.exists() and len(notes.read_text().split()) == 6, "six notes")
     assert notes.read_text().split() == ["9", "9", "5", "3", "1", "0"]
 
 
@@ -117,7 +116,7 @@ def test_quorum_queues_are_detected(quorum: dict[str, Any], tmp_path: Path) -> N
     with Worker(tmp_path, quorum) as worker:
         assert "Global QoS is disabled" in worker.log
         results = [worker.app.tasks["add"].delay(number, 1) for number in range(50)]
-        answers = [result.get(timeout=RESULT_SECONDS_MAX) for result in results]
+        answers = [result.get(timeout=LIMIT_SECONDS) for result in results]
         assert answers == list(range(1, 51))
 
 
@@ -127,7 +126,7 @@ def test_native_delayed_delivery(broker: Broker, quorum: dict[str, Any], tmp_pat
     with Worker(tmp_path, quorum) as worker:
         start = time.monotonic()
         result = worker.app.tasks["add"].apply_async((2, 3), countdown=DELAY_SECONDS)
-        until(lambda: messages_in(broker, "celery_delayed_1") == 1, "a delayed message", 10)
-        until(result.ready, "the delayed task's result", 5 * DELAY_SECONDS)
+        wait_until(lambda: messages_in(broker, "celery_delayed_1") == 1, "a delayed message")
+        wait_until(result.ready, "the delayed task's result")
         assert result.get() == 5
         assert time.monotonic() - start >= DELAY_SECONDS

@@ -9,6 +9,7 @@ import pika
 import pytest
 
 from interop_tests.brokers import LeveretBroker, candidate
+from tests.support.waiting import LIMIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 EXCHANGE, QUEUE = "interop.delayed", "interop.delayed"
-RECEIVE_SECONDS_MAX = 10.0
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def received(channel: Any, count: int) -> list[tuple[bytes, Any]]:
     """Bodies, and the delays that come with them."""
     found: list[tuple[bytes, Any]] = []
     for _, properties, body in channel.consume(
-        QUEUE, auto_ack=True, inactivity_timeout=RECEIVE_SECONDS_MAX
+        QUEUE, auto_ack=True, inactivity_timeout=LIMIT_SECONDS
     ):
         assert body is not None, f"only {found}"
         found.append((body, properties.headers["x-delay"]))

@@ -10,6 +10,8 @@ import aio_pika
 import pika
 import pytest
 
+from tests.support.waiting import LIMIT_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -17,13 +19,12 @@ if TYPE_CHECKING:
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 CALLS = 50
-PATIENCE_SECONDS = 20
 
 
 def _opened(broker: Broker) -> pika.BlockingConnection:
     return pika.BlockingConnection(
         pika.ConnectionParameters(
-            broker.address.host, broker.address.port, blocked_connection_timeout=PATIENCE_SECONDS
+            broker.address.host, broker.address.port, blocked_connection_timeout=LIMIT_SECONDS
         )
     )
 
@@ -51,7 +52,7 @@ def doubler(broker: Broker) -> Iterator[str]:
     server.start()
     yield queue
     connection.add_callback_threadsafe(channel.stop_consuming)
-    server.join(PATIENCE_SECONDS)
+    server.join(LIMIT_SECONDS)
     connection.close()
 
 
@@ -69,13 +70,13 @@ def test_calls_with_pika(broker: Broker, doubler: str) -> None:
             properties = pika.BasicProperties(reply_to=REPLY_TO, correlation_id=str(number))
             channel.basic_publish("", doubler, b"%d" % number, properties)
         while len(answers) < CALLS:
-            connection.process_data_events(time_limit=PATIENCE_SECONDS)
+            connection.process_data_events(time_limit=LIMIT_SECONDS)
         assert answers == {str(number): 2 * number for number in range(CALLS)}
 
 
 @pytest.mark.covers("B-110", "B-503")
 async def test_calls_with_aio_pika(broker: Broker, doubler: str) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(LIMIT_SECONDS):
         async with await aio_pika.connect(broker.address.url()) as connection:
             channel = await connection.channel()
             replies = await channel.get_queue(REPLY_TO)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from interop_tests.brokers import REPOSITORY, LeveretBroker, Process, candidate
-from interop_tests.waiting import until
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,6 @@ PAGE = (REPOSITORY / "docs" / "guide" / "celery.md").read_text()
 PROGRAMS = re.findall(r"^```python celery\n((?s:.*?))^```$", PAGE, re.MULTILINE)
 PRINTED = re.findall(r"^```text\n((?s:.*?))^```$", PAGE, re.MULTILINE)
 LOGGED = re.findall(r"^The worker logs `(.*)`\.$", PAGE, re.MULTILINE)
-CALL_SECONDS_MAX = 60
 FIRST_DELAY_SECONDS = 3  # of what the page schedules
 
 
@@ -46,13 +45,11 @@ def test_tasks_wait_and_are_retried(broker: LeveretBroker, tmp_path: Path) -> No
             capture_output=True,
             text=True,
             check=False,
-            timeout=CALL_SECONDS_MAX,
+            timeout=LIMIT_SECONDS,
         )
         assert (done.returncode, done.stdout) == (0, *PRINTED), done.stderr + worker.tail()
         assert time.monotonic() - began >= FIRST_DELAY_SECONDS
         (line,) = LOGGED
-        until(
-            lambda: line in worker.tail(), "the task that the queue tries again", CALL_SECONDS_MAX
-        )
+        wait_until(lambda: line in worker.tail(), "the task that the queue tries again")
     finally:
         worker.kill()

@@ -20,6 +20,8 @@ import aio_pika
 import pika
 import pytest
 
+from tests.support.waiting import LIMIT_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
     from interop_tests.brokers import Broker
 
-PATIENCE_SECONDS = 30
 QUIET_SECONDS = 0.5
 JAVA_SECONDS_MAX = 120
 PARTITIONS = 4
@@ -96,7 +97,7 @@ def partitions(broker: Broker) -> None:
 def opened(broker: Broker) -> pika.BlockingConnection:
     return pika.BlockingConnection(
         pika.ConnectionParameters(
-            broker.address.host, broker.address.port, blocked_connection_timeout=PATIENCE_SECONDS
+            broker.address.host, broker.address.port, blocked_connection_timeout=LIMIT_SECONDS
         )
     )
 
@@ -143,7 +144,7 @@ class PikaMember:
         self.plain.append((method.delivery_tag, body))
 
     def await_that(self, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + LIMIT_SECONDS
         while not holds():
             assert time.monotonic() < deadline, f"{len(self.came)} and {len(self.plain)} came"
             self.connection.process_data_events(0.05)
@@ -181,7 +182,7 @@ def test_plain_consumers_compete_over_all_partitions(broker: Broker, queue: str,
             consumers = one, two
             counts: Counter[bytes] = Counter()
             got = {one: 0, two: 0}
-            deadline = time.monotonic() + PATIENCE_SECONDS
+            deadline = time.monotonic() + LIMIT_SECONDS
             while counts.total() < MESSAGES and time.monotonic() < deadline:
                 for consumer in consumers:
                     consumer.connection.process_data_events(0.01)
@@ -311,7 +312,7 @@ def test_the_layout_of_super_streams(broker: Broker) -> None:
             stream, found = f"{name}-{number}", []
             arguments = {"x-stream-offset": "first"}
             for method, properties, body in channel.consume(
-                stream, arguments=arguments, inactivity_timeout=PATIENCE_SECONDS
+                stream, arguments=arguments, inactivity_timeout=LIMIT_SECONDS
             ):
                 assert method is not None, f"{found} came from {stream}"
                 found.append((properties.headers["x-stream-offset"], body))
@@ -350,7 +351,7 @@ class AioPikaMember:
         self._arrived.set()
 
     async def wait_for(self, count: int) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(LIMIT_SECONDS):
             while len(self.came) < count:
                 self._arrived.clear()
                 await self._arrived.wait()
@@ -419,7 +420,7 @@ async def test_aio_pika_consumers_compete_and_members_choose(broker: Broker, que
         for key, body in numbered():
             message = aio_pika.Message(body, headers={"x-partition-key": key})
             await channel.default_exchange.publish(message, queue)
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(LIMIT_SECONDS):
             await done.wait()
         assert counts == Counter(body for _, body in numbered())
         some, offset = AioPikaMember(), AioPikaMember()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.waiting import LIMIT_SECONDS
+
 if TYPE_CHECKING:
     from interop_tests.brokers import Broker
 
@@ -18,7 +20,11 @@ CONFIRMED = "--persistent --confirms 200 --ack-every 10 --prefetch 100"
 def perf(broker: Broker, options: str) -> dict[str, object]:
     command = [sys.executable, "-m", "leveret", "perf", "--json", "--uri", broker.address.url()]
     done = subprocess.run(
-        [*command, *options.split()], capture_output=True, text=True, timeout=90, check=False
+        [*command, *options.split()],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
     )
     assert done.returncode == 0, done.stderr + done.stdout
     result: dict[str, object] = json.loads(done.stdout)
@@ -116,6 +122,8 @@ def test_idle_connections_are_held(broker: Broker) -> None:
 def test_a_refused_login_is_told_in_the_brokers_words(broker: Broker) -> None:
     uri = f"amqp://guest:wrong@{broker.address.host}:{broker.address.port}/"
     command = [sys.executable, "-m", "leveret", "perf", "--uri", uri, "--messages", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
     assert done.returncode == 1
     assert "ACCESS_REFUSED" in done.stderr

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.waiting import LIMIT_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -79,7 +81,7 @@ def _hold(broker: Broker, command: list[str]) -> None:
                 program.stdin.flush()
             else:
                 parts.append(what)
-        assert program.wait(timeout=20) == 0, program.args
+        assert program.wait(timeout=LIMIT_SECONDS) == 0, program.args
     assert parts == PARTS
 
 

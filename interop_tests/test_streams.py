@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 
+from tests.support.waiting import LIMIT_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
     from interop_tests.brokers import Broker
 
-PATIENCE_SECONDS = 20
 QUIET_SECONDS = 0.3
 STREAM = {"x-queue-type": "stream"}
 
@@ -24,7 +25,7 @@ STREAM = {"x-queue-type": "stream"}
 def _opened(broker: Broker) -> pika.BlockingConnection:
     return pika.BlockingConnection(
         pika.ConnectionParameters(
-            broker.address.host, broker.address.port, blocked_connection_timeout=PATIENCE_SECONDS
+            broker.address.host, broker.address.port, blocked_connection_timeout=LIMIT_SECONDS
         )
     )
 
@@ -66,7 +67,7 @@ def _read(
         channel.basic_ack(method.delivery_tag)
 
     tag = channel.basic_consume(stream, take, arguments=asked)
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + LIMIT_SECONDS
     while len(found) < count and time.monotonic() < deadline:
         channel.connection.process_data_events(0.1)
     channel.connection.process_data_events(QUIET_SECONDS)

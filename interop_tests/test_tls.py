@@ -12,13 +12,13 @@ import pika
 import pytest
 
 from interop_tests.brokers import LEVERET_COMMAND, LeveretBroker
+from tests.support.waiting import LIMIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 LARGE_BODY = bytes(range(256)) * 8192  # 2 MiB
-PATIENCE_SECONDS = 30
 
 
 class TlsBroker(LeveretBroker):
@@ -72,7 +72,7 @@ async def test_aio_pika_over_amqps(broker: TlsBroker) -> None:
         bodies = [b"", b"small", LARGE_BODY, *(str(number).encode() for number in range(500))]
         for body in bodies:
             await channel.default_exchange.publish(aio_pika.Message(body), queue.name)
-        got = [await queue.get(no_ack=True, timeout=PATIENCE_SECONDS) for _ in bodies]
+        got = [await queue.get(no_ack=True, timeout=LIMIT_SECONDS) for _ in bodies]
         assert [message.body for message in got] == bodies
 
 

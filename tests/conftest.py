@@ -5,14 +5,12 @@ from __future__ import annotations
 import gc
 import signal
 from collections import Counter
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
 
 from tests.support.starters import Starters
-
-if TYPE_CHECKING:
-    import pytest
+from tests.support.waiting import PATIENCE
 
 # How long an example takes says something about the machine and its neighbours, not about the code.
 settings.register_profile("leveret", deadline=None)
@@ -25,6 +23,14 @@ settings.load_profile("leveret")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PROCESSES = "processes"
+TEST_SECONDS_MAX = 300 * PATIENCE  # of a test that names no time: five limits of waiting
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell pytest-timeout how long a test may take, unless the command line does."""
+    if config.option.timeout is None:
+        config.option.timeout = TEST_SECONDS_MAX
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from tests.harness.broker import SERVE, addresses_of, port_options
+from tests.support.waiting import LIMIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-STOP_SECONDS_MAX = 30  # a node that stops at all does so within its grace of 2 s
 
 
 @contextmanager
@@ -22,16 +22,20 @@ def running_node(data_dir: Path, *arguments: str) -> Iterator[int]:
 
 
 @contextmanager
-def node_addresses(data_dir: Path, *arguments: str) -> Iterator[dict[str, str]]:
-    """Start a node on free ports, yield what its ready line says by name, and stop it."""
-    command = [sys.executable, "-m", "leveret", "serve", "--data-dir", str(data_dir)]
-    command += ["--port", "0", "--http-port", "0", "--prometheus-port", "0", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+def node_addresses(
+    data_dir: Path, *arguments: str, http: bool = False, metrics: bool = False
+) -> Iterator[dict[str, str]]:
+    """Start a node on free ports, yield what its ready line says by name, and stop it.
+
+    It serves AMQP, and HTTP or the port of the metrics where the test asks for them.
+    """
+    command = [*SERVE, "--data-dir", str(data_dir), *port_options(http=http, metrics=metrics)]
+    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True) as process:
         try:
             ready = process.stdout.readline()
             assert ready.startswith("ready "), ready
-            yield dict(word.split("=", 1) for word in ready.split()[1:])
+            yield addresses_of(ready)
         finally:
             process.terminate()
-            status = process.wait(STOP_SECONDS_MAX)
+            status = process.wait(LIMIT_SECONDS)
     assert status == 0

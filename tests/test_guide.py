@@ -13,6 +13,7 @@ Spark (```python spark) by spark_tests/test_docs.py.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -29,6 +30,7 @@ from leveret.cli.app import COMMANDS
 from leveret.config import load
 from tests.process import node_addresses
 from tests.support.commands import check_command
+from tests.support.waiting import LIMIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,9 +45,8 @@ ANYTHING = "…"
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z|\d{8}T\d{6}Z"
 NAME_OF_BACKUP = re.compile(r"\d{8}T\d{6}Z")
 GAP = re.compile(r"(?:\\ ){2,}")
-RUN_SECONDS_MAX = 60
 # A page may have two dozen programs, and each takes a second to begin on a busy machine.
-PAGE_SECONDS_MAX = 480
+PAGE_SECONDS_MAX = 8 * LIMIT_SECONDS
 
 
 class Step(NamedTuple):
@@ -121,7 +122,7 @@ class Reader:
             capture_output=True,
             text=True,
             check=False,
-            timeout=RUN_SECONDS_MAX,
+            timeout=LIMIT_SECONDS,
         )
 
     def _with_ports(self, text: str) -> str:
@@ -133,7 +134,7 @@ class Reader:
 @contextmanager
 def reader_with_a_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     data = tmp_path_factory.mktemp("data")
-    with node_addresses(data) as addresses:
+    with node_addresses(data, http=True, metrics=True) as addresses:
         yield Reader(addresses, data, tmp_path_factory.mktemp("working"))
 
 
@@ -204,6 +205,15 @@ def test_objects_and_programs_that_are_not_run_can_be_read(page: Path) -> None:
         json.loads(text)
     for text in blocks_of(page.read_text(), CELERY):
         compile(text, str(page), "exec")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_programs_say_how_long_they_wait_for_http(page: Path) -> None:
+    for text in blocks_of(page.read_text(), "python"):
+        calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+        for call in calls:
+            if ast.unparse(call.func) in {"httpx.Client", "urlopen"}:
+                assert "timeout" in {keyword.arg for keyword in call.keywords}, ast.unparse(call)
 
 
 def test_every_command_is_named_on_the_page_of_the_command_line() -> None:

@@ -12,17 +12,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.process import node_addresses
 from tests.support.commands import check_mention
+from tests.support.http import HttpClient
+from tests.support.waiting import LIMIT_SECONDS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PASSWORD = "a new password"
-RUN_SECONDS_MAX = 60
 DOCUMENTS = sorted(
     path
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "deploy" / "README.md")
@@ -40,7 +40,7 @@ def run(data: Path, *arguments: str, stdin: str = "") -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=RUN_SECONDS_MAX,
+        timeout=LIMIT_SECONDS,
     )
     assert (done.returncode, done.stderr) == (0, ""), (arguments, done.stdout, done.stderr)
     return done.stdout
@@ -54,7 +54,7 @@ def commands_of(text: str) -> list[list[str]]:
 def test_first_hour(tmp_path):
     """From nothing to a delayed message, a retry, an administrator of one's own and the UI."""
     printed = []
-    with node_addresses(tmp_path) as addresses:
+    with node_addresses(tmp_path, http=True) as addresses:
         port, http = (addresses[name].rpartition(":")[2] for name in ("amqp", "http"))
         for language, text in BLOCK.findall(README):
             if language == "python":
@@ -64,8 +64,7 @@ def test_first_hour(tmp_path):
                 assert command == ".venv/bin/leveret"
                 run(tmp_path, "-m", "leveret", *words, stdin=PASSWORD + "\n")
         assert printed == PRINTED
-        pages = httpx.Client(base_url=f"http://localhost:{http}")
-        with pages as browser:
+        with HttpClient(f"localhost:{http}", user=None) as browser:
             overview = browser.get("/api/overview", auth=("admin", PASSWORD))
             assert overview.status_code == 200
             assert browser.get("/api/overview", auth=("guest", "guest")).status_code == 401

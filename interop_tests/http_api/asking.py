@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+from tests.support.http import HttpClient
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,8 @@ class Answer:
 
 def ask(port: int, step: Step) -> Answer:
     """The answer to one step of the broker whose API listens on `port`."""
-    said = httpx.request(
-        step.method,
-        f"http://127.0.0.1:{port}/api/{step.path}",
-        json=step.body,
-        auth=(step.user, step.user),
-        timeout=60,
-    )
+    with HttpClient(f"127.0.0.1:{port}/api/", step.user) as client:
+        said = client.request(step.method, step.path, json=step.body)
     if not said.headers.get("content-type", "").startswith("application/json"):
         return Answer(said.status_code)
     value = said.json()

@@ -25,7 +25,7 @@ def rabbitmq_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitBr
 
 @pytest.fixture(scope="module")
 def leveret_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeveretBroker]:
-    broker = LeveretBroker(tmp_path_factory.mktemp("leveret"))
+    broker = LeveretBroker(tmp_path_factory.mktemp("leveret"), http=True)
     broker.start()
     users.add_to_leveret(broker.data_dir)
     yield broker

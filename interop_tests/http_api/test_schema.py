@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
+
+from tests.support.http import http_text
 
 if TYPE_CHECKING:
     from interop_tests.brokers import LeveretBroker
@@ -36,7 +38,7 @@ def test_no_request_is_our_mistake(leveret_http: LeveretBroker) -> None:
 
 def _described(url: str) -> set[tuple[str, str]]:
     """All that can be asked, as (method, path)."""
-    paths = httpx.get(url).json()["paths"]
+    paths = json.loads(http_text(url))["paths"]
     return {(method, path) for path, operations in paths.items() for method in operations}
 
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from typing import TYPE_CHECKING, Any, Self
 
+import httpx
 import pytest
 
 from interop_tests.brokers import free_port
+from tests.support.http import HttpClient, http_text
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-START_SECONDS_MAX = 30
 CONFIGURATION = """
 global:
   scrape_interval: 1s
@@ -60,46 +58,40 @@ class Prometheus:
                 stdout=log,
                 stderr=log,
             )
-        until = time.monotonic() + START_SECONDS_MAX
-        while not self._is_ready():
-            assert self._process.poll() is None, (self._directory / "prometheus.log").read_text()
-            assert time.monotonic() < until, "Prometheus does not become ready"
-            time.sleep(0.1)
+        wait_until(lambda: self._process.poll() is not None or self._is_ready(), "Prometheus")
+        assert self._process.poll() is None, (self._directory / "prometheus.log").read_text()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.wait(START_SECONDS_MAX)
+        self._process.wait(LIMIT_SECONDS)
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(self._url("/-/ready")):
-                return True
-        except OSError:
+            http_text(self._url("/-/ready"))
+        except httpx.HTTPError:
             return False
+        return True
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The samples that an expression has now."""
-        query = urllib.parse.urlencode({"query": expression})
-        try:
-            with urllib.request.urlopen(self._url(f"/api/v1/query?{query}")) as response:
-                found: list[dict[str, Any]] = json.load(response)["data"]["result"]
-        except urllib.error.HTTPError as error:
-            with error:
-                raise AssertionError(f"{expression}: {error.read().decode()}") from None
+        with HttpClient(user=None) as client:
+            answer = client.get(self._url("/api/v1/query"), params={"query": expression})
+        assert answer.is_success, f"{expression}: {answer.text}"
+        found: list[dict[str, Any]] = answer.json()["data"]["result"]
         return found
 
     def await_scrape(self) -> dict[str, Any]:
         """How the last scrape went; the first one is waited for, and must succeed."""
-        until = time.monotonic() + START_SECONDS_MAX
-        while True:
-            with urllib.request.urlopen(self._url("/api/v1/targets")) as response:
-                active: list[dict[str, Any]] = json.load(response)["data"]["activeTargets"]
-            if active and active[0]["health"] != "unknown":
-                assert active[0]["health"] == "up", active[0]["lastError"]
-                return active[0]
-            assert time.monotonic() < until, "nothing is scraped"
-            time.sleep(0.2)
+        wait_until(lambda: self._target().get("health", "unknown") != "unknown", "a scrape")
+        target = self._target()
+        assert target["health"] == "up", target["lastError"]
+        return target
+
+    def _target(self) -> dict[str, Any]:
+        told = json.loads(http_text(self._url("/api/v1/targets")))
+        active: list[dict[str, Any]] = told["data"]["activeTargets"]
+        return active[0] if active else {}
 
     def _url(self, path: str) -> str:
         return f"http://127.0.0.1:{self._port}{path}"

@@ -8,7 +8,6 @@ import re
 import subprocess
 import threading
 import time
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,6 +17,8 @@ import pytest
 from interop_tests.metrics.overview import EXPRESSIONS, VARIABLES
 from interop_tests.metrics.prometheus import Prometheus, require
 from tests.process import node_addresses
+from tests.support.http import http_text
+from tests.support.waiting import LIMIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,6 @@ CHOICES = {
     "$__range": "1m",
 }
 SCRAPES_SECONDS = 6  # a rate needs two scrapes; everything happens at least once in this time
-SETTLE_SECONDS_MAX = 20
 # RabbitMQ's names are what they are.
 RABBITMQS_OWN = ("rabbitmq_unreachable_cluster_peers_count ",)
 VIEWS = (
@@ -108,7 +108,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Promethe
     """A Prometheus that has seen a node under load, and where the node's metrics are."""
     require("prometheus")
     directory: Path = tmp_path_factory.mktemp("metrics")
-    with node_addresses(directory / "data") as addresses:
+    with node_addresses(directory / "data", metrics=True) as addresses:
         target = addresses["prometheus"]
         port = int(addresses["amqp"].rpartition(":")[2])
         with (
@@ -133,7 +133,7 @@ def _asked(expression: str) -> str:
 
 def _answer(prometheus: Prometheus, expression: str) -> list[dict[str, Any]]:
     """Return the result of an expression, as soon as enough was scraped for it."""
-    until = time.monotonic() + SETTLE_SECONDS_MAX
+    until = time.monotonic() + LIMIT_SECONDS
     while not (found := prometheus.query(expression)):
         assert time.monotonic() < until, f"no data for {expression}"
         time.sleep(0.5)
@@ -204,8 +204,7 @@ def test_scrapes_succeed(scraped: tuple[Prometheus, str]) -> None:
 @pytest.mark.parametrize("view", VIEWS)
 def test_promtool_finds_nothing_wrong(scraped: tuple[Prometheus, str], view: str) -> None:
     _, target = scraped
-    with urllib.request.urlopen(f"http://{target}{view}") as response:
-        text = response.read()
+    text = http_text(f"http://{target}{view}").encode()
     done = subprocess.run(
         [require("promtool"), "check", "metrics"],
         input=text,
@@ -221,7 +220,7 @@ def test_strangers_names_reach_prometheus(tmp_path: Path) -> None:
     """Metrics of queues with any name arrive, and never break the others."""
     require("prometheus")
     names = ['quote"', "back\\slash", "nul\0", "{brace}", "é 🐇", "# HELP x"]
-    with node_addresses(tmp_path / "data") as addresses:
+    with node_addresses(tmp_path / "data", metrics=True) as addresses:
         port = int(addresses["amqp"].rpartition(":")[2])
         with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
             channel = connection.channel()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.waiting import LIMIT_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -29,7 +31,11 @@ def admin(leveret_http: LeveretBroker) -> Callable[..., str]:
     def run(*arguments: str) -> str:
         command = [str(PROGRAM), "--host", "127.0.0.1", "--port", str(leveret_http.http_port)]
         done = subprocess.run(
-            [*command, *arguments], capture_output=True, text=True, timeout=60, check=False
+            [*command, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -60,7 +60,7 @@ class Site:
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One for all: tests change things of their own."""
-    broker = LeveretBroker(tmp_path_factory.mktemp("ui"))
+    broker = LeveretBroker(tmp_path_factory.mktemp("ui"), http=True)
     broker.start()
     try:
         started = Site(broker)

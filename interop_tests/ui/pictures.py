@@ -110,7 +110,7 @@ def take(directory: Path) -> None:
     for old in directory.glob("*.png"):
         old.unlink()
     with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
-        broker = LeveretBroker(Path(place), {"LEVERET_CLUSTER_NAME": "shop"})
+        broker = LeveretBroker(Path(place), {"LEVERET_CLUSTER_NAME": "shop"}, http=True)
         broker.start()
         try:
             _visit(playwright, broker, directory)

@@ -23,6 +23,8 @@ import pika
 import pika.exceptions
 from celery import Celery  # type: ignore[import-untyped]
 
+from tests.support.http import HttpClient
+
 if TYPE_CHECKING:
     from interop_tests.brokers import LeveretBroker
 
@@ -75,11 +77,7 @@ class Shop:
         self._threads: list[threading.Thread] = []
         self._random = random.Random(7)
         self._closes_at = time.monotonic() + OPEN_SECONDS_MAX
-        self.client = httpx.Client(
-            base_url=f"http://127.0.0.1:{broker.http_port}/api",
-            auth=("guest", "guest"),
-            timeout=30,
-        )
+        self.client = HttpClient(f"127.0.0.1:{broker.http_port}/api")
         self.client.headers["content-type"] = "application/json"
         self._hire()
         self._furnish()

@@ -6,6 +6,7 @@ import pytest
 
 from leveret.auth.passwords import ATTEMPTS_MAX, WAITING_MAX, PasswordChecks
 from leveret.ports.authentication import attempt_source
+from tests.support.waiting import eventually
 
 
 class Threads:
@@ -74,12 +75,10 @@ async def test_failed_attempts_count_until_their_answer_was_delayed():
     await threads.ask("192.0.2.2", "honest", password="good")
     await threads.finish()
     assert threads.results["honest"] is True
-    await asyncio.sleep(0.3)
-    assert len(threads.started) > ATTEMPTS_MAX + 1
+    await eventually(lambda: len(threads.started) > ATTEMPTS_MAX + 1)
     while threads.ends:
         await threads.finish()
-    await asyncio.sleep(0.3)
-    assert threads.checks.sources == 0
+    await eventually(lambda: threads.checks.sources == 0)
 
 
 async def test_one_check_serves_all_that_ask_the_same():

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
+from tests.support.http import HttpClient
 from tests.test_readme import BLOCK, PASSWORD, PRINTED, README, ROOT
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def test_first_hour(root, tmp_path):
                 if line.startswith("$ "):
                     root.run(in_clone + line.removeprefix("$ "), stdin=PASSWORD + "\n")
         assert printed == PRINTED
-        with httpx.Client(base_url="http://localhost:15672") as browser:
+        with HttpClient("localhost:15672", user=None) as browser:
             assert browser.get("/api/overview", auth=("admin", PASSWORD)).status_code == 200
             assert browser.get("/api/overview", auth=("guest", "guest")).status_code == 401
             page = browser.get("/", follow_redirects=True)

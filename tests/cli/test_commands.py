@@ -18,6 +18,7 @@ from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, Que
 from leveret.storage.lock import DirectoryLock
 from leveret.storage.metadata import SqliteMetadataStore
 from tests.mgmt_ui.test_control import listening
+from tests.support.waiting import LIMIT_SECONDS
 
 
 def test_first_command_finds_what_a_first_start_makes(leveret):
@@ -169,7 +170,7 @@ class TestRunningNode:
         thread = threading.Thread(target=asyncio.run, args=(serve(),))
         with DirectoryLock(tmp_path):
             thread.start()
-            assert started.wait(10)
+            assert started.wait(LIMIT_SECONDS)
             yield
             stop.set()
             thread.join()

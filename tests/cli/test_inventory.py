@@ -190,7 +190,7 @@ def test_channels_and_consumers(leveret, channel):
 
 def test_the_node_and_its_alarms(leveret):
     status = shown(leveret, "node", "status")
-    assert {each["protocol"] for each in status["listeners"]} >= {"amqp", "http"}
+    assert {each["protocol"] for each in status["listeners"]} >= {"amqp"}
     assert status["queues"] == 0
     assert status["memory_bytes"] < status["memory_bytes_max"]
     assert "alarms: none" in leveret("node", "status")

@@ -14,8 +14,7 @@ import pytest
 
 from leveret.cli.output import printable
 from tests.process import running_node
-
-SECONDS_MAX = 30
+from tests.support.waiting import LIMIT_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +105,7 @@ class Terminal:
         self.shown = b""
 
     def wait_for(self, text):
-        end = time.monotonic() + SECONDS_MAX
+        end = time.monotonic() + LIMIT_SECONDS
         while text not in self.shown:
             assert time.monotonic() < end, self.shown
             if select.select([self.handle], [], [], 0.1)[0]:
@@ -116,7 +115,7 @@ class Terminal:
         os.write(self.handle, key)
 
     def status(self):
-        end = time.monotonic() + SECONDS_MAX
+        end = time.monotonic() + LIMIT_SECONDS
         while True:
             try:  # else it would wait for somebody to read what it writes
                 while select.select([self.handle], [], [], 0)[0]:

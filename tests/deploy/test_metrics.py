@@ -2,13 +2,13 @@
 
 import json
 import re
-import urllib.request
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.process import node_addresses
+from tests.support.http import http_text
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 DASHBOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
@@ -36,14 +36,13 @@ SCRAPED = [
 def told(tmp_path_factory):
     """All names of samples that the deployed Prometheus gets."""
     names = set()
-    with node_addresses(tmp_path_factory.mktemp("metrics")) as addresses:
+    with node_addresses(tmp_path_factory.mktemp("metrics"), metrics=True) as addresses:
         for path in SCRAPED:
-            with urllib.request.urlopen(f"http://{addresses['prometheus']}{path}") as response:
-                for line in response.read().decode().splitlines():
-                    if line.startswith("# TYPE "):
-                        _, _, name, kind = line.split()
-                        suffixes = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
-                        names |= {name + suffix for suffix in suffixes}
+            for line in http_text(f"http://{addresses['prometheus']}{path}").splitlines():
+                if line.startswith("# TYPE "):
+                    _, _, name, kind = line.split()
+                    suffixes = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
+                    names |= {name + suffix for suffix in suffixes}
     return names
 
 

@@ -7,34 +7,38 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+from tests.support.http import HttpClient
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-START_SECONDS_MAX = 60  # two slow cores that others use too
-STOP_SECONDS_MAX = 10  # what an operator's supervisor waits before it kills
 MIB = 1024 * 1024
-SERVE = (
-    sys.executable,
-    "-m",
-    "leveret",
-    "serve",
-    "--port",
-    "0",
-    "--http-port",
-    "0",
-    "--prometheus-port",
-    "-1",
-)
+SERVE = (sys.executable, "-m", "leveret", "serve")
+
+
+def port_options(*, http: bool, metrics: bool) -> list[str]:
+    """Return the options for free ports; what a test does not ask for is not opened."""
+    optional = {"--http-port": http, "--prometheus-port": metrics}
+    options = ["--port", "0"]
+    for name, wanted in optional.items():
+        options += [name, "0" if wanted else "-1"]
+    return options
+
+
+def addresses_of(ready: str) -> dict[str, str]:
+    """Return what a node's ready line says: HOST:PORT by the name of the port, and `data`."""
+    return dict(word.split("=", 1) for word in ready.split()[1:])
 
 
 class BrokerProcess:
-    """A broker on a directory of its own and a free port; a new port after each start.
+    """A broker on a directory of its own and free ports, new ones after each start.
 
-    `settings` are environment variables without their prefix: `disk_free_bytes_min=1`. `files_max`
-    limits the files that the process may have open.
+    It serves AMQP, and where the test asks for it `http`, the management port. `settings` are
+    environment variables without their prefix: `disk_free_bytes_min=1`. `files_max` limits the
+    files that the process may have open.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class BrokerProcess:
         log: Path | None = None,
         durability: str = "os",
         files_max: int | None = None,
+        http: bool = False,
         **settings: object,
     ) -> None:
         self.data = data
@@ -52,6 +57,7 @@ class BrokerProcess:
         self.limits = () if files_max is None else ("prlimit", f"--nofile={files_max}")
         self.log_path = log or data.parent / f"{data.name}.log"
         self.port = 0
+        self.http = http
         self.popen: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -65,6 +71,7 @@ class BrokerProcess:
         """Start the process without waiting until it serves."""
         assert self.popen is None, "one process at a time"
         options = ["--data-dir", str(self.data), "--durability", self.durability]
+        options += port_options(http=self.http, metrics=False)
         with self.log_path.open("ab") as output:
             self.popen = subprocess.Popen(
                 [*self.limits, *SERVE, *options],
@@ -83,17 +90,24 @@ class BrokerProcess:
 
     def start(self) -> Self:
         """Start and wait until the broker says that it is ready."""
-        said_before = self.log().count("ready amqp=")
+        starts = len(self._ready_lines())
         self.launch()
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while time.monotonic() < deadline:
-            found = re.findall(r"^ready amqp=\S+:(\d+)", self.log(), re.MULTILINE)
-            if len(found) > said_before:
-                self.port = int(found[-1])
-                return self
-            assert self.is_alive, f"ended with {self.popen.poll()}:\n{self.log()[-4000:]}"
-            time.sleep(0.01)
-        raise AssertionError(f"not ready in {START_SECONDS_MAX} s:\n{self.log()[-4000:]}")
+        wait_until(lambda: not self.is_alive or len(self._ready_lines()) > starts, "a ready node")
+        assert self.is_alive, f"ended with {self.popen.poll()}:\n{self.log()[-4000:]}"
+        self.port = int(self.addresses["amqp"].rpartition(":")[2])
+        return self
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """HOST:PORT of the last start, by the name of the port."""
+        return addresses_of(self._ready_lines()[-1])
+
+    def _ready_lines(self) -> list[str]:
+        return re.findall(r"^ready amqp=.*\n", self.log(), re.MULTILINE)
+
+    def http_client(self, path: str = "", user: str = "guest", **options: Any) -> HttpClient:
+        """Return a client of the management port, for paths below `path`."""
+        return HttpClient(self.addresses["http"] + path, user, **options)
 
     def log(self) -> str:
         """Everything the broker has said, over all its starts."""
@@ -124,11 +138,11 @@ class BrokerProcess:
     def wait(self) -> int:
         """The exit status of a process that was told to stop."""
         try:
-            status = self.popen.wait(STOP_SECONDS_MAX)
+            status = self.popen.wait(LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(
-                f"still there after {STOP_SECONDS_MAX} s:\n{self.log()[-4000:]}"
+                f"still there after {LIMIT_SECONDS} s:\n{self.log()[-4000:]}"
             ) from None
         self.popen = None
         return status

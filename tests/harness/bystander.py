@@ -8,7 +8,7 @@ from typing import Self
 
 import pika
 
-SERVED_SECONDS_MAX = 60  # a bystander that waits this long is not served
+from tests.support.waiting import LIMIT_SECONDS
 
 
 class Bystander:
@@ -37,10 +37,10 @@ class Bystander:
                 self._await_trips(self.trips + 2)
         finally:
             self._stopping.set()
-            self._thread.join(SERVED_SECONDS_MAX)
+            self._thread.join(LIMIT_SECONDS)
 
     def _await_trips(self, trips: int) -> None:
-        deadline = time.monotonic() + SERVED_SECONDS_MAX
+        deadline = time.monotonic() + LIMIT_SECONDS
         while self.trips < trips:
             assert self._error is None, f"after {self.trips} round trips: {self._error!r}"
             assert time.monotonic() < deadline, "the bystander is not served any more"

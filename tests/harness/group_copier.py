@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import aio_pika
 import pika
 
-from tests.harness.group_members import ANSWER_SECONDS_MAX, QUEUE, STAY_SECONDS, Party
+from tests.harness.group_members import QUEUE, STAY_SECONDS, Party
+from tests.support.waiting import LIMIT_SECONDS
 
 if TYPE_CHECKING:
     import random
@@ -88,10 +89,10 @@ class AioPikaCopier(Copier):
 
     async def _work(self) -> None:
         while not self._stopping.is_set():
-            async with asyncio.timeout(2 * ANSWER_SECONDS_MAX):
+            async with asyncio.timeout(2 * LIMIT_SECONDS):
                 connection = await aio_pika.connect(
                     f"amqp://guest:guest@127.0.0.1:{self.port}/?heartbeat=0",
-                    timeout=ANSWER_SECONDS_MAX,
+                    timeout=LIMIT_SECONDS,
                 )
                 async with connection:
                     await self._stay(connection)

@@ -23,6 +23,7 @@ from leveret.mgmt_ui.control_client import request
 from tests.harness.group_account import Message, Place
 from tests.harness.resender import property_bytes
 from tests.harness.wire import Client, ClosedError, Confirm, check_open, publish_bytes
+from tests.support.waiting import LIMIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,6 @@ PREFETCHES = (1, 5, 20, 100)
 STAY_SECONDS = (0.2, 1.5)
 AWAY_SECONDS = (0.0, 0.3)
 SLEEPER_SESSION_MS = 300
-ANSWER_SECONDS_MAX = 60
 OUTSTANDING_MAX = 200
 PARTITIONS_MAX = 12  # that an operator asks for
 
@@ -69,7 +69,7 @@ class Party(ABC):
 
     def join(self) -> None:
         assert self._thread is not None
-        self._thread.join(2 * ANSWER_SECONDS_MAX)
+        self._thread.join(2 * LIMIT_SECONDS)
         assert not self._thread.is_alive(), f"{type(self).__name__} hangs"
 
     def _run(self) -> None:
@@ -179,8 +179,8 @@ class PikaMember(Member):
             pika.ConnectionParameters(
                 *("127.0.0.1", self.port),
                 heartbeat=0,
-                socket_timeout=ANSWER_SECONDS_MAX,
-                blocked_connection_timeout=ANSWER_SECONDS_MAX,
+                socket_timeout=LIMIT_SECONDS,
+                blocked_connection_timeout=LIMIT_SECONDS,
             )
         )
         with connection:
@@ -224,10 +224,10 @@ class AioPikaMember(Member):
 
     async def _work(self) -> None:
         while not self._stopping.is_set():
-            async with asyncio.timeout(2 * ANSWER_SECONDS_MAX):
+            async with asyncio.timeout(2 * LIMIT_SECONDS):
                 connection = await aio_pika.connect(
                     f"amqp://guest:guest@127.0.0.1:{self.port}/?heartbeat=0",
-                    timeout=ANSWER_SECONDS_MAX,
+                    timeout=LIMIT_SECONDS,
                 )
                 async with connection:
                     await self._stay(connection)
@@ -330,7 +330,7 @@ class AioPikaPublisher(Publisher):
 
     async def _work(self) -> None:
         connection = await aio_pika.connect(
-            f"amqp://guest:guest@127.0.0.1:{self.port}/?heartbeat=0", timeout=ANSWER_SECONDS_MAX
+            f"amqp://guest:guest@127.0.0.1:{self.port}/?heartbeat=0", timeout=LIMIT_SECONDS
         )
         async with connection:
             exchange = (await connection.channel()).default_exchange
@@ -349,7 +349,7 @@ class AioPikaPublisher(Publisher):
             headers={KEY_HEADER: key},
             delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
         )
-        await exchange.publish(packed, QUEUE, timeout=ANSWER_SECONDS_MAX)
+        await exchange.publish(packed, QUEUE, timeout=LIMIT_SECONDS)
         self.account.confirmed.add(message)
 
 

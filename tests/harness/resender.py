@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pamqp import commands, header
 
 from tests.harness.wire import Client, ClosedError, Confirm, check_open, publish_bytes
+from tests.support.waiting import LIMIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +54,7 @@ class Resender:
 
     def join(self) -> None:
         assert self._thread is not None
-        self._thread.join(60)
+        self._thread.join(LIMIT_SECONDS)
         assert not self._thread.is_alive(), "the publisher hangs"
 
     def _run(self, port: int) -> None:

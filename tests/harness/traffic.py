@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 
 from tests.harness.wire import Client, ClosedError, Confirm, Delivery, check_open, publish_bytes
+from tests.support.waiting import LIMIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -107,10 +108,10 @@ class Worker(ABC):
         self._stopping.set()
 
     def await_connected(self) -> None:
-        assert self._connected.wait(30), "a client does not get in"
+        assert self._connected.wait(LIMIT_SECONDS), "a client does not get in"
 
     def join(self) -> None:
-        self._thread.join(30)
+        self._thread.join(LIMIT_SECONDS)
         assert not self._thread.is_alive(), "a client hangs"
 
     def _run(self, port: int) -> None:
@@ -176,7 +177,7 @@ class Publisher(Worker):
 
     def _await(self, client: Client, limit: int) -> None:
         """Take in confirms until at most `limit` publishes are outstanding."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + LIMIT_SECONDS
         while True:
             for event in client.events(0.0 if len(self._outstanding) <= limit else 0.05):
                 if isinstance(event, Confirm):

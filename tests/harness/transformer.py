@@ -8,6 +8,7 @@ import threading
 from pamqp import commands
 
 from tests.harness.wire import Client, ClosedError, Delivery, check_open, publish_bytes
+from tests.support.waiting import LIMIT_SECONDS
 
 PREFETCH = 50
 GROUP_MAX = 8  # messages moved by one transaction
@@ -36,7 +37,7 @@ class Transformer:
 
     def join(self) -> None:
         assert self._thread is not None
-        self._thread.join(60)
+        self._thread.join(LIMIT_SECONDS)
         assert not self._thread.is_alive(), "the transformer hangs"
 
     def _run(self, port: int) -> None:

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pamqp import commands, frame
 
+from tests.support.waiting import LIMIT_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_HEADER = struct.Struct(">BHI")
 FRAME_MAX = 131_072
-ANSWER_SECONDS_MAX = 30.0
 CAPABILITIES = {
     "publisher_confirms": True,
     "consumer_cancel_notify": True,
@@ -92,7 +93,7 @@ class Wire:
     """A socket that carries frames. Raises ClosedError, or an OSError when the broker is gone."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS_MAX)
+        self.socket = socket.create_connection(("127.0.0.1", port), LIMIT_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
         self._events: deque[Event] = deque()
@@ -118,7 +119,7 @@ class Wire:
     def send_bytes(self, data: bytes) -> None:
         """Send everything, taking in what comes meanwhile: neither side waits for the other."""
         view = memoryview(data)
-        deadline = time.monotonic() + ANSWER_SECONDS_MAX
+        deadline = time.monotonic() + LIMIT_SECONDS
         self.socket.setblocking(False)
         while view:
             if self.closed is not None:
@@ -147,7 +148,7 @@ class Wire:
         """Wait for one method."""
         kept: list[Event] = []
         try:
-            for event in self.events(ANSWER_SECONDS_MAX):
+            for event in self.events(LIMIT_SECONDS):
                 if (
                     isinstance(event, Method)
                     and event.channel == channel
@@ -158,7 +159,7 @@ class Wire:
                 kept.append(event)
         finally:
             self._events.extendleft(reversed(kept))
-        raise TimeoutError(f"no {expected.__name__} in {ANSWER_SECONDS_MAX} s")
+        raise TimeoutError(f"no {expected.__name__} in {LIMIT_SECONDS} s")
 
     # -- listening
 
@@ -249,14 +250,14 @@ class Wire:
         while self._events:
             yield self._events.popleft()
 
-    def await_close(self, seconds: float = ANSWER_SECONDS_MAX) -> ClosedError:
+    def await_close(self, seconds: float = LIMIT_SECONDS) -> ClosedError:
         """Read until connection.close comes. Fails when the socket just ends."""
         for _ in self.events(seconds):
             if self.closed is not None:
                 return self.closed
         raise TimeoutError(f"no connection.close in {seconds} s")
 
-    def await_end(self, seconds: float = ANSWER_SECONDS_MAX) -> bytes:
+    def await_end(self, seconds: float = LIMIT_SECONDS) -> bytes:
         """Everything until the broker closes the socket."""
         deadline = time.monotonic() + seconds
         data = bytes(self._buffer)
@@ -336,7 +337,7 @@ class Client(Wire):
     def publish(self, queue: str, bodies: Iterable[bytes], **options: Any) -> None:
         self.send_bytes(b"".join(publish_bytes(queue, body, **options) for body in bodies))
 
-    def await_confirms(self, last: int, seconds: float = ANSWER_SECONDS_MAX) -> None:
+    def await_confirms(self, last: int, seconds: float = LIMIT_SECONDS) -> None:
         """Wait until the publishes up to `last` are confirmed. A nack is an error here."""
         for event in self.events(seconds):
             if isinstance(event, Confirm):
@@ -347,7 +348,7 @@ class Client(Wire):
                 check_open(event)
         raise TimeoutError(f"no confirm of {last} in {seconds} s")
 
-    def deliveries(self, count: int, seconds: float = ANSWER_SECONDS_MAX) -> Iterator[Delivery]:
+    def deliveries(self, count: int, seconds: float = LIMIT_SECONDS) -> Iterator[Delivery]:
         """The next `count` deliveries; each must come within `seconds` of the one before."""
         while count:
             came = False

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import random
 import re
 import time
-import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,11 +58,11 @@ class Node:
     """A broker with a witness beside it."""
 
     def __init__(self, data: Path) -> None:
-        self.broker = BrokerProcess(data)
+        self.broker = BrokerProcess(data, http=True)
 
     def __enter__(self) -> Self:
         self.broker.start()
-        http = re.findall(r"^ready .*http=\S+:(\d+)", self.broker.log(), re.MULTILINE)[-1]
+        http = self.broker.addresses["http"].rpartition(":")[2]
         self.ports = (self.broker.port, int(http))
         self._process = Path(f"/proc/{self.broker.popen.pid}")
         self.ask("PUT", f"users/{ATTACKER}", {"password": "guest", "tags": "policymaker"})
@@ -81,15 +78,9 @@ class Node:
         self.broker.kill()
 
     def ask(self, method: str, path: str, value: object = None) -> None:
-        """Ask the HTTP API as the administrator. Raises HTTPError for what is refused."""
-        token = base64.b64encode(b"guest:guest").decode()
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.ports[1]}/api/{path}",
-            json.dumps(value).encode() if value is not None else None,
-            {"Authorization": f"Basic {token}", "Content-Type": "application/json"},
-            method=method,
-        )
-        urllib.request.urlopen(request, timeout=60).close()
+        """Ask the HTTP API as the administrator. Raises HTTPStatusError for what is refused."""
+        with self.broker.http_client("/api/") as client:
+            client.request(method, path, json=value).raise_for_status()
 
     def open_vhost(self, name: str) -> None:
         """A place for one attacker, which goes with all that he leaves."""

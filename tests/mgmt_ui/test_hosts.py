@@ -1,5 +1,4 @@
 import datetime as dt
-import http.client
 import ssl
 
 import pytest
@@ -7,6 +6,7 @@ import pytest
 from leveret.cli.certs import make_certificates
 from leveret.mgmt_ui.hosts import KnownHosts, is_known_host
 from tests.process import node_addresses
+from tests.support.http import HttpClient
 
 
 @pytest.mark.parametrize(
@@ -52,36 +52,26 @@ async def test_name_of_a_service_is_answered_elsewhere_unless_names_are_set():
     assert await answered(("10.0.0.7", 15672), "mq.example", ("mq.example",))
 
 
-def status(connection, path, **headers):
-    connection.request("GET", path, headers=headers)
-    answer = connection.getresponse()
-    answer.read()
-    connection.close()
-    return answer.status
-
-
-GUEST = "Basic Z3Vlc3Q6Z3Vlc3Q="
+def status(address, path, headers=None, **options):
+    with HttpClient(address, **options) as client:
+        return client.get(path, headers=headers).status_code
 
 
 def test_rebound_name_gets_nothing_from_a_node_with_default_password(tmp_path):
-    with node_addresses(tmp_path) as addresses:
+    with node_addresses(tmp_path, http=True, metrics=True) as addresses:
         for name in ("http", "prometheus"):
-            connection = http.client.HTTPConnection(addresses[name], timeout=30)
-            assert (
-                status(connection, "/api/whoami", Authorization=GUEST, Host="evil.example") == 403
-            )
-        connection = http.client.HTTPConnection(addresses["http"], timeout=30)
-        assert status(connection, "/api/whoami", Authorization=GUEST) == 200
+            assert status(addresses[name], "/api/whoami", {"Host": "evil.example"}) == 403
+        assert status(addresses["http"], "/api/whoami") == 200
 
 
 def test_host_of_amqp_does_not_open_management(tmp_path):
-    with node_addresses(tmp_path, "--host", "0.0.0.0") as addresses:
+    with node_addresses(tmp_path, "--host", "0.0.0.0", http=True) as addresses:
         assert addresses["amqp"].startswith("0.0.0.0:")
         assert addresses["http"].startswith("127.0.0.1:")
 
 
 def test_management_may_be_off(tmp_path):
-    with node_addresses(tmp_path, "--http-port", "-1") as addresses:
+    with node_addresses(tmp_path) as addresses:
         assert "http" not in addresses
 
 
@@ -92,7 +82,5 @@ def test_management_over_tls_follows_its_certificate(tmp_path, monkeypatch):
     monkeypatch.setenv("LEVERET_HTTPS_KEY_FILE", str(tmp_path / "server-key.pem"))
     trusted = ssl.create_default_context(cafile=tmp_path / "ca.pem")
     with node_addresses(tmp_path / "data") as addresses:
-        host, _, port = addresses["https"].rpartition(":")
         for _ in range(2):
-            connection = http.client.HTTPSConnection(host, int(port), timeout=30, context=trusted)
-            assert status(connection, "/api/whoami", Authorization=GUEST) == 200
+            assert status(f"https://{addresses['https']}", "/api/whoami", verify=trusted) == 200

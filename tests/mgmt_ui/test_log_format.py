@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from leveret.mgmt_ui.log_format import formatter
+from tests.support.waiting import LIMIT_SECONDS
 
 
 def record(message, *args, exc_info=None):
@@ -59,7 +60,7 @@ def test_every_line_of_a_node_is_json(tmp_path):
     ) as process:
         assert "amqp" in json.loads(process.stdout.readline())["ready"]
         process.terminate()
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=LIMIT_SECONDS)
     lines = [json.loads(line) for line in errors.splitlines()]
     assert any(line["message"].startswith("stopping") for line in lines)
     assert lines[0]["node"].startswith("leveret@")

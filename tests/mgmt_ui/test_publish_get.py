@@ -2,14 +2,13 @@
 
 import base64
 import json
-import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
 import pytest
 
 from tests.harness.broker import BrokerProcess
+from tests.support.http import HttpClient
 
 MESSAGE = {"properties": {}, "routing_key": "q", "payload": "hello", "payload_encoding": "string"}
 GET = {"count": 10, "ackmode": "ack_requeue_false", "encoding": "auto"}
@@ -17,15 +16,13 @@ GET = {"count": 10, "ackmode": "ack_requeue_false", "encoding": "auto"}
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("node") / "data") as broker:
-        yield re.findall(r"^ready .*http=(\S+)", broker.log(), re.MULTILINE)[-1]
+    with BrokerProcess(tmp_path_factory.mktemp("node") / "data", http=True) as broker:
+        yield broker.addresses["http"]
 
 
 @pytest.fixture
 def http(address):
-    with httpx.Client(
-        base_url=f"http://{address}/api", auth=("guest", "guest"), timeout=60
-    ) as client:
+    with HttpClient(f"{address}/api") as client:
         client.delete("/queues/%2F/q")
         assert client.put("/queues/%2F/q", json={"durable": True}).status_code == 201
         yield client
@@ -57,9 +54,10 @@ def test_guesses_are_counted_however_many_come_at_once(address, http):
     # Of a user who is not there: nobody who tests something else is kept waiting.
     def guess(number):
         asked = {"username": "nobody", "password": f"bad{number}"}
-        if number % 2:
-            return httpx.post(f"http://{address}/api/login", data=asked, timeout=60)
-        return httpx.get(f"http://{address}/api/whoami", auth=tuple(asked.values()), timeout=60)
+        with HttpClient(f"{address}/api", user=None) as client:
+            if number % 2:
+                return client.post("/login", data=asked)
+            return client.get("/whoami", auth=tuple(asked.values()))
 
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(guess, range(32)))
@@ -251,6 +249,6 @@ def test_where_there_is_nothing_404(http):
 
 def test_who_may_not_is_refused(http, address):
     http.put("/exchanges/%2F/amq.direct", json={"type": "direct", "durable": True})
-    with httpx.Client(base_url=f"http://{address}/api", auth=("guest", "wrong")) as stranger:
+    with HttpClient(f"{address}/api", "guest", "wrong") as stranger:
         assert publish(stranger).status_code == 401
         assert get(stranger).status_code == 401

@@ -8,6 +8,7 @@ from pamqp import commands, frame
 from leveret.perf.plan import Address, LoadPlan
 from leveret.perf.session import BrokerError, LoadSession, decode, open_sessions
 from leveret.perf.topology import declare, messages_ready
+from tests.support.waiting import LIMIT_SECONDS
 
 REPLIES = {
     "Connection.StartOk": lambda _: commands.Connection.Tune(2047, 8192, 60),
@@ -39,7 +40,7 @@ class ScriptedBroker:
     def __exit__(self, *_):
         self.server.shutdown(socket.SHUT_RDWR)
         self.server.close()
-        self.thread.join(5)
+        self.thread.join(LIMIT_SECONDS)
 
     def uri(self):
         return f"amqp://127.0.0.1:{self.address.port}/"

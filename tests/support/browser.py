@@ -3,7 +3,7 @@
 import re
 from html import unescape
 
-import httpx
+from tests.support.http import in_process_client
 
 TOKEN = re.compile(r'name="csrf_token" value="([^"]+)"')
 
@@ -19,8 +19,7 @@ class Browser:
     """Looks at the pages of a Site, from an address of its own."""
 
     def __init__(self, site, peer="127.0.0.1", base_url="http://node"):
-        transport = httpx.ASGITransport(site.app, client=(peer, 1), raise_app_exceptions=False)
-        self.client = httpx.AsyncClient(transport=transport, base_url=base_url)
+        self.client = in_process_client(site.app, peer, base_url)
         self.token = ""
 
     async def sign_in(self, user="guest"):

@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-import httpx
-
 from leveret.core.definitions.administration import Administration
 from leveret.mgmt_ui.managed import ManagedNode
 from leveret.mgmt_ui.operations.context import AdminContext
 from leveret.mgmt_ui.operations.runtime import Listener, Runtime
 from leveret.mgmt_ui.web import create_app
 from leveret.ports.definitions import PermissionDefinition, UserDefinition
+from tests.support.http import in_process_client
 from tests.support.stage import Stage
 
 LISTENERS = (Listener("amqp", "127.0.0.1", 5672), Listener("http", "127.0.0.1", 15672))
@@ -81,9 +80,8 @@ class Site:
         return await self.get(path, user, method=method, json=body, **options)
 
     async def get(self, path, user="guest", *, peer="127.0.0.1", method="GET", **said):
-        transport = httpx.ASGITransport(self.app, client=(peer, 1), raise_app_exceptions=False)
         auth = (user, user) if user else None
-        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+        async with in_process_client(self.app, peer) as client:
             return await client.request(method, path, auth=auth, **said)
 
     async def json(self, path, user="guest"):

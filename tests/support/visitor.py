@@ -3,18 +3,17 @@
 import re
 from html import unescape
 
-import httpx
-
 from tests.support.browser import TOKEN, without_tokens
+from tests.support.http import HttpClient
 
 
 class Visitor:
-    """At `http://host:port`; `api` is the same user with credentials."""
+    """At HOST:PORT; `api` is the same user with credentials."""
 
     def __init__(self, address, user="guest", password=None):
         password = password or user
-        self.client = httpx.Client(base_url=address, timeout=30)
-        self.api = httpx.Client(base_url=f"{address}/api", auth=(user, password), timeout=30)
+        self.client = HttpClient(address, user=None)
+        self.api = HttpClient(f"{address}/api", user, password)
         answer = self.client.post("/login", data={"user": user, "password": password})
         assert answer.status_code == 303, answer.text
         self.token = unescape(TOKEN.search(self._page("/overview"))[1])

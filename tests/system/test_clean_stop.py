@@ -9,6 +9,7 @@ import pytest
 
 from tests.harness.broker import REPOSITORY, SERVE, BrokerProcess
 from tests.harness.traffic import Load, declare_topology, drain
+from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_kill import make_seed
 
 SHUTDOWN_TEXT = "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
@@ -25,7 +26,7 @@ def test_a_stop_answers_everyone_and_keeps_everything(tmp_path, durability):
             account.round += 1
             load.start(broker.port)
             time.sleep(1.0)
-            broker.stop()  # within STOP_SECONDS_MAX, with status 0
+            broker.stop()  # with status 0
             load.join()
             assert not account.troubles, account.troubles[:20]
             assert not account.lost_with
@@ -69,6 +70,6 @@ def serve(data: str) -> subprocess.CompletedProcess[str]:
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=LIMIT_SECONDS,
         check=False,
     )

@@ -23,6 +23,7 @@ from leveret.config import Configuration
 from leveret.mgmt_ui.control_client import request
 from tests.harness.broker import BrokerProcess
 from tests.harness.wire import Client
+from tests.support.waiting import LIMIT_SECONDS
 
 COUNT = 240  # of 1 kB: four segments
 CHUNK = 20
@@ -30,7 +31,6 @@ TAKEN = 30  # settled from the front
 DELAYED = 3
 SEGMENT_BYTES_MAX = Configuration.model_fields["segment_bytes_max"].metadata[0].ge
 MARKED_SECONDS = 2.5  # after which the state store was told of everything
-STOP_SECONDS_MAX = 60  # of a machine that others use, too
 SILENT_SECONDS = 1.5  # after which nothing more comes
 HOUR_MS = 3_600_000
 USER = {"name": "operator", "password": "secret", "tags": ["administrator"]}
@@ -105,7 +105,7 @@ def make_directory(data: Path, stop: str) -> None:
 def stop_patiently(broker: BrokerProcess) -> None:
     """A clean stop; how long it takes is for other tests."""
     broker.terminate()
-    assert broker.popen.wait(STOP_SECONDS_MAX) == 0, broker.log()[-4000:]
+    assert broker.popen.wait(LIMIT_SECONDS) == 0, broker.log()[-4000:]
     broker.popen = None
 
 
@@ -190,7 +190,7 @@ class Outcome:
 
     @staticmethod
     def _await_start(broker: BrokerProcess) -> bool:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LIMIT_SECONDS
         while time.monotonic() < deadline:
             ready = [line for line in broker.log().splitlines() if line.startswith("ready amqp=")]
             if ready:
@@ -244,7 +244,7 @@ def diagnosed(data: Path) -> list[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=LIMIT_SECONDS,
     )
     assert done.returncode in {0, 1, 2}, done.stderr
     assert contents(data) == before

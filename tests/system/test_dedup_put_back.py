@@ -8,6 +8,7 @@ import pytest
 
 from leveret.mgmt_ui.control_client import request
 from tests.harness.broker import BrokerProcess
+from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_queue_features import await_count, connected, declare, drained, publish
 
 KINDS = {
@@ -38,7 +39,7 @@ def redrive(broker, queue, **target):
         "rate": None,
     }
     ask(broker, "dlq.redrive", vhost="/", queue=queue, **{**parameters, **target})
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + LIMIT_SECONDS
     while (told := ask(broker, "dlq.status", vhost="/", queue=queue))["phase"] == "running":
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -135,7 +136,7 @@ def test_each_question_about_a_half_message_arrives(tmp_path):
             "x-check-after": 50,
         }
         publish(channel, "checks", b"half", headers=half)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + LIMIT_SECONDS
         while channel.queue_declare("checks", passive=True).method.message_count < 2:
             assert time.monotonic() < deadline, "asked once only"
             time.sleep(0.05)

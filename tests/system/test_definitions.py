@@ -10,6 +10,7 @@ from leveret.cli.session import Invocation, ask, begin
 from leveret.core.access.passwords import hash_password_as_rabbitmq
 from tests.harness.broker import BrokerProcess
 from tests.harness.wire import Client, ClosedError
+from tests.support.waiting import LIMIT_SECONDS
 
 EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
 DOCUMENT = {
@@ -58,7 +59,7 @@ def test_a_node_does_not_start_with_a_bad_file(tmp_path, file):
     file.write_text(json.dumps({**DOCUMENT, "queues": [{"name": "q", "vhost": "none"}]}))
     broker = BrokerProcess(tmp_path / "data", definitions=file)
     broker.launch()
-    assert broker.popen.wait(30) == 1
+    assert broker.popen.wait(LIMIT_SECONDS) == 1
     assert f"{file}: queues[0]: no vhost 'none'" in broker.log()
     assert "ready amqp" not in broker.log()
 

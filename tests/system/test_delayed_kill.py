@@ -12,10 +12,10 @@ import pika
 import pytest
 
 from tests.harness.broker import BrokerProcess
+from tests.support.waiting import LIMIT_SECONDS
 
 KILLS = 4
 DELAY_MS_MAX = 1500
-DRAIN_SECONDS_MAX = 30
 
 
 class Publisher(threading.Thread):
@@ -52,7 +52,7 @@ def drain(port: int, got: list[tuple[int, int]], until) -> None:
     """Consume, and note number and lateness of each message."""
     connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
     channel = connection.channel()
-    deadline = time.monotonic() + DRAIN_SECONDS_MAX
+    deadline = time.monotonic() + LIMIT_SECONDS
     for _, _, body in channel.consume("q", auto_ack=True, inactivity_timeout=0.2):
         if body is not None:
             number, due_ms = map(int, body.split())

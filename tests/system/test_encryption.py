@@ -15,6 +15,7 @@ import pytest
 from leveret.storage.master_key import generate_master_key_file
 from tests.harness.broker import REPOSITORY, BrokerProcess
 from tests.harness.traffic import Load, declare_topology, drain
+from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_kill import make_seed
 from tests.system.test_queue_features import connected, declare, drained, publish
 
@@ -118,7 +119,7 @@ def test_a_node_that_runs_is_encrypted_rotated_and_plain_again(tmp_path, key_fil
         leveret(data, "encryption", "rotate-master", "--new-key-file", tmp_path / "new.key")
         broker.stop()
         broker.launch()  # with the old key
-        assert broker.popen.wait(30) == 1
+        assert broker.popen.wait(LIMIT_SECONDS) == 1
         assert "belongs to the master key" in broker.log()
         broker.popen = None
         broker.settings["encryption_key_file"] = tmp_path / "new.key"
@@ -134,7 +135,7 @@ def test_a_node_without_the_master_key_does_not_start_and_says_why(tmp_path, key
         broker.stop()
         del broker.settings["encryption_key_file"]
         broker.launch()
-        assert broker.popen.wait(30) == 1
+        assert broker.popen.wait(LIMIT_SECONDS) == 1
         assert "cannot start: virtual host '/' is encrypted" in broker.log()
         assert "encryption_key_file" in broker.log()
         broker.popen = None

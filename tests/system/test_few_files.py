@@ -14,6 +14,7 @@ from pamqp import commands
 
 from tests.harness.broker import BrokerProcess
 from tests.harness.wire import Client
+from tests.support.waiting import LIMIT_SECONDS
 
 FILES_MAX = 256
 QUEUES = 3 * FILES_MAX
@@ -60,7 +61,7 @@ def listed_connections(node: BrokerProcess) -> list[dict[str, object]]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=LIMIT_SECONDS,
     )
     assert listed.returncode == 0, listed.stderr
     return json.loads(listed.stdout)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 
-import httpx
 import pytest
 
 from leveret.mgmt_ui.control_client import request
 from tests.harness.broker import MIB, BrokerProcess
 from tests.harness.small_disk import fill_up, small_disk
+from tests.support.http import HttpClient
 
 SETTINGS = {
     "disk_free_bytes_min": 0,
@@ -24,11 +23,9 @@ MESSAGES = 30
 LEVERET = "/leveret/queues/%2F"
 
 
-class Api(httpx.Client):
+class Api(HttpClient):
     def __init__(self, broker):
-        port = re.findall(r"^ready .* http=\S+:(\d+)", broker.log(), re.MULTILINE)[-1]
-        address = f"http://127.0.0.1:{port}/api"
-        super().__init__(base_url=address, auth=("guest", "guest"), timeout=30)
+        super().__init__(broker.addresses["http"] + "/api")
 
     def asked(self, method, path, **body):
         answer = self.request(method, path, json=body)

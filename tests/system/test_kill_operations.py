@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import threading
 import time
 from collections import Counter
@@ -12,6 +11,7 @@ import httpx
 import pytest
 
 from tests.harness.broker import BrokerProcess
+from tests.support.http import HttpClient
 from tests.system.test_kill import make_seed
 
 LEVERET = "/leveret/queues/%2F"
@@ -46,13 +46,10 @@ class Operator:
 
     # -- asking
 
-    def client(self) -> httpx.Client:
-        port = re.findall(r"^ready .* http=\S+:(\d+)", self.broker.log(), re.MULTILINE)[-1]
-        return httpx.Client(
-            base_url=f"http://127.0.0.1:{port}/api", auth=("guest", "guest"), timeout=30
-        )
+    def client(self) -> HttpClient:
+        return self.broker.http_client("/api")
 
-    def ask(self, client: httpx.Client, method: str, path: str, **asked: object) -> object:
+    def ask(self, client: HttpClient, method: str, path: str, **asked: object) -> object:
         try:
             answer = client.request(method, path, json=asked if method != "GET" else None)
         except httpx.TransportError as error:
@@ -60,7 +57,7 @@ class Operator:
         assert answer.status_code < 300, (method, path, asked, answer.status_code, answer.text)
         return answer.json() if answer.content else None
 
-    def publish(self, client: httpx.Client, queue: str, body: str, **headers: object) -> None:
+    def publish(self, client: HttpClient, queue: str, body: str, **headers: object) -> None:
         self.ask(
             client,
             "POST",
@@ -77,33 +74,33 @@ class Operator:
 
     # -- what it does, each in a thread
 
-    def publishes(self, client: httpx.Client) -> None:
+    def publishes(self, client: HttpClient) -> None:
         body = self.number("message")
         self.publish(client, "left", body)
         self.confirmed.add(body)
 
-    def moves(self, client: httpx.Client) -> None:
+    def moves(self, client: HttpClient) -> None:
         here, there = self.rng.sample(["left", "right"], 2)
         limit = self.rng.choice([1, 7, 300])
         path = f"{LEVERET}/{here}/messages/move"
         self.ask(client, "POST", path, select={}, limit=limit, to_queue=there)
 
-    def copies(self, client: httpx.Client) -> None:
+    def copies(self, client: HttpClient) -> None:
         path = f"{LEVERET}/left/messages/copy"
         self.ask(client, "POST", path, select={}, limit=5, exchange="copies", routing_key="k")
 
-    def renames(self, client: httpx.Client) -> None:
+    def renames(self, client: HttpClient) -> None:
         self.wanted_name = self.rng.choice([name for name in RENAMED if name != self.name])
         self.ask(client, "PATCH", f"{LEVERET}/{self.name}", name=self.wanted_name)
         self.name = self.wanted_name
 
-    def changes(self, client: httpx.Client) -> None:
+    def changes(self, client: HttpClient) -> None:
         self.wanted_length = self.rng.randrange(1000, 2000)
         arguments = {"x-max-length": self.wanted_length}
         self.ask(client, "PATCH", f"{LEVERET}/changed", arguments=arguments)
         self.length = self.wanted_length
 
-    def redrives(self, client: httpx.Client) -> None:
+    def redrives(self, client: HttpClient) -> None:
         target = {"exchange": "", "routing_key": "letters", "rate": 500}
         path = "/leveret/dead-letters/%2F/letters.dlq/redrive"
         self.ask(client, "POST", path, **target)
@@ -112,7 +109,7 @@ class Operator:
         path = f"{LEVERET}/letters/messages/move"
         self.ask(client, "POST", path, select={}, limit=1000, to_queue="letters.dlq")
 
-    def schedules(self, client: httpx.Client) -> None:
+    def schedules(self, client: HttpClient) -> None:
         name = self.number("schedule")
         self.publish(client, "left", name, **{"x-delay": 3_600_000, "x-schedule-id": name})
         self.scheduled.add(name)
@@ -178,7 +175,7 @@ class Operator:
 
     # -- what must be so
 
-    def bodies(self, client: httpx.Client, queue: str) -> Counter[str]:
+    def bodies(self, client: HttpClient, queue: str) -> Counter[str]:
         found: Counter[str] = Counter()
         after = ""
         while after is not None:
@@ -204,7 +201,7 @@ class Operator:
             self.length = self.wanted_length = changed["x-max-length"]
             self.check_schedules(client)
 
-    def check_name(self, client: httpx.Client) -> None:
+    def check_name(self, client: HttpClient) -> None:
         rows = self.ask(client, "GET", "/queues/%2F?columns=name")
         names = [row["name"] for row in rows if row["name"].startswith("renamed")]
         assert len(names) == 1
@@ -218,7 +215,7 @@ class Operator:
             (self.name, {"x": 1})
         ]
 
-    def check_schedules(self, client: httpx.Client) -> None:
+    def check_schedules(self, client: HttpClient) -> None:
         found: Counter[str] = Counter()
         after = ""
         while after is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import time
 from collections import Counter
@@ -14,9 +13,8 @@ import pytest
 from pika.exceptions import AMQPError
 
 from tests.harness.broker import BrokerProcess
+from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_queue_features import await_count, connected, declare, publish
-
-WAIT_SECONDS_MAX = 30
 
 
 @pytest.fixture
@@ -39,7 +37,7 @@ def notice_the_end(connection):
 
 
 def await_get(channel, queue):
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    deadline = time.monotonic() + LIMIT_SECONDS
     while time.monotonic() < deadline:
         method, properties, body = channel.basic_get(queue)
         if method is not None:
@@ -141,10 +139,6 @@ def test_groups_move_on_when_a_consumer_dies_and_when_the_node_does(tmp_path, ki
         broker.kill()
 
 
-def http_address(broker):
-    return re.findall(r"^ready .*http=(\S+)", broker.log(), re.MULTILINE)[-1]
-
-
 def receive(queue, **asked):
     return queue.post("receive", json=asked).json()["messages"]
 
@@ -153,11 +147,10 @@ def test_receipts_are_good_until_the_node_is_killed(broker):
     connection, channel = connected(broker)
     declare(channel, "q")
     path = "/api/leveret/queues/%2F/q/"
-    with httpx.Client(auth=("guest", "guest"), timeout=30) as queue:
-        queue.base_url = f"http://{http_address(broker)}{path}"
+    with broker.http_client(path) as queue:
         asked = time.monotonic()
         assert receive(queue, wait_ms=300) == []
-        assert 0.2 < time.monotonic() - asked < 10
+        assert time.monotonic() - asked >= 0.3
         with pytest.raises(httpx.ReadTimeout):
             queue.post("receive", json={"wait_ms": 20_000}, timeout=0.3)  # who goes away …
         time.sleep(0.5)
@@ -172,7 +165,7 @@ def test_receipts_are_good_until_the_node_is_killed(broker):
         broker.kill()
         notice_the_end(connection)
         broker.start()
-        queue.base_url = f"http://{http_address(broker)}{path}"
+        queue.base_url = f"http://{broker.addresses['http']}{path}"
         answer = queue.post("ack", json={"receipt_handles": handles}).json()
         assert [result["result"] for result in answer["results"]] == ["stale", "stale"]
         (again,) = receive(queue, count=5, wait_ms=5000)
@@ -184,7 +177,7 @@ def test_a_node_stops_while_somebody_waits(tmp_path):
         connection, channel = connected(broker)
         declare(channel, "q")
         connection.close()
-        host, port = http_address(broker).rsplit(":", 1)
+        host, port = broker.addresses["http"].rsplit(":", 1)
         with socket.create_connection((host, int(port)), timeout=10) as client:
             body = b'{"wait_ms": 20000}'
             client.sendall(
@@ -193,7 +186,6 @@ def test_a_node_stops_while_somebody_waits(tmp_path):
                 b"content-length: " + str(len(body)).encode() + b"\r\n\r\n" + body
             )
             time.sleep(0.5)
-            stopping = time.monotonic()
             broker.stop()
-            assert time.monotonic() - stopping < 8
+            assert client.recv(4096) == b""
         broker.check_untroubled()

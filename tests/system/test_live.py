@@ -12,6 +12,7 @@ import pytest
 from leveret.errors import StorageError
 from leveret.mgmt_ui.control_client import request
 from tests.harness.broker import BrokerProcess
+from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_encryption import SECRET, broker_at, key_file, leveret
 from tests.system.test_kill import make_seed
 from tests.system.test_queue_features import connected, declare, publish
@@ -126,7 +127,7 @@ def test_what_waits_beside_a_queue_finds_it_by_its_new_name(tmp_path):
         broker.kill()
         broker.start()
         connection, channel = connected(broker)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + LIMIT_SECONDS
         while not browse(broker, "new"):
             assert time.monotonic() < deadline
             time.sleep(0.1)

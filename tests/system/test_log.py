@@ -13,8 +13,7 @@ import pytest
 
 from leveret.cli.certs import make_certificates
 from tests.harness.broker import BrokerProcess
-
-SECONDS_MAX = 20
+from tests.support.waiting import LIMIT_SECONDS
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def node(tmp_path):
 
 def line_with(broker, text):
     """The line in which the log says `text` (a pattern), as soon as it does."""
-    deadline = time.monotonic() + SECONDS_MAX
+    deadline = time.monotonic() + LIMIT_SECONDS
     while time.monotonic() < deadline:
         for line in broker.log().splitlines():
             if re.search(text, line):

@@ -11,6 +11,7 @@ from pamqp import commands
 from tests.harness.broker import MIB, REPOSITORY, SERVE, BrokerProcess
 from tests.harness.small_disk import fill_up, small_disk
 from tests.harness.wire import CAPABILITIES, Client, ClosedError, Confirm, check_open
+from tests.support.waiting import LIMIT_SECONDS
 
 BODY_BYTES = 50_000
 SETTINGS = {
@@ -18,7 +19,6 @@ SETTINGS = {
     "tail_cache_bytes_max": 2 * MIB,
     "resource_check_interval_ms": 20,
 }
-WAIT_SECONDS_MAX = 20.0
 
 
 def body(number: int) -> bytes:
@@ -58,7 +58,7 @@ class Publisher:
 
     def until(self, condition, *, publishing: bool = False) -> None:
         """Publish, or only listen, until something is so."""
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        deadline = time.monotonic() + LIMIT_SECONDS
         while not condition():
             assert time.monotonic() < deadline, vars(self)
             if publishing and self.outstanding < 20:
@@ -236,7 +236,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path):
                 cwd=REPOSITORY,
                 capture_output=True,
                 text=True,
-                timeout=30,
+                timeout=LIMIT_SECONDS,
                 check=False,
             )
             assert refused.returncode != 0

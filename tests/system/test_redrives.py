@@ -12,6 +12,7 @@ from collections import Counter
 import pytest
 
 from tests.harness.broker import BrokerProcess
+from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_kill import make_seed
 from tests.system.test_queue_features import connected, declare, publish
 
@@ -21,7 +22,9 @@ MESSAGES = 300
 def dlq(broker, *arguments):
     command = [sys.executable, "-m", "leveret", "dlq", *arguments]
     command += ["--data-dir", str(broker.data), "--json"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
 
 
 def bodies(channel, queue):

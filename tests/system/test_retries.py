@@ -10,6 +10,7 @@ import pytest
 from pika.exceptions import AMQPConnectionError, AMQPError
 
 from tests.harness.broker import BrokerProcess
+from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_kill import make_seed
 from tests.system.test_queue_features import await_count, connected, declare, publish
 
@@ -110,7 +111,7 @@ def test_order_by_key_outlives_a_restart(tmp_path):
         connection, channel = connected(broker)
         publish(channel, "q", "3")
         found = []
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + LIMIT_SECONDS
         while len(found) < 3 and time.monotonic() < deadline:
             method, _, body = channel.basic_get("q")
             if method is None:

@@ -23,7 +23,6 @@ from tests.harness.broker import BrokerProcess
 from tests.system.test_consumer_groups import connect
 from tests.system.test_encryption import leveret
 from tests.system.test_kill import make_seed
-from tests.system.test_stop_with_requests import http_port
 
 PARTS = 3
 BATCHES = 12
@@ -31,7 +30,7 @@ UNREACHABLE = (OSError, http.client.HTTPException)
 
 
 def writer_of(broker, user="guest"):
-    return BatchWriter(f"http://127.0.0.1:{http_port(broker)}", user, user)
+    return BatchWriter(f"http://{broker.addresses['http']}", user, user)
 
 
 def rows_of(*bodies, key=b"q"):
@@ -146,18 +145,17 @@ def test_others_go_on_while_a_large_batch_is_committed(tmp_path):
         with writer_of(broker) as writer:
             chunk = rows_of(*[bytes(100)] * 10_000)
             writer.stage("w", 0, "p", (chunk for _ in range(40)))
-            longest, results = 0.0, []
+            confirmed, results = 0, []
             commit = threading.Thread(
                 target=lambda: results.append(writer.commit("w", 0, ["p"])), daemon=True
             )
             commit.start()
             while commit.is_alive():
-                began = time.monotonic()
                 persistent = pika.BasicProperties(delivery_mode=2)
                 channel.basic_publish("", "others", b"x", persistent)
-                longest = max(longest, time.monotonic() - began)
+                confirmed += 1
             assert results[0].messages == 400_000
-        assert longest < 0.5  # a slow machine that others use, too; it is some milliseconds
+        assert confirmed > 20  # it is hundreds; one or two, if the commit were a single turn
         assert channel.queue_declare("q", passive=True).method.message_count == 400_000
         connection.close()
 

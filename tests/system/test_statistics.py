@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import re
-import time
-from urllib.request import Request, urlopen
-
 import pika
 import pytest
 
 from tests.harness.broker import BrokerProcess
-
-SAMPLED_SECONDS_MAX = 20
+from tests.support.waiting import wait_until
 
 
 def ask(process: BrokerProcess, path: str) -> dict:
-    port = re.findall(r"^ready .*http=\S+:(\d+)", process.log(), re.MULTILINE)[-1]
-    login = base64.b64encode(b"guest:guest").decode()
-    request = Request(
-        f"http://127.0.0.1:{port}/api/{path}", headers={"Authorization": f"Basic {login}"}
-    )
-    with urlopen(request) as answer:
-        return json.load(answer)
+    with process.http_client("/api/") as client:
+        return client.get(path).raise_for_status().json()
 
 
 def wait_for(process: BrokerProcess, path: str, is_so) -> dict:
-    deadline = time.monotonic() + SAMPLED_SECONDS_MAX
-    while not is_so(found := ask(process, path)):
-        assert time.monotonic() < deadline, found
-        time.sleep(0.1)
-    return found
+    wait_until(lambda: is_so(ask(process, path)), path)
+    return ask(process, path)
 
 
 def use(channel) -> None:
@@ -60,7 +45,7 @@ def use(channel) -> None:
 
 
 def test_a_session_is_counted_exactly(tmp_path):
-    with BrokerProcess(tmp_path / "data", statistics_interval_ms=1000) as process:
+    with BrokerProcess(tmp_path / "data", http=True, statistics_interval_ms=1000) as process:
         parameters = pika.ConnectionParameters("127.0.0.1", process.port)
         connection = pika.BlockingConnection(parameters)
         use(connection.channel())
@@ -115,7 +100,7 @@ def test_a_session_is_counted_exactly(tmp_path):
 
 @pytest.mark.covers("B-444")
 def test_what_a_queue_holds_and_who_used_it_is_told(tmp_path):
-    with BrokerProcess(tmp_path / "data", statistics_interval_ms=1000) as process:
+    with BrokerProcess(tmp_path / "data", http=True, statistics_interval_ms=1000) as process:
         parameters = pika.ConnectionParameters("127.0.0.1", process.port)
         connection = pika.BlockingConnection(parameters)
         channel = connection.channel()

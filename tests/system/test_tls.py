@@ -19,6 +19,7 @@ from pika.exceptions import AMQPConnectionError, ProbableAuthenticationError
 from leveret.amqp.sockets import REFUSALS_MAX
 from leveret.cli.certs import make_certificates
 from tests.process import node_addresses, running_node
+from tests.support.waiting import LIMIT_SECONDS
 
 # pika leaves the socket of a failed handshake to the garbage collector; see `collected`.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -26,7 +27,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 REFUSED = (AMQPConnectionError, OSError)  # pika lets errors of TLS through
 LARGE_BODY = os.urandom(3_000_000)
 USER = "guest"
-SECONDS_MAX = 20
 
 
 def make(directory, host="localhost"):
@@ -84,8 +84,8 @@ def connect(port, context=None, credentials=None):
             port=port,
             ssl_options=pika.SSLOptions(context, "localhost") if context else None,
             credentials=credentials or pika.PlainCredentials("guest", "guest"),
-            socket_timeout=SECONDS_MAX,
-            blocked_connection_timeout=SECONDS_MAX,
+            socket_timeout=LIMIT_SECONDS,
+            blocked_connection_timeout=LIMIT_SECONDS,
         )
     )
 
@@ -154,7 +154,7 @@ def test_both_sides_insist_on_their_authority(tmp_path, certificates, settings):
 
 def closes(peer):
     """Whether the node ends this socket, whatever it says before."""
-    peer.settimeout(SECONDS_MAX)
+    peer.settimeout(LIMIT_SECONDS)
     with contextlib.suppress(ConnectionResetError):
         while peer.recv(65_536):
             pass
@@ -224,7 +224,7 @@ def test_a_slow_reader_over_tls_holds_nobody_up(tmp_path, certificates, settings
         for _ in range(10):
             channel.basic_publish("", queue, LARGE_BODY)  # 30 MB, and nothing is read meanwhile
         visit(connect(port, client_context(certificates)), b"quick")
-        deadline = time.monotonic() + SECONDS_MAX
+        deadline = time.monotonic() + LIMIT_SECONDS
         while len(taken) < 10 and time.monotonic() < deadline:
             slow.process_data_events(0.1)
         assert taken == [LARGE_BODY] * 10
@@ -245,7 +245,7 @@ def test_a_renewed_certificate_is_used_without_a_restart(
         port = port_of(addresses["amqps"])
         steady = connect(port, client_context(certificates))
         make(live)
-        deadline = time.monotonic() + SECONDS_MAX
+        deadline = time.monotonic() + LIMIT_SECONDS
         while True:
             try:
                 renewed = connect(port, client_context(live))
@@ -331,7 +331,7 @@ def test_a_whole_conversation_in_the_same_packet_as_the_header(tmp_path, setting
         socket.create_connection(("127.0.0.1", port)) as peer,
     ):
         peer.sendall(V2_HEALTH + b"AMQP\0\0\x09\x01")
-        peer.settimeout(SECONDS_MAX)
+        peer.settimeout(LIMIT_SECONDS)
         assert peer.recv(7)[:1] == b"\x01"  # connection.start
 
 
@@ -341,7 +341,9 @@ def test_a_whole_conversation_in_the_same_packet_as_the_header(tmp_path, setting
 def refused_start(tmp_path, *arguments):
     command = [sys.executable, "-m", "leveret", "serve", "--data-dir", str(tmp_path / "data")]
     command += ["--http-port", "0", "--prometheus-port", "-1", *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
     assert ended.returncode == 1
     assert ended.stdout == ""
     *before, line = ended.stderr.strip().splitlines()

@@ -13,10 +13,10 @@ from pamqp import commands
 from tests.harness.broker import BrokerProcess
 from tests.harness.transformer import Transformer
 from tests.harness.wire import Client
+from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_kill import make_seed
 
 FILL = 1500
-FINISH_SECONDS_MAX = 90
 TARGETS = ("out", "audit", "forward")
 
 
@@ -65,7 +65,7 @@ def read(port: int, queue: str) -> Counter[int]:
 
 def finish(port: int, workers: list[Transformer]) -> None:
     """Let everything be transformed that is left."""
-    deadline = time.monotonic() + FINISH_SECONDS_MAX
+    deadline = time.monotonic() + LIMIT_SECONDS
     with Client(port) as client:
         while client.count("in"):
             assert time.monotonic() < deadline, "messages are left that nobody gets"

@@ -12,8 +12,7 @@ import pytest
 from leveret.ports.usage import HOUR_SECONDS, Account, Subject, Usage
 from leveret.storage.usage import SqliteUsageStore
 from tests.process import running_node
-
-SECONDS_MAX = 20
+from tests.support.waiting import LIMIT_SECONDS
 
 
 async def note_usage(data_dir, hour):
@@ -42,7 +41,7 @@ def test_an_hour_that_is_over(tmp_path, switched_on):
     stream = str(switched_on).lower()
     config.write_text(f"usage_interval_ms = 100\nusage_stream = {stream}\n")
     with running_node(data_dir, "--config", str(config)):
-        deadline = time.monotonic() + SECONDS_MAX
+        deadline = time.monotonic() + LIMIT_SECONDS
         while not is_done_with(data_dir, hour):
             assert time.monotonic() < deadline
             time.sleep(0.2)

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import json
 
-import httpx
 import pytest
 
 from leveret.errors import DiskFullError
@@ -14,6 +13,7 @@ from leveret.ports.definitions import PermissionDefinition, TopicPermissionDefin
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import decode_table
 from tests.mgmt_ui.test_web import Site
+from tests.support.http import in_process_client
 from tests.support.queue_bench import content_header
 
 URL = "/api/leveret/queues/%2F/q/messages"
@@ -49,13 +49,10 @@ class Desk(Site):
             self.stage.run()
 
     async def ask(self, method, path, body=None, user="guest"):
-        transport = httpx.ASGITransport(self.app, client=("127.0.0.1", 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+        async with in_process_client(self.app) as client:
             url = path if path.startswith("/") else URL + ("/" + path if path else "")
             asking = asyncio.get_running_loop().create_task(
-                client.request(
-                    method, url, auth=(user, user), content=json.dumps(body or {}), timeout=5
-                )
+                client.request(method, url, auth=(user, user), content=json.dumps(body or {}))
             )
             while not asking.done():
                 self.stage.run()

@@ -1,12 +1,10 @@
 """The keys of virtual hosts by HTTP, on a node that has a master key."""
 
-import re
-
-import httpx
 import pytest
 
 from leveret.storage.master_key import generate_master_key_file
 from tests.harness.broker import BrokerProcess
+from tests.support.http import HttpClient
 
 HERE = "/leveret/encryption"
 
@@ -15,14 +13,14 @@ HERE = "/leveret/encryption"
 def address(tmp_path_factory):
     directory = tmp_path_factory.mktemp("node")
     generate_master_key_file(directory / "master.key")
-    with BrokerProcess(directory / "data", encryption_key_file=directory / "master.key") as broker:
-        yield re.findall(r"^ready .*http=(\S+)", broker.log(), re.MULTILINE)[-1]
+    settings = {"encryption_key_file": directory / "master.key"}
+    with BrokerProcess(directory / "data", http=True, **settings) as broker:
+        yield broker.addresses["http"]
 
 
 @pytest.fixture
 def http(address):
-    base = f"http://{address}/api"
-    with httpx.Client(base_url=base, auth=("guest", "guest"), timeout=60) as client:
+    with HttpClient(f"{address}/api") as client:
         yield client
 
 

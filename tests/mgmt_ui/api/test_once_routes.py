@@ -1,41 +1,32 @@
 """Windows, numbering publishers, half messages and usage by HTTP, on a node."""
 
-import re
-import time
-
-import httpx
 import pika
 import pytest
 
 from tests.harness.broker import BrokerProcess
+from tests.support.waiting import wait_until
 
 NONE, ALL = "^$", ".*"
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("node") / "data") as broker:
+    with BrokerProcess(tmp_path_factory.mktemp("node") / "data", http=True) as broker:
         yield broker
 
 
-@pytest.fixture(scope="module")
-def address(broker):
-    return re.findall(r"^ready .*http=(\S+)", broker.log(), re.MULTILINE)[-1]
-
-
 @pytest.fixture
-def http(address):
-    with httpx.Client(base_url=f"http://{address}/api", auth=("guest", "guest")) as client:
+def http(broker):
+    with broker.http_client("/api") as client:
         yield client
 
 
 @pytest.fixture
-def reader(http, address):
+def reader(http, broker):
     """Return a client who may look and nothing else."""
     http.put("/users/reader", json={"password": "reader", "tags": "management"})
     http.put("/permissions/%2F/reader", json={"configure": NONE, "write": NONE, "read": ALL})
-    base = f"http://{address}/api/leveret"
-    with httpx.Client(base_url=base, auth=("reader", "reader")) as client:
+    with broker.http_client("/api/leveret", "reader") as client:
         yield client
 
 
@@ -49,15 +40,6 @@ def channel(broker):
 
 def publish(channel, queue, **properties):
     channel.basic_publish("", queue, b"m", pika.BasicProperties(delivery_mode=2, **properties))
-
-
-def until(is_so):
-    """Wait for what happens behind an answer."""
-    for _ in range(100):
-        if is_so():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not happen")
 
 
 def test_windows(http, reader, channel):
@@ -143,7 +125,7 @@ def test_lists_are_searched_by_headers(http, channel):
         method, _, _ = channel.basic_get("dies")
         channel.basic_reject(method.delivery_tag, requeue=False)
     dead = "/leveret/dead-letters/%2F/dies.dlq"
-    until(lambda: http.get(dead).json().get("ready") == 2)
+    wait_until(lambda: http.get(dead).json().get("ready") == 2)
     for asked, found in (({"header": "shop=0"}, ["d0"]), ({"message_id": "d1"}, ["d1"])):
         rows = http.get(dead, params=asked).json()["rows"]
         assert [row["message_id"] for row in rows] == found

@@ -3,13 +3,14 @@
 import asyncio
 import base64
 
-import httpx
 import pytest
 from pamqp import commands
 
 from leveret.mgmt_ui.api import pull
 from tests.mgmt_ui.test_web import Site
 from tests.support.client import Client
+from tests.support.http import in_process_client
+from tests.support.waiting import LIMIT_SECONDS, eventually
 
 URL = "/api/leveret/queues/%2F/q/"
 
@@ -24,12 +25,11 @@ class PullSite(Site):
         self.client = Client(self.stage).open()
 
     async def post(self, path, body=None, user="app", *, content=None):
-        transport = httpx.ASGITransport(self.app, client=("127.0.0.1", 1))
         auth = (user, user) if user else None
-        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+        async with in_process_client(self.app) as client:
             path = path if path.startswith("/") else URL + path
             asking = asyncio.get_running_loop().create_task(
-                client.post(path, auth=auth, json=body, content=content, timeout=5)
+                client.post(path, auth=auth, json=body, content=content)
             )
             while not asking.done():
                 self.stage.run()
@@ -56,11 +56,7 @@ class PullSite(Site):
 
 async def somebody_waits(site):
     """Until a receive takes part in the turns of the queue."""
-    for _ in range(2000):
-        if site.stage.queue("q").consumer_count:
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("nobody waits")
+    await eventually(lambda: site.stage.queue("q").consumer_count, "a waiting receive")
 
 
 @pytest.fixture
@@ -196,7 +192,7 @@ async def test_a_client_that_goes_away_leaves_nothing_behind(site):
     asking = caller.start()
     await somebody_waits(site)
     caller.hang_up()
-    await asyncio.wait_for(asking, 5)
+    await asyncio.wait_for(asking, LIMIT_SECONDS)
     assert queue.consumer_count == 0
     site.client.publish("q", b"1")
     assert (queue.message_count, queue.leased_count) == (1, 0)

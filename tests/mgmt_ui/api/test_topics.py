@@ -3,7 +3,6 @@
 import asyncio
 import random
 
-import httpx
 import pytest
 from pamqp import commands
 
@@ -15,6 +14,8 @@ from leveret.range_reader import parse_chunk
 from leveret.range_reader.chunk import chunk_bytes
 from tests.mgmt_ui.api.test_pull import PullSite
 from tests.support.client import Client
+from tests.support.http import in_process_client
+from tests.support.waiting import eventually
 
 URL = "/api/leveret/topics/%2F/q/"
 RECORDS = URL + "partitions/0/records"
@@ -24,11 +25,10 @@ class TopicSite(PullSite):
     """A site whose broker goes on while it is asked; `app` is an application's user."""
 
     async def ask_for(self, path, user="app", *, meanwhile=None, **query):
-        transport = httpx.ASGITransport(self.app, client=("127.0.0.1", 1))
         auth = (user, user) if user else None
-        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+        async with in_process_client(self.app) as client:
             asking = asyncio.get_running_loop().create_task(
-                client.get(path, auth=auth, params=query, timeout=5)
+                client.get(path, auth=auth, params=query)
             )
             while not asking.done():
                 self.stage.run()
@@ -390,12 +390,13 @@ class Hanging:
         task = asyncio.get_running_loop().create_task(
             self.site.app(self.scope, self.receive, self.send)
         )
-        for _ in range(5000):
+
+        def come_to_it():
             self.site.stage.run()
-            await asyncio.sleep(0.0005)
-            if task.done() or condition():
-                return task
-        raise AssertionError("it does not come to that")
+            return task.done() or condition()
+
+        await eventually(come_to_it)
+        return task
 
 
 async def test_a_client_that_hangs_up_while_it_waits(site):

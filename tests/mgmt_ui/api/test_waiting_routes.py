@@ -1,13 +1,13 @@
 """Schedules, retries and dead letters by HTTP, on a node."""
 
-import re
 import time
 
-import httpx
 import pika
 import pytest
 
 from tests.harness.broker import BrokerProcess
+from tests.support.http import HttpClient
+from tests.support.waiting import LIMIT_SECONDS
 
 LEVERET = "/leveret"
 HOUR_MS = 3_600_000
@@ -15,16 +15,13 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("node") / "data") as broker:
+    with BrokerProcess(tmp_path_factory.mktemp("node") / "data", http=True) as broker:
         yield broker
 
 
 @pytest.fixture
 def http(broker):
-    address = re.findall(r"^ready .*http=(\S+)", broker.log(), re.MULTILINE)[-1]
-    with httpx.Client(
-        base_url=f"http://{address}/api", auth=("guest", "guest"), timeout=60
-    ) as client:
+    with broker.http_client("/api") as client:
         for name in ("reader", "writer", "blind"):
             body = {"password": name, "tags": "management"}
             assert client.put(f"/users/{name}", json=body).status_code in {201, 204}
@@ -47,7 +44,7 @@ def channel(broker):
 
 
 def as_user(http, name):
-    return httpx.Client(base_url=http.base_url, auth=(name, name), timeout=60)
+    return HttpClient(str(http.base_url), name)
 
 
 @pytest.mark.covers("C-202")
@@ -200,7 +197,7 @@ def test_dead_letters_are_listed_redriven_and_deleted(http, channel):
 def _all(channel, queue, count, *, auto_ack=True):
     """So many messages, each as basic.get gives it."""
     found = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + LIMIT_SECONDS
     while len(found) < count and time.monotonic() < deadline:
         method, _, _ = channel.basic_get(queue, auto_ack=auto_ack)
         if method is not None:
@@ -210,7 +207,7 @@ def _all(channel, queue, count, *, auto_ack=True):
 
 def _until(look, wanted):
     """Return what is seen once it is as wanted: equal, or so many; the last, where it never is."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + LIMIT_SECONDS
     while True:
         found = look()
         if found == wanted or len(found) == wanted or time.monotonic() > deadline:

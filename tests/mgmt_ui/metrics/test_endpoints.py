@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
 
-import httpx
 import pytest
 from pamqp import commands
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
@@ -16,6 +15,7 @@ from leveret.mgmt_ui.metrics import endpoints
 from leveret.mgmt_ui.web import create_metrics_app
 from leveret.ports.definitions import UserDefinition, VhostDefinition
 from tests.support.client import Client
+from tests.support.http import in_process_client
 from tests.support.site import Site
 
 OPEN = {"accept": "application/openmetrics-text;version=1.0.0"}
@@ -31,8 +31,7 @@ class Scraped:
         self.app = create_metrics_app(self.site.node)
 
     async def get(self, path, headers=None):
-        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+        async with in_process_client(self.app) as client:
             return await client.get(path, headers=headers)
 
     async def scrape(self, path="/metrics"):

@@ -14,6 +14,7 @@ from leveret.mgmt_ui.pages import live
 from leveret.storage.audit import SqliteAuditStore
 from tests.support.browser import Browser
 from tests.support.client import Client
+from tests.support.waiting import LIMIT_SECONDS
 
 HOSTILE = "<script>alert(1)</script>"
 GROUP = "/consumer-groups/%2F/views/billing"
@@ -215,7 +216,7 @@ async def test_figures_are_live(site, guest, member, monkeypatch):
     monkeypatch.setattr(live, "INTERVAL_SECONDS", 0.02)
     monkeypatch.setattr(live, "STREAM_SECONDS_MAX", 0.01)
     monkeypatch.setattr(live, "CHECK_SECONDS", 0.01)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LIMIT_SECONDS):
         answer = await guest.get(f"/live{GROUP}")
     data = re.search(r"^data: (.*)$", answer.text, re.MULTILINE)
     frame = json.loads(data[1])

@@ -13,6 +13,7 @@ from leveret.mgmt_ui.pages import live
 from leveret.storage.audit import SqliteAuditStore
 from tests.support.browser import Browser
 from tests.support.client import Client, message
+from tests.support.waiting import LIMIT_SECONDS
 
 TOPIC = "/topics/%2F/orders"
 HOSTILE = "<script>alert(1)</script>"
@@ -232,7 +233,7 @@ async def test_figures_are_live(guest, orders, monkeypatch):
     monkeypatch.setattr(live, "INTERVAL_SECONDS", 0.02)
     monkeypatch.setattr(live, "STREAM_SECONDS_MAX", 0.01)
     monkeypatch.setattr(live, "CHECK_SECONDS", 0.01)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LIMIT_SECONDS):
         answer = await guest.get(f"/live{TOPIC}")
     data = re.search(r"^data: (.*)$", answer.text, re.MULTILINE)
     assert json.loads(data[1])["figures"] == {
