@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.bodies import json_object, table, text
@@ -22,6 +22,7 @@ from leveret.mgmt_ui.api.listing import (
 )
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.operations.topology import binding_declare, binding_delete
+from leveret.mgmt_ui.routes import LazyRouter
 from leveret.mgmt_ui.yielding import in_yielding_chunks, picked
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ __all__ = ["BINDINGS", "Ends", "require_to_bind", "router"]
 KINDS: dict[str, Literal["queue", "exchange"]] = {"q": "queue", "e": "exchange"}
 BETWEEN = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
 
-router = APIRouter()
+router = LazyRouter()
 
 BINDINGS: ObjectKind[Binding] = ObjectKind(
     lambda binding: (

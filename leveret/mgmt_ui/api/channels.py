@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.callers import CallerHere
@@ -24,6 +24,7 @@ from leveret.mgmt_ui.api.listing import (
 )
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.objects import open_channels, open_consumers
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["channels"])
+router = LazyRouter(tags=["channels"])
 
 
 @router.api_route("/api/channels", methods=READ)

@@ -9,7 +9,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret import __version__
 from leveret.mgmt_ui.api.bodies import json_object, require_fields
@@ -28,6 +28,7 @@ from leveret.mgmt_ui.api.overview import contexts, exchange_types
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
 from leveret.mgmt_ui.operations.node import cluster_set_name
 from leveret.mgmt_ui.process import node_gauges, read_process
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["cluster"])
+router = LazyRouter(tags=["cluster"])
 
 
 @router.api_route("/api/cluster-name", methods=READ)

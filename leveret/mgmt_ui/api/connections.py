@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.callers import CallerHere
@@ -21,6 +21,7 @@ from leveret.mgmt_ui.api.listing import (
 )
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.operations.topology import connection_close
+from leveret.mgmt_ui.routes import LazyRouter
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["existing", "router"]
 
-router = APIRouter()
+router = LazyRouter()
 
 
 @router.api_route("/api/connections", methods=READ)

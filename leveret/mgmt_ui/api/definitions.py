@@ -8,7 +8,7 @@ from email.message import Message
 from email.parser import BytesParser
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.definitions.document import DefinitionsError, decode
 from leveret.mgmt_ui.api.bodies import read_body
@@ -21,6 +21,7 @@ from leveret.mgmt_ui.operations.transfer import (
     definitions_import,
     definitions_rehearse,
 )
+from leveret.mgmt_ui.routes import LazyRouter
 
 __all__ = ["router"]
 
@@ -28,7 +29,7 @@ DOCUMENT_BYTES_MAX = 64 << 20  # some hundred thousand queues
 FILE_NAME = re.compile(r"[A-Za-z0-9_.+-]{1,100}")
 EXAMPLE = body({"queues": [{"name": "orders", "vhost": "/", "durable": True}]})
 
-router = APIRouter(tags=["definitions"])
+router = LazyRouter(tags=["definitions"])
 
 
 @router.api_route("/api/definitions", methods=READ)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi.openapi.utils import get_openapi
 
+from leveret.mgmt_ui.routes import LazyRoute
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -55,6 +57,9 @@ def form(example: dict[str, Any], *required: str) -> dict[str, Any]:
 
 def describe_operations(routes: Sequence[BaseRoute]) -> dict[str, dict[str, Any]]:
     """Return FastAPI's descriptions of routes: the operations of each path, by method."""
+    for route in routes:
+        assert isinstance(route, LazyRoute), "the routers make no others"
+        route.analyse()
     with warnings.catch_warnings():
         # One function answers GET and HEAD; `documents` gives them other names.
         warnings.filterwarnings("ignore", "Duplicate Operation ID")

@@ -11,12 +11,13 @@ import re
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
 from leveret import __version__
 from leveret.mgmt_ui.api.describing import describe_operations
 from leveret.mgmt_ui.api.listing import READ
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +65,7 @@ pre { overflow-x: auto; }
 details > :not(summary) { margin-left: 1.2rem; }
 """
 
-router = APIRouter(include_in_schema=False)
+router = LazyRouter(include_in_schema=False)
 
 
 @router.api_route("/api/openapi.json", methods=READ)

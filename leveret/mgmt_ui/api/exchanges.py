@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.bindings import BINDINGS
@@ -26,6 +26,7 @@ from leveret.mgmt_ui.api.listing import (
 )
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.operations.topology import exchange_declare, exchange_delete
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.core.routing.exchange import Exchange
@@ -44,7 +45,7 @@ EXAMPLE = {
     "arguments": {},
 }
 
-router = APIRouter()
+router = LazyRouter()
 
 
 @router.api_route("/api/exchanges", methods=READ)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from leveret.core.settings.arguments import type_of
 from leveret.mgmt_ui.api.callers import AdministratorHere, CallerHere
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import READ, ObjectKind, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.problems import bad_request, not_found, queue_not_found
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.core.routing.bindings import QueueLike
@@ -36,7 +37,7 @@ FLAGS = {
 }
 MEMBER = body({"node": "leveret@host"}, "node")
 
-router = APIRouter(tags=["features"])
+router = LazyRouter(tags=["features"])
 
 KIND: ObjectKind[Row] = ObjectKind(lambda flag: (flag["name"],), lambda flag: flag, ("name",))
 

@@ -9,11 +9,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from cryptography import x509
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from leveret.mgmt_ui.api.callers import CallerHere, NodeHere, authenticated
 from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.managed import ManagedNode
@@ -32,8 +33,8 @@ PROTOCOLS = {
     **dict.fromkeys(("http1", "http1.1", "http_api", "management", "management_ui", "ui"), "http"),
 }
 
-public = APIRouter(prefix=CHECKS, tags=["health"])
-guarded = APIRouter(prefix=CHECKS, tags=["health"], dependencies=[Depends(authenticated)])
+public = LazyRouter(prefix=CHECKS, tags=["health"])
+guarded = LazyRouter(prefix=CHECKS, tags=["health"], dependencies=[Depends(authenticated)])
 
 
 def _ok(**details: object) -> Response:
@@ -192,7 +193,7 @@ def _expiring(node: ManagedNode, until_ms: int) -> list[dict[str, object]]:
 # -- the checks of before: what asks them wants to hear yes or no, as RabbitMQ 4 answers them
 
 
-deprecated = APIRouter(tags=["health"])
+deprecated = LazyRouter(tags=["health"])
 
 
 @deprecated.api_route("/api/aliveness-test/{vhost}", methods=READ)
@@ -211,4 +212,4 @@ async def node_check(caller: CallerHere, name: Segment | None = None) -> Respons
     return _ok()
 
 
-router = APIRouter(routes=[*deprecated.routes, *public.routes, *guarded.routes])
+router = LazyRouter(routes=[*deprecated.routes, *public.routes, *guarded.routes])

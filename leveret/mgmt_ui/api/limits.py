@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api.bodies import json_object, require_fields
 from leveret.mgmt_ui.api.callers import AdministratorHere, CallerHere
@@ -12,6 +12,7 @@ from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import READ, ObjectKind, QueryHere, Segment, done, listed
 from leveret.mgmt_ui.api.problems import bad_request, not_found
 from leveret.mgmt_ui.operations.rules import limits_clear, limits_set
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.ports.definitions import UserDefinition, VhostDefinition
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["limits"])
+router = LazyRouter(tags=["limits"])
 
 OF_USERS: ObjectKind[UserDefinition] = ObjectKind(
     lambda user: (user.name,), lambda user: {"user": user.name, "value": user.limits}, ("user",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from leveret import __version__
 from leveret.core.exchanges import EXCHANGE_TYPES, describe_type
@@ -13,6 +13,7 @@ from leveret.mgmt_ui.api.listing import READ, QueryHere, answer, select_columns
 from leveret.mgmt_ui.api.listing import shown as shown_statistics
 from leveret.mgmt_ui.api.views import HANDED_OUT, PUBLISHED, added, retention_policies
 from leveret.mgmt_ui.objects import message_counts, object_counts
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.listing import Query
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["contexts", "exchange_types", "object_totals", "router"]
 
-router = APIRouter()
+router = LazyRouter()
 
 
 @router.api_route("/api/overview", methods=READ)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from fastapi import APIRouter, Depends, Request
-from fastapi.routing import APIRoute
+from fastapi import Depends, Request
 
 from leveret.mgmt_ui.api.bodies import BODY_BYTES_MAX, read_body, understand
 from leveret.mgmt_ui.api.callers import SAFE_METHODS, ClientHere
 from leveret.mgmt_ui.api.describing import describe_operations
 from leveret.mgmt_ui.api.problems import bad_request
+from leveret.mgmt_ui.routes import LazyRoute, LazyRouter
 from leveret.ports.declared import undeclared
 from leveret.ports.waiting import let_others_run
 
@@ -25,7 +25,7 @@ __all__ = ["own_router"]
 JSON = "application/json"
 
 
-class OwnRoute(APIRoute):
+class OwnRoute(LazyRoute):
     """Route that accepts only declared fields and parameters."""
 
     @cached_property
@@ -70,9 +70,9 @@ async def _take_declared_only(request: Request, _: ClientHere) -> None:
         raise bad_request(problem)
 
 
-def own_router(path: str = "", **options: Any) -> APIRouter:
+def own_router(path: str = "", **options: Any) -> LazyRouter:
     """Return a router for routes below /api/leveret."""
-    return APIRouter(
+    return LazyRouter(
         prefix=f"/api/leveret{path}",
         route_class=OwnRoute,
         # Some are asked for many times a second: so they take the loop in two parts.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.definitions.document import OPERATOR_POLICY, VHOST_LIMITS, parameter_rows
 from leveret.features.alerts.commands import without_secret
@@ -20,6 +20,7 @@ from leveret.mgmt_ui.operations.rules import (
     parameter_clear,
     parameter_set,
 )
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["parameters"])
+router = LazyRouter(tags=["parameters"])
 
 PARAMETERS: ObjectKind[Row] = ObjectKind(
     lambda row: (row["vhost"], row["component"], row["name"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.bodies import json_object, require_fields
@@ -14,6 +14,7 @@ from leveret.mgmt_ui.api.listing import READ, ObjectKind, QueryHere, Segment, an
 from leveret.mgmt_ui.api.problems import bad_request, not_found
 from leveret.mgmt_ui.operations.access import permission_clear, permission_set
 from leveret.mgmt_ui.operations.rules import topic_permission_clear, topic_permission_set
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PERMISSIONS", "TOPIC_PERMISSIONS", "router"]
 
-router = APIRouter(tags=["permissions"])
+router = LazyRouter(tags=["permissions"])
 
 PERMISSIONS: ObjectKind[PermissionDefinition] = ObjectKind(
     lambda permission: (permission.vhost, permission.user), views.permission_row, ("vhost", "user")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.definitions.document import policy_row
 from leveret.mgmt_ui.api.bodies import json_object, require_fields, text
@@ -22,6 +22,7 @@ from leveret.mgmt_ui.api.listing import (
 )
 from leveret.mgmt_ui.api.problems import bad_request, not_found
 from leveret.mgmt_ui.operations.rules import policy_clear, policy_set
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -41,9 +42,9 @@ EXAMPLE = {
 }
 
 
-def _routes(path: str, *, operator: bool) -> APIRouter:
+def _routes(path: str, *, operator: bool) -> LazyRouter:
     """Return the routes of policies or operator policies, which need different rights."""
-    router = APIRouter(tags=[path])
+    router = LazyRouter(tags=[path])
 
     def find(caller: Caller, vhost: str, name: str) -> PolicyDefinition | None:
         held = caller.node.context.administration.policies.select(vhost, operator=operator)
@@ -116,7 +117,7 @@ def _found(policy: PolicyDefinition | None) -> PolicyDefinition:
     return policy
 
 
-router = APIRouter(
+router = LazyRouter(
     routes=[
         *_routes("policies", operator=False).routes,
         *_routes("operator-policies", operator=True).routes,

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.queues.declared_queue import DeclaredQueue
 from leveret.core.routing.message import StoredMessage
@@ -26,6 +26,7 @@ from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import Segment, answer
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_authorised, not_found
 from leveret.mgmt_ui.contents import content_of, got_row
+from leveret.mgmt_ui.routes import LazyRouter
 from leveret.ports.sessions import OverRateError, RejectedError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ MESSAGE = {
 }
 WANTED = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto", "truncate": 50000}
 
-router = APIRouter()
+router = LazyRouter()
 
 
 @asynccontextmanager

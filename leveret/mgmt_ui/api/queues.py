@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.queues.head_timestamp import read_heads
 from leveret.mgmt_ui.api import views
@@ -29,6 +29,7 @@ from leveret.mgmt_ui.api.listing import (
 from leveret.mgmt_ui.api.problems import bad_request, queue_not_found
 from leveret.mgmt_ui.objects import open_consumers, queues_of
 from leveret.mgmt_ui.operations.topology import queue_declare, queue_delete, queue_purge
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.core.routing.bindings import QueueLike
@@ -40,7 +41,7 @@ __all__ = ["router"]
 
 EXAMPLE = {"durable": True, "auto_delete": False, "arguments": {"x-queue-type": "quorum"}}
 
-router = APIRouter()
+router = LazyRouter()
 
 
 @router.api_route("/api/queues", methods=READ)

@@ -6,7 +6,7 @@ import asyncio
 import os
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.access.passwords import RABBITMQ_SALT_BYTES, hash_password_as_rabbitmq
 from leveret.mgmt_ui.api.bodies import json_object, read_body, require_fields, text
@@ -21,6 +21,7 @@ from leveret.mgmt_ui.api.describing import body, form
 from leveret.mgmt_ui.api.listing import READ, answer
 from leveret.mgmt_ui.api.problems import not_authorized, not_found
 from leveret.mgmt_ui.hosts import require_own_site
+from leveret.mgmt_ui.routes import LazyRouter
 
 __all__ = ["router"]
 
@@ -30,7 +31,7 @@ INSTEAD = (
     'Use POST /auth/hash_password with a JSON body {"password": "..."} instead.'
 )
 
-router = APIRouter(tags=["authentication"])
+router = LazyRouter(tags=["authentication"])
 
 
 @router.api_route("/api/auth", methods=READ)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.bodies import json_object, require_fields, tags, text
@@ -14,6 +14,7 @@ from leveret.mgmt_ui.api.listing import READ, ObjectKind, QueryHere, Segment, an
 from leveret.mgmt_ui.api.permissions import PERMISSIONS, TOPIC_PERMISSIONS
 from leveret.mgmt_ui.api.problems import bad_request, not_found
 from leveret.mgmt_ui.operations.access import user_delete, user_put
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["users"])
+router = LazyRouter(tags=["users"])
 
 USERS: ObjectKind[UserDefinition] = ObjectKind(lambda user: (user.name,), views.user_row, ("name",))
 USER_BODY = body({"password": "a long one", "tags": "monitoring"}, "tags")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.bodies import flag, json_object, tags, text
@@ -34,6 +34,7 @@ from leveret.mgmt_ui.operations.access import (
     vhost_trace_off,
     vhost_trace_on,
 )
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["virtual hosts"])
+router = LazyRouter(tags=["virtual hosts"])
 
 EXAMPLE = {
     "description": "of the shop",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.responses import StreamingResponse
 
 from leveret.mgmt_ui.api.callers import CallerHere, NodeHere
@@ -21,6 +21,7 @@ from leveret.mgmt_ui.metrics import consumer_groups, own, rabbitmq, traffic
 from leveret.mgmt_ui.metrics.exposition import negotiated
 from leveret.mgmt_ui.metrics.groups import one_by_one, summed
 from leveret.mgmt_ui.metrics.reading import EVERYTHING, Scope, take_reading
+from leveret.mgmt_ui.routes import LazyRouter
 from leveret.mgmt_ui.yielding import in_chunks
 
 if TYPE_CHECKING:
@@ -134,8 +135,8 @@ async def _require_monitor(caller: CallerHere) -> None:
     caller.require_monitor()
 
 
-def _router(**options: Any) -> APIRouter:
-    router = APIRouter(prefix="/metrics", **options)
+def _router(**options: Any) -> LazyRouter:
+    router = LazyRouter(prefix="/metrics", **options)
     router.add_api_route("", aggregated, methods=READ)
     router.add_api_route("/per-object", per_object, methods=READ)
     router.add_api_route("/detailed", detailed, methods=READ)

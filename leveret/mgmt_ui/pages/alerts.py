@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.features.alerts.commands import alert_clear, alert_set, alert_status, rule_rows
 from leveret.features.alerts.rules import AlertCondition, AlertSeverity
@@ -15,6 +15,7 @@ from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.pages.forms import Form, FormHere, act, open_names, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
@@ -25,7 +26,7 @@ __all__ = ["router"]
 PAST_MAX = 100  # of those that are over or have begun
 TEXTS = ("condition", "queues", "groups", "severity", "summary", "webhook", "secret")
 
-router = APIRouter(prefix="/alerts")
+router = LazyRouter(prefix="/alerts")
 
 
 @router.get("")

@@ -74,7 +74,7 @@ ROUTERS = (
 
 
 def create_pages(node: ManagedNode, sessions: WebSessions) -> ASGIApp:
-    """Return the web UI of one node. Compiles templates, for some tenths of a second."""
+    """Return the web UI of one node."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.state.node = node
     app.state.sessions = sessions

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.operations.records import audit_list
 from leveret.mgmt_ui.pages.formats import epoch_ms, with_query
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import AdministratorHere
+from leveret.mgmt_ui.routes import LazyRouter
 
 __all__ = ["router"]
 
@@ -18,7 +19,7 @@ ROWS = 100
 DIGITS_MAX = 15
 FILTERS = ("user", "operation", "since", "until")
 
-router = APIRouter()
+router = LazyRouter()
 
 
 @router.get("/audit")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.live import (
@@ -17,6 +17,7 @@ from leveret.mgmt_ui.operations.topology import queue_alias_remove, queue_change
 from leveret.mgmt_ui.pages.formats import as_json, path
 from leveret.mgmt_ui.pages.forms import FormHere, act, arguments_of, json_object_of, seeing
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.pages.forms import Form
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/queues/{vhost}/{name}")
+router = LazyRouter(prefix="/queues/{vhost}/{name}")
 
 
 @router.post("/rename")

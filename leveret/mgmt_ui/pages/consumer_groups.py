@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 
 from leveret.core.settings.stream_offsets import interval_ms
 from leveret.features.groups.commands import group_delete, group_describe, group_reset_offsets
@@ -28,6 +28,7 @@ from leveret.mgmt_ui.pages.live import Frame, live_stream
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, list_rows, query_filters
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.routes import LazyRouter
 from leveret.mgmt_ui.yielding import picked
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ COLUMNS = (
 GROUP = "/consumer-groups/{vhost}/{queue}/{name}"
 PLACES = ("earliest", "latest", "offset", "age", "time")
 
-router = APIRouter()
+router = LazyRouter()
 
 
 class GroupAddress(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.queues.declared_queue import DeclaredQueue
 from leveret.core.settings.queue_settings import TOPIC_SUFFIX
@@ -38,6 +38,7 @@ from leveret.mgmt_ui.pages.forms import Form, FormHere, act, refusals_told, seei
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.pages.waiting import header_criterion
+from leveret.mgmt_ui.routes import LazyRouter
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ CONTROLS = {
     "cancel": (dlq_cancel, "cancelled"),
 }
 
-router = APIRouter(prefix="/dead-letters")
+router = LazyRouter(prefix="/dead-letters")
 
 
 @router.get("")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.admin.commands import AnyCommand
 from leveret.features.dedup.commands import (
@@ -29,6 +29,7 @@ from leveret.mgmt_ui.pages.formats import with_query
 from leveret.mgmt_ui.pages.forms import FormHere, act, open_names
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import AdministratorHere, ViewerHere
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
@@ -43,7 +44,7 @@ DECISIONS = {
     "rollback": (prepared_rollback, "rolled back"),
 }
 
-router = APIRouter(prefix="/once")
+router = LazyRouter(prefix="/once")
 
 
 @router.get("")

@@ -9,7 +9,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api.listing import streamed
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
@@ -18,6 +18,7 @@ from leveret.mgmt_ui.pages.forms import seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.uploads import read_upload
 from leveret.mgmt_ui.pages.viewing import AdministratorHere
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,7 @@ MORE_KEPT = (
     "More queues and exchanges stay as they are: `leveret definitions import --dry-run` lists them."
 )
 
-router = APIRouter(prefix="/definitions")
+router = LazyRouter(prefix="/definitions")
 
 
 @router.get("")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api.encryption import VERBS
 from leveret.mgmt_ui.api.problems import ApiError, not_found
@@ -15,6 +15,7 @@ from leveret.mgmt_ui.operations.encryption import encryption_status
 from leveret.mgmt_ui.pages.forms import FormHere, act
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import AdministratorHere
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
@@ -28,7 +29,7 @@ DONE = {
     "rotate": "New messages in {} are encrypted with a new data key from now on.",
 }
 
-router = APIRouter(prefix="/encryption")
+router = LazyRouter(prefix="/encryption")
 
 
 @router.get("")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.access.limits import USER_LIMITS, VHOST_LIMITS
 from leveret.mgmt_ui.api.problems import bad_request
@@ -13,13 +13,14 @@ from leveret.mgmt_ui.pages.formats import path
 from leveret.mgmt_ui.pages.forms import FormHere, act
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import AdministratorHere
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.pages.forms import Form
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/limits")
+router = LazyRouter(prefix="/limits")
 
 
 @router.get("")

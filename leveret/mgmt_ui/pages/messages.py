@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.admin.commands import AnyCommand
 from leveret.features.browse.commands import (
@@ -31,6 +31,7 @@ from leveret.mgmt_ui.pages.forms import Form, FormHere, refusals_told, seeing
 from leveret.mgmt_ui.pages.publishing import BLANK, DEFAULT_EXCHANGE, publish_written
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +50,7 @@ DELETE = (message_delete, "deleted")
 MOVE = (message_move, "moved")
 COPY = (message_copy, "copied")
 
-router = APIRouter(prefix="/queues/{vhost}/{name}/messages")
+router = LazyRouter(prefix="/queues/{vhost}/{name}/messages")
 
 
 class Found(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.settings.policies import APPLY_TO
 from leveret.mgmt_ui.api.problems import ApiError
@@ -13,6 +13,7 @@ from leveret.mgmt_ui.pages.formats import as_json
 from leveret.mgmt_ui.pages.forms import Form, FormHere, act, arguments_of, open_names, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/policies")
+router = LazyRouter(prefix="/policies")
 
 
 @router.get("")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 
 from leveret.core.admin.node import partition_of
 from leveret.core.definitions.administration import AdministrationError
@@ -39,6 +39,7 @@ from leveret.mgmt_ui.pages.publishing import (
 )
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +53,7 @@ __all__ = ["editable_text", "router"]
 EDITED_BYTES_MAX = 256 * 1024
 FIXED = {"user_id", "cluster_id", "headers"}  # see leveret.features.browse.editing
 
-router = APIRouter(prefix="/queues/{vhost}/{name}/messages/{offset}/edit")
+router = LazyRouter(prefix="/queues/{vhost}/{name}/messages/{offset}/edit")
 
 
 class MessageHolder(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.admin.commands import AnyCommand
 from leveret.features.retry.commands import retry_cancel, retry_list, retry_retry_now, retry_show
@@ -26,6 +26,7 @@ from leveret.mgmt_ui.pages.forms import Form, FormHere, refusals_told, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.pages.waiting import waiting_message, waiting_selection
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.pages.viewing import Viewer
@@ -35,7 +36,7 @@ __all__ = ["router"]
 ROWS = 50
 CRITERIA = ("exchange", "routing_key", "id", "message_id", "header", "due_from", "due_before")
 
-router = APIRouter(prefix="/retries")
+router = LazyRouter(prefix="/retries")
 
 
 @router.get("")

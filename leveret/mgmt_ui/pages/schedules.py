@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.admin.commands import AnyCommand
 from leveret.core.queues.declared_queue import DeclaredQueue
@@ -37,6 +37,7 @@ from leveret.mgmt_ui.pages.forms import Form, FormHere, open_names, refusals_tol
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.pages.waiting import waiting_message, waiting_selection
+from leveret.mgmt_ui.routes import LazyRouter
 from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ ROWS = 50
 CRITERIA = ("exchange", "routing_key", "id", "message_id", "header", "due_from", "due_before")
 DRAWN_MAX = 2000  # messages in the drawing, the next ones
 
-router = APIRouter(prefix="/schedules")
+router = LazyRouter(prefix="/schedules")
 
 
 @router.get("")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
 from leveret.mgmt_ui.api.callers import log_in, open_session, require_manager, session_of
@@ -10,6 +10,7 @@ from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.pages.forms import FormHere, read_form
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.routes import LazyRouter
 from leveret.mgmt_ui.sessions import COOKIE
 
 __all__ = ["router"]
@@ -23,7 +24,7 @@ FAILURES = {
     "User can only log in via localhost": "This user may only sign in from the node's own machine.",
 }
 
-router = APIRouter()
+router = LazyRouter()
 
 
 @router.get("/login")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 
 from leveret.core.settings.arguments import TYPES, type_of
 from leveret.core.settings.partitioning import BY_KEY, NOT_BY_KEY, PARTITIONS_MAX, layout_of
@@ -26,6 +26,7 @@ from leveret.mgmt_ui.pages.live import Frame, live_stream
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, list_rows, query_filters
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.routes import LazyRouter
 from leveret.mgmt_ui.yielding import picked
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ PARTITIONED = {
     "some retired": lambda layout: bool(layout.retired),
 }
 
-router = APIRouter()
+router = LazyRouter()
 
 
 class TopicAddress(NamedTuple):

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.api.usage import visible_usage
 from leveret.mgmt_ui.pages.charts import Chart
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.routes import LazyRouter
 from leveret.ports.usage import HOUR_SECONDS, Subject
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ TITLES = {"day": "last day", "week": "last week", "month": "last 30 days"}
 ROWS_MAX = 200  # of the table: the largest
 NUMBERS = ("messages_in", "bytes_in", "messages_out", "bytes_out")
 
-router = APIRouter()
+router = LazyRouter()
 
 
 @router.get("/usage")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.access.limits import USER_LIMITS
 from leveret.core.admin.commands import AnyCommand
@@ -30,6 +30,7 @@ from leveret.mgmt_ui.pages.forms import Form, FormHere, act, open_names, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, list_rows
 from leveret.mgmt_ui.pages.viewing import AdministratorHere, ViewerHere
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
@@ -46,7 +47,7 @@ COLUMNS = (
 )
 TAGS = ("administrator", "monitoring", "policymaker", "management")
 
-router = APIRouter(prefix="/users")
+router = LazyRouter(prefix="/users")
 
 
 @router.get("")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.admin.commands import AnyCommand
 from leveret.core.settings.arguments import TYPES
@@ -26,6 +26,7 @@ from leveret.mgmt_ui.pages.forms import Form, FormHere, act, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, list_rows
 from leveret.mgmt_ui.pages.viewing import AdministratorHere, ViewerHere
+from leveret.mgmt_ui.routes import LazyRouter
 
 if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = LazyRouter()
 
 COLUMNS = (
     Column("Name", "name"),
