@@ -20,6 +20,7 @@ from leveret.mgmt_ui.webhooks import (
     VHOST_ATTEMPTS_MAX,
     Webhooks,
 )
+from tests.support.waiting import LIMIT_SECONDS, eventually
 
 
 class Receiver:
@@ -28,6 +29,7 @@ class Receiver:
     def __init__(self, *statuses):
         self.statuses = list(statuses)
         self.got = []
+        self.times = []  # in seconds, when each came
 
     async def serve(self, reader, writer):
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -35,6 +37,7 @@ class Receiver:
         headers = {name.lower(): value for name, value in lines}
         body = await reader.readexactly(int(headers["content-length"]))
         self.got.append((headers, body))
+        self.times.append(time.monotonic())
         status = self.statuses.pop(0) if self.statuses else 200
         writer.write(f"HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n".encode())
         await writer.drain()
@@ -66,7 +69,7 @@ async def receiving(*statuses, **fields):
 
 
 async def send(sender, alert, until):
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(LIMIT_SECONDS), asyncio.TaskGroup() as tasks:
         sending = tasks.create_task(sender.run())
         sender.tell(alert)
         while not until():  # noqa: ASYNC110  # whatever is waited for
@@ -187,7 +190,7 @@ async def test_one_virtual_host_silences_no_other():
         sender = Webhooks("n")
         for number in range(ADDRESSES_MAX):
             sender.tell(alert_for(f"{address_of(quiet)}{number}", "greedy"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_SECONDS):
             await send(sender, alert, lambda: receiver.got and len(silent) >= VHOST_ATTEMPTS_MAX)
         assert len(silent) == VHOST_ATTEMPTS_MAX
         for writer in silent:
@@ -234,15 +237,11 @@ async def test_who_does_not_answer_is_asked_seldom():
         sender = Webhooks("n", pauses_seconds=(0, 0, 0.3))
         for number in range(10):
             sender.tell(replace(alert, value=float(number)))
-        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(LIMIT_SECONDS), asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(sender.run())
-            while len(receiver.got) < 3:  # noqa: ASYNC110  # what it is sent
-                await asyncio.sleep(0.01)
-            before = time.monotonic()
-            while len(receiver.got) < 6:  # noqa: ASYNC110  # what it is sent
-                await asyncio.sleep(0.01)
-            assert time.monotonic() - before > 0.5
+            await eventually(lambda: len(receiver.got) >= 6)
             sending.cancel()
+    assert receiver.times[5] - receiver.times[2] > 0.8  # three pauses
     assert receiver.values == [0, 0, 0, 0, 1, 2]
 
 
