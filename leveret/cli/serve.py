@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from enum import StrEnum
 from pathlib import Path  # read when the command is built
 from typing import Annotated
@@ -84,6 +85,7 @@ def serve(
 
     Each setting also comes from the environment (LEVERET_PORT) or the file; the command line wins.
     """
+    gc.disable()  # what a node imports is no garbage; it collects by a schedule of its own
     from leveret.config import load  # only this command needs it
 
     try:

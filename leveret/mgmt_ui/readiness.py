@@ -1,6 +1,7 @@
 """Notification that the node is ready, or begins to stop.
 
-Standard output gets one line, which scripts and tests wait for:
+A node is ready when every configured port answers. Standard output then gets one line, which
+scripts and tests wait for:
 
     ready amqp=127.0.0.1:5672 http=127.0.0.1:15672 prometheus=127.0.0.1:15692 data=/var/lib/leveret
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from leveret.mgmt_ui.operations.runtime import Listener
 
-__all__ = ["tell_ready", "tell_stopping"]
+__all__ = ["tell_ready", "tell_serving", "tell_stopping"]
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +37,18 @@ ANY_HOST = {"0.0.0.0", "::"}  # noqa: S104  # to be recognised, not to be listen
 SCHEMES = {"amqp/ssl": "amqps", "http/prometheus": "prometheus"}
 
 
+def tell_serving(amqp: Sequence[Listener], others: Sequence[Listener]) -> None:
+    """Log that AMQP clients are served, if other ports have yet to answer."""
+    if others:
+        addresses = ", ".join(map(_address, amqp))
+        names = ", ".join(SCHEMES.get(each.protocol, each.protocol) for each in others)
+        log.info("AMQP clients are served at %s; starting %s", addresses, names)
+
+
 def tell_ready(
     listeners: Sequence[Listener], data_dir: Path, seconds: float, log_format: str
 ) -> None:
-    """Announce that the node takes clients, `seconds` after its start."""
+    """Announce that every port answers, `seconds` after the node's start."""
     bound = {SCHEMES.get(each.protocol, each.protocol): _address(each) for each in listeners}
     addresses = " ".join(f"{name}={address}" for name, address in bound.items())
     if log_format == "json":

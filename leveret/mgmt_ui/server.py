@@ -1,9 +1,9 @@
-"""The management port: open from the start, answered as soon as the web application is loaded.
+"""The management port: bound when the node opens it, answered once its application is loaded.
 
-    open ──► serve: load in a thread, then answer ──► close
+    open ──► load ──► serve: answer requests ──► close
 
-A node is ready before its management is. Requests that come in between wait in the socket's backlog
-for the part of a second that the libraries take to import.
+The node serves AMQP while the application loads. Requests that come in before `serve` wait in the
+socket's backlog.
 """
 
 from __future__ import annotations
@@ -67,19 +67,28 @@ class ManagementServer:
         """Port of the first socket, for the others; 0 before there is one."""
         return int(self._sockets[0].getsockname()[1]) if self._sockets else 0
 
-    async def serve(self, node: ManagedNode) -> None:
-        """Load the application, then answer requests until `close`. Call after `open`."""
+    async def load(self, node: ManagedNode) -> None:
+        """Import and build the web application, in a thread: some tenths of a second of CPU."""
+        self._web = await asyncio.to_thread(_load, self._maker, node)
+        self._web.config.ssl = self._tls
+
+    async def serve(self) -> None:
+        """Answer requests until `close`. Call after `open` and `load`."""
+        assert self._web is not None, "loaded"
         if self._closing:
             return
         self._done.clear()
         try:
-            self._web = await asyncio.to_thread(_load, self._maker, node)
-            self._web.should_exit = self._closing
-            self._web.config.ssl = self._tls
             await self._web.serve(self._sockets)
         finally:
             self._close_sockets()
+            self._web.answering.set()
             self._done.set()
+
+    async def answering(self) -> None:
+        """Wait until `serve` answers requests, or has ended."""
+        assert self._web is not None, "loaded"
+        await self._web.answering.wait()
 
     async def close(self) -> None:
         """Finish the answers in progress, then close the connections."""

@@ -1,7 +1,7 @@
 """The web application and its server: the only module that knows uvicorn.
 
 Importing this costs some hundred milliseconds. `leveret.mgmt_ui.server` does it in a worker thread
-while the node already serves its clients.
+while the node already serves AMQP.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ from leveret.mgmt_ui.pages.application import create_pages
 from leveret.mgmt_ui.sessions import WebSessions
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterable, Iterator
 
     from fastapi import APIRouter
@@ -222,7 +223,10 @@ class UvicornConnection(HttpConnection):
 
 
 class WebServer(uvicorn.Server):
-    """Uvicorn server that leaves signals, logging and the event loop to the node."""
+    """Uvicorn server that leaves signals, logging and the event loop to the node.
+
+    `answering` is set once it accepts connections.
+    """
 
     def __init__(self, app: ASGIApp, connections_max: int) -> None:
         """Takes tens of milliseconds and needs nothing of the node, so it runs in a thread."""
@@ -242,6 +246,12 @@ class WebServer(uvicorn.Server):
         )
         configuration.load()
         super().__init__(configuration)
+        self.answering = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections (see uvicorn)."""
+        await super().startup(sockets)
+        self.answering.set()
 
     async def stop(self, served: asyncio.Event) -> None:
         """Stop accepting and await the answers in progress, for a while.

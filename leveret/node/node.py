@@ -31,7 +31,7 @@ from leveret.mgmt_ui.operations.context import AdminContext
 from leveret.mgmt_ui.operations.inventory import object_totals
 from leveret.mgmt_ui.operations.runtime import Runtime
 from leveret.mgmt_ui.operations.transfer import import_definitions, log_import
-from leveret.mgmt_ui.readiness import tell_ready, tell_stopping
+from leveret.mgmt_ui.readiness import tell_ready, tell_serving, tell_stopping
 from leveret.node.collector import collect_garbage, start_collector
 from leveret.node.core import node_limits, open_core
 from leveret.node.open_files import share_open_files
@@ -166,11 +166,9 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
         instruments = start_watching(process, stores, broker)
         process.spawn(stores.encryption.remove_unneeded())
         process.spawn(collect_garbage(process, collector, stores.topics.tail_cache))
-        listeners = runtime.listeners = (*amqp, *http.listeners)
-        tell_ready(
-            listeners, configuration.data_dir, time.monotonic() - began, configuration.log_format
-        )
-        http.start(
+        listeners = (*amqp, *http.listeners)
+        tell_serving(amqp, http.listeners)
+        await http.load(
             ManagedNode(
                 broker.node_name,
                 broker,
@@ -182,6 +180,15 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
                 instruments,
             )
         )
+        runtime.listeners = listeners
+        await http.start()
+        if not process.stopping.is_set():
+            tell_ready(
+                listeners,
+                configuration.data_dir,
+                time.monotonic() - began,
+                configuration.log_format,
+            )
         parts.callback(broker.pulls.close)
         parts.callback(broker.range_reads.close)
         await process.stopping.wait()

@@ -55,7 +55,8 @@ async def open_control(process: Process, context: AdminContext) -> AsyncIterator
 class HttpServers:
     """Management over HTTP and TLS, and the metrics port, as far as configured.
 
-    Their ports are bound when they are opened, and served from `start` on.
+    Their ports are bound by `open`, their applications built by `load`, and requests answered from
+    `start` on.
     """
 
     def __init__(self, process: Process) -> None:
@@ -81,10 +82,17 @@ class HttpServers:
         self._servers.append(server)
         self.listeners.append(await server.open(host, port))
 
-    def start(self, node: ManagedNode) -> None:
-        """Serve, as soon as the libraries are loaded."""
+    async def load(self, node: ManagedNode) -> None:
+        """Build the applications, in a thread."""
         for server in self._servers:
-            self._process.spawn(server.serve(node))
+            await server.load(node)
+
+    async def start(self) -> None:
+        """Serve; return once every port answers."""
+        for server in self._servers:
+            self._process.spawn(server.serve())
+        for server in self._servers:
+            await server.answering()
 
     async def close(self) -> None:
         """Finish the answers in progress, then close the connections."""

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from leveret.mgmt_ui.operations.runtime import Listener
-from leveret.mgmt_ui.readiness import tell_ready, tell_stopping
+from leveret.mgmt_ui.readiness import tell_ready, tell_serving, tell_stopping
+from tests.support.waiting import LIMIT_SECONDS
 
 LISTENERS = [Listener("amqp/ssl", "127.0.0.1", 1), Listener("http/prometheus", "::1", 2)]
 LINE = "amqps=127.0.0.1:1 prometheus=::1:2"
@@ -46,6 +47,14 @@ def test_ready_tells_where_the_pages_are(caplog):
     assert "ready after 1.2 s: the web UI is at http://localhost:15672/" in caplog.text
 
 
+def test_log_says_that_amqp_is_served_before_the_other_ports(caplog):
+    caplog.set_level("INFO")
+    tell_serving(LISTENERS[:1], LISTENERS[1:])
+    assert caplog.messages == ["AMQP clients are served at 127.0.0.1:1; starting prometheus"]
+    tell_serving(LISTENERS[:1], [])
+    assert len(caplog.messages) == 1  # the line of readiness says it
+
+
 def test_without_a_manager_the_line_is_all(capsys, monkeypatch, caplog):
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     tell_ready(LISTENERS, Path("/data"), 0.1, "text")
@@ -71,4 +80,4 @@ def test_node_tells_its_manager(tmp_path):
             assert listening.recv(1000).startswith(b"READY=1\n")
             process.send_signal(signal.SIGTERM)
             assert listening.recv(1000) == b"STOPPING=1"
-            assert process.wait(30) == 0
+            assert process.wait(LIMIT_SECONDS) == 0

@@ -2,36 +2,43 @@
 
 import asyncio
 import contextlib
-import json
 import signal
 import socket
-import urllib.error
-import urllib.request
+from asyncio import TaskGroup
 
 import pytest
 
 from leveret.errors import StorageError
 from leveret.mgmt_ui import http_connections, web
 from leveret.mgmt_ui.server import ManagementServer, MetricsServer
+from tests.harness.broker import BrokerProcess
 from tests.process import node_addresses
+from tests.support.http import HttpClient, http_text
 from tests.support.site import Site
+from tests.support.waiting import LIMIT_SECONDS, eventually, wait_until
 
-GUEST = {"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="}
 
-
-def get(address, path, headers=GUEST):
+def get(address, path, user="guest"):
     """Status and JSON."""
-    request = urllib.request.Request(f"http://{address}{path}", headers=headers)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as response:
-            return response.status, json.load(response)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.load(error)
+    with HttpClient(address, user) as client:
+        answer = client.get(path)
+        return answer.status_code, answer.json()
+
+
+@contextlib.asynccontextmanager
+async def serving(server):
+    """The port of a server whose node has nothing to manage."""
+    listener = await server.open("127.0.0.1", 0)
+    await server.load(Site().node)
+    async with TaskGroup() as group:
+        group.create_task(server.serve())
+        await server.answering()
+        yield listener.port
+        await server.close()
 
 
 def test_node_answers_as_soon_as_it_is_ready_and_stops_cleanly(tmp_path):
-    with node_addresses(tmp_path) as addresses:
+    with node_addresses(tmp_path, http=True, metrics=True) as addresses:
         http, amqp_port = addresses["http"], int(addresses["amqp"].rpartition(":")[2])
         status, overview = get(http, "/api/overview")
         assert status == 200
@@ -40,9 +47,9 @@ def test_node_answers_as_soon_as_it_is_ready_and_stops_cleanly(tmp_path):
             ("http", int(http.rpartition(":")[2])),
             ("http/prometheus", int(addresses["prometheus"].rpartition(":")[2])),
         }
-        assert get(http, "/api/health/checks/is-in-service", {}) == (200, {"status": "ok"})
+        assert get(http, "/api/health/checks/is-in-service", None) == (200, {"status": "ok"})
         assert get(http, "/api/queues/%2F") == (200, [])
-        assert get(http, "/api/whoami", {})[0] == 401
+        assert get(http, "/api/whoami", None)[0] == 401
         # A client that keeps its connection open must not keep the node from stopping.
         host, _, port = http.rpartition(":")
         lingering = socket.create_connection((host, int(port)))
@@ -50,27 +57,24 @@ def test_node_answers_as_soon_as_it_is_ready_and_stops_cleanly(tmp_path):
 
 
 def test_node_that_stops_while_it_loads_stops_cleanly(tmp_path):
-    with node_addresses(tmp_path) as addresses:
-        assert "http" in addresses  # it listens, and loads its libraries now
+    broker = BrokerProcess(tmp_path / "data", http=True)
+    broker.launch()
+    wait_until(lambda: "AMQP clients are served" in broker.log(), "AMQP before HTTP")
+    broker.stop()
+    broker.check_untroubled()
 
 
 def test_metrics_have_a_port_of_their_own(tmp_path):
-    with node_addresses(tmp_path) as addresses:
-        url = f"http://{addresses['prometheus']}/metrics"
-        with urllib.request.urlopen(url, timeout=30) as response:
-            assert b"rabbitmq_identity_info{" in response.read()
+    with node_addresses(tmp_path, metrics=True) as addresses:
+        assert "rabbitmq_identity_info{" in http_text(f"http://{addresses['prometheus']}/metrics")
 
 
 async def test_scrapers_are_few(monkeypatch):
     monkeypatch.setattr(web, "SCRAPERS_MAX", 2)
-    server = MetricsServer()
-    listener = await server.open("127.0.0.1", 0)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(server.serve(Site().node))
-        _, idle = await asyncio.open_connection("127.0.0.1", listener.port)
-        assert b" 503 " in await ask(listener.port, b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    async with serving(MetricsServer()) as port:
+        _, idle = await asyncio.open_connection("127.0.0.1", port)
+        assert b" 503 " in await ask(port, b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
         idle.close()
-        await server.close()
 
 
 @pytest.mark.parametrize(
@@ -81,51 +85,39 @@ async def test_connections_are_not_without_number(monkeypatch, server, limit):
     monkeypatch.setattr(web, limit, 2)
     monkeypatch.setattr(http_connections, "REFUSED_MAX", 2)
     request = b"GET /api HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
-    server = server()
-    listener = await server.open("127.0.0.1", 0)
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:  # who is let in may stay for ten
-        group.create_task(server.serve(Site().node))
-        opened = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(100)]
-        held = [writer for reader, writer in opened if not await is_closed(reader, writer)]
-        assert len(held) == 4
-        assert await ask(listener.port, request) == b""
+    async with asyncio.timeout(LIMIT_SECONDS), serving(server()) as port, TaskGroup() as tasks:
+        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
+        ends = [tasks.create_task(end_of(reader)) for reader, _ in opened]
+        await eventually(lambda: sum(end.done() for end in ends) == 96, "96 refused connections")
+        held = [writer for end, (_, writer) in zip(ends, opened, strict=True) if not end.done()]
+        assert await ask(port, request) == b""
         held[0].close()
-        await asyncio.sleep(0.05)
-        assert b" 503 " in await ask(listener.port, request)
-        for writer in held[1:]:
+        # The server learns of closed connections by and by.
+        while b" 503 " not in await ask(port, request):
+            pass
+        for _, writer in opened:
             writer.close()
-        await asyncio.sleep(0.05)
-        assert b" 404 " in await ask(listener.port, request)
-        await server.close()
+        while b" 404 " not in await ask(port, request):
+            pass
 
 
-async def is_closed(reader, writer):
-    """Whether the server hangs up at once; so does the client, then."""
+async def end_of(reader):
+    """Wait until the server, or the client itself, has closed the connection."""
     with contextlib.suppress(ConnectionError):
-        try:
-            async with asyncio.timeout(0.2):
-                await reader.read()
-        except TimeoutError:
-            return False
-    writer.close()
-    return True
+        await reader.read()
 
 
 def test_node_tells_no_metrics_if_it_shall_not(tmp_path):
-    with node_addresses(tmp_path, "--prometheus-port", "-1") as addresses:
+    with node_addresses(tmp_path) as addresses:
         assert "prometheus" not in addresses
 
 
 async def test_uvicorn_leaves_signals_to_the_node():
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     request = b"GET /api HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
-    server = ManagementServer()
-    listener = await server.open("127.0.0.1", 0)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(server.serve(Site().node))
-        assert b" 404 " in await ask(listener.port, request)
+    async with serving(ManagementServer()) as port:
+        assert b" 404 " in await ask(port, request)
         assert {number: signal.getsignal(number) for number in handlers} == handlers
-        await server.close()
 
 
 async def test_port_that_is_taken_is_named():
@@ -153,21 +145,17 @@ async def test_every_address_of_a_host_has_the_same_port():
 async def test_server_closed_before_it_serves_never_does():
     server = ManagementServer()
     listener = await server.open("127.0.0.1", 0)
+    await server.load(Site().node)
     await server.close()
-    await server.serve(None)
+    await server.serve()
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", listener.port))
 
 
 @pytest.fixture
 async def port():
-    """Of a server whose node has nothing to manage."""
-    server = ManagementServer()
-    listener = await server.open("127.0.0.1", 0)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(server.serve(Site().node))
-        yield listener.port
-        await server.close()
+    async with serving(ManagementServer()) as port:
+        yield port
 
 
 async def ask(port, *pieces):

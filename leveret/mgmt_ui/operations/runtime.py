@@ -27,7 +27,7 @@ class Listener:
 
 @dataclass(slots=True)
 class Runtime:
-    """A running process. `listeners` are set once they listen, `stopping` to end it."""
+    """A running process. `listeners` are set once all are ready, `stopping` to end it."""
 
     configuration: Configuration
     started_ms: int  # since 1970
