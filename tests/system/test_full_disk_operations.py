@@ -71,7 +71,7 @@ def fill_definitions(api):
 def test_a_full_disk_refuses_and_leaves_everything_whole(tmp_path, ends):
     with (
         small_disk(tmp_path / "disk", 32 * MIB) as disk,
-        BrokerProcess(disk / "data", log=tmp_path / "log", **SETTINGS) as broker,
+        BrokerProcess(disk / "data", log=tmp_path / "log", http=True, **SETTINGS) as broker,
     ):
         sent = Counter(f"{number:010d}" for number in range(MESSAGES))
         with Api(broker) as api:
@@ -122,7 +122,7 @@ def test_a_full_disk_refuses_and_leaves_everything_whole(tmp_path, ends):
 def test_a_stop_on_a_full_disk_says_what_it_could_not_write(tmp_path):
     with (
         small_disk(tmp_path / "disk", 32 * MIB) as disk,
-        BrokerProcess(disk / "data", log=tmp_path / "log", **SETTINGS) as broker,
+        BrokerProcess(disk / "data", log=tmp_path / "log", http=True, **SETTINGS) as broker,
     ):
         with Api(broker) as api:
             api.asked("PUT", "/queues/%2F/a", durable=True)

@@ -239,7 +239,7 @@ class Operator:
 
 def lives(tmp_path, durability: str, count: int) -> Operator:
     rng = random.Random(make_seed())
-    broker = BrokerProcess(tmp_path / "data", durability=durability)
+    broker = BrokerProcess(tmp_path / "data", durability=durability, http=True)
     operator = Operator(broker, rng)
     try:
         broker.start()

@@ -19,7 +19,7 @@ from tests.system.test_queue_features import await_count, connected, declare, pu
 
 @pytest.fixture
 def broker(tmp_path):
-    with BrokerProcess(tmp_path / "data", consumer_check_interval_ms=100) as broker:
+    with BrokerProcess(tmp_path / "data", http=True, consumer_check_interval_ms=100) as broker:
         yield broker
         broker.check_untroubled()
 
@@ -173,7 +173,7 @@ def test_receipts_are_good_until_the_node_is_killed(broker):
 
 
 def test_a_node_stops_while_somebody_waits(tmp_path):
-    with BrokerProcess(tmp_path / "data") as broker:
+    with BrokerProcess(tmp_path / "data", http=True) as broker:
         connection, channel = connected(broker)
         declare(channel, "q")
         connection.close()
@@ -181,11 +181,11 @@ def test_a_node_stops_while_somebody_waits(tmp_path):
         with socket.create_connection((host, int(port)), timeout=10) as client:
             body = b'{"wait_ms": 20000}'
             client.sendall(
-                b"POST /api/leveret/queues/%2F/q/receive HTTP/1.1\r\nhost: node\r\n"
+                b"POST /api/leveret/queues/%2F/q/receive HTTP/1.1\r\nhost: localhost\r\n"
                 b"authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
                 b"content-length: " + str(len(body)).encode() + b"\r\n\r\n" + body
             )
             time.sleep(0.5)
             broker.stop()
-            assert client.recv(4096) == b""
+            assert client.recv(4096).endswith(b'{"messages":[]}')  # who takes a second is cut off
         broker.check_untroubled()

@@ -57,7 +57,7 @@ def test_what_was_committed_is_read(tmp_path, kind):
     rng = random.Random(make_seed())
     generate_master_key_file(tmp_path / "master.key")
     settings = {"encryption_key_file": tmp_path / "master.key", "tail_cache_bytes_max": 1 << 20}
-    broker = BrokerProcess(tmp_path / "data", segment_bytes_max=1 << 20, **settings)
+    broker = BrokerProcess(tmp_path / "data", http=True, segment_bytes_max=1 << 20, **settings)
     with broker:
         if kind == "encrypted":
             leveret(broker.data, "encryption", "enable", "--vhost", "/")
@@ -85,7 +85,7 @@ def test_what_was_committed_is_read(tmp_path, kind):
 
 def test_only_what_matches_is_sent(tmp_path):
     rng = random.Random(make_seed())
-    with BrokerProcess(tmp_path / "data", segment_bytes_max=1 << 20) as broker:
+    with BrokerProcess(tmp_path / "data", http=True, segment_bytes_max=1 << 20) as broker:
         connection, channel = connect(broker)
         channel.queue_declare("q", durable=True, arguments={"x-queue-type": "stream"})
         rare = set(rng.sample(range(5000), 20))
@@ -119,7 +119,7 @@ def values_of(chunk):
 
 
 def test_a_reader_that_waits_and_what_it_is_told(tmp_path):
-    with BrokerProcess(tmp_path / "data") as broker, reader_of(broker) as reader:
+    with BrokerProcess(tmp_path / "data", http=True) as broker, reader_of(broker) as reader:
         connection, channel = connect(broker)
         channel.queue_declare("q", durable=True, arguments={"x-queue-type": "stream"})
         before_ms = int(time.time() * 1000)
@@ -148,7 +148,7 @@ def test_a_reader_that_waits_and_what_it_is_told(tmp_path):
 
 
 def test_a_reader_commits_and_is_killed_with_the_node(tmp_path):
-    with BrokerProcess(tmp_path / "data") as broker:
+    with BrokerProcess(tmp_path / "data", http=True) as broker:
         connection, channel = connect(broker)
         arguments = {"x-queue-type": "stream", "x-partitions": 2}
         channel.queue_declare("q", durable=True, arguments=arguments)
@@ -183,7 +183,7 @@ def test_a_reader_commits_and_is_killed_with_the_node(tmp_path):
 
 
 def test_commands_over_amqp(tmp_path):
-    with BrokerProcess(tmp_path / "data") as broker:
+    with BrokerProcess(tmp_path / "data", http=True) as broker:
         connection, channel = connect(broker)
         channel.queue_declare("q", durable=True, arguments={"x-queue-type": "stream"})
         channel.confirm_delivery()

@@ -60,12 +60,14 @@ class Job:
         self.is_over = threading.Event()
 
     def run(self):
-        while self.number < BATCHES:
-            with suppress(*UNREACHABLE), writer_of(self.broker) as writer:
-                self.step(writer)
-                self.number += 1
-            time.sleep(0.01)
-        self.is_over.set()
+        try:
+            while self.number < BATCHES:
+                with suppress(*UNREACHABLE), writer_of(self.broker) as writer:
+                    self.step(writer)
+                    self.number += 1
+                time.sleep(0.01)
+        finally:
+            self.is_over.set()
 
     def wait_for_answers(self, count):
         """Wait for some answers, or until the job is over."""
@@ -93,7 +95,7 @@ class Job:
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_each_batch_is_there_once_through_kills(tmp_path, durability):
     rng = random.Random(make_seed())
-    with BrokerProcess(tmp_path / "data", durability=durability) as broker:
+    with BrokerProcess(tmp_path / "data", durability=durability, http=True) as broker:
         connection, channel = connect(broker)
         channel.queue_declare("q", durable=True)
         connection.close()
@@ -123,7 +125,7 @@ def test_each_batch_is_there_once_through_kills(tmp_path, durability):
 
 
 def test_refusals_are_told_before_all_is_sent(tmp_path):
-    with BrokerProcess(tmp_path / "data", staged_commit_bytes_max=100_000) as broker:
+    with BrokerProcess(tmp_path / "data", http=True, staged_commit_bytes_max=100_000) as broker:
         with writer_of(broker) as writer:
             chunk = rows_of(*[bytes(1000)] * 50)
             with pytest.raises(WriteRefusedError, match="use smaller batches") as caught:
@@ -137,7 +139,7 @@ def test_refusals_are_told_before_all_is_sent(tmp_path):
 
 
 def test_others_go_on_while_a_large_batch_is_committed(tmp_path):
-    with BrokerProcess(tmp_path / "data") as broker:
+    with BrokerProcess(tmp_path / "data", http=True) as broker:
         connection, channel = connect(broker)
         for name in ("q", "others"):
             channel.queue_declare(name, durable=True)
@@ -161,7 +163,7 @@ def test_others_go_on_while_a_large_batch_is_committed(tmp_path):
 
 
 def test_the_command_line_shows_and_forgets_writers(tmp_path):
-    with BrokerProcess(tmp_path / "data") as broker, writer_of(broker) as writer:
+    with BrokerProcess(tmp_path / "data", http=True) as broker, writer_of(broker) as writer:
         writer.stage("etl", 3, "p", [rows_of(b"1", b"2")])
         writer.commit("etl", 3, ["p"])
         writer.stage("etl", 4, "p", [rows_of(b"3")])
