@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
+from tests.support.spawning import close_coroutines
 from tests.support.starters import Starters
 from tests.support.waiting import PATIENCE
 
@@ -47,6 +48,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         tests = Counter(item.path for item in items)
         starting = {item.path for item in items if item.get_closest_marker(PROCESSES)}
         items.sort(key=lambda item: (item.path not in starting, -tests[item.path], item.path))
+
+
+def pytest_runtest_teardown() -> None:
+    """Close what a test has not begun."""
+    close_coroutines()
 
 
 def pytest_collection_finish() -> None:

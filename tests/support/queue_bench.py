@@ -19,6 +19,7 @@ from leveret.ports.definitions import QueueDefinition
 from leveret.ports.records import RecordFlag
 from tests.support.clock import FakeClock
 from tests.support.memory_log import MemoryTopicLog
+from tests.support.spawning import spawner
 
 PLAIN = QueueSettings()
 
@@ -77,7 +78,7 @@ class Bench:
         self.services = QueueServices(
             self.turn,
             Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds),
-            self.tasks.append,
+            spawner(self.tasks),
             lambda *report: self.reported.append(report),
             str,
             int,

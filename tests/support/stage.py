@@ -31,6 +31,7 @@ from tests.memory_metadata import MemoryMetadataStore
 from tests.support.clock import FakeClock
 from tests.support.gate import Gate
 from tests.support.memory_log import MemoryTopicLog, MemoryTopicStore
+from tests.support.spawning import spawner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -65,6 +66,8 @@ class Stage:
         self.turn = Turn(self.schedule, self.report)
         self.access = AccessControl()
         self.password_checks = Gate(is_open=True)
+        self._tasks: list[Coroutine[Any, Any, None]] = []
+        self.spawn = spawner(self._tasks)
         numbers = count(1)
         self.broker = Broker(
             Environment(
@@ -104,7 +107,6 @@ class Stage:
         self.broker.add_vhost(VhostDefinition("/"))
         self.add_user("guest")
         self._scheduled: list[Callable[[], None]] = []
-        self._tasks: list[Coroutine[Any, Any, None]] = []
 
     def add_user(
         self,
@@ -141,9 +143,6 @@ class Stage:
         self._looks += 1
         return self._looks * self.look_ns
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(work)
-
     @property
     def now(self) -> int:
         """Milliseconds since 1970."""
@@ -178,7 +177,7 @@ class Stage:
         return moved or bool(self._scheduled)
 
     def _step_tasks(self) -> bool:
-        tasks, self._tasks = self._tasks, []
+        tasks, self._tasks[:] = list(self._tasks), []
         moved = False
         for task in tasks:
             try:

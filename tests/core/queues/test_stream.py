@@ -22,6 +22,7 @@ from leveret.ports.tables import Timestamp
 from tests.support.clock import FakeClock
 from tests.support.gate import Gate
 from tests.support.memory_log import MemoryTopicLog
+from tests.support.spawning import spawner
 
 FIRST = {"x-stream-offset": "first"}
 
@@ -67,7 +68,7 @@ class Bench:
         services = QueueServices(
             self.turn,
             timers,
-            self.tasks.append,
+            spawner(self.tasks),
             self.report,
             str,
             int,

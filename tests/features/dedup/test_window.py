@@ -21,6 +21,7 @@ from leveret.ports.definitions import QueueDefinition
 from leveret.ports.records import RecordFlag
 from leveret.storage.state import MemoryStateStore
 from tests.support.queue_bench import Bench, Waiter, content_header
+from tests.support.spawning import spawner
 
 WINDOW = 10_000
 DEDUP = QueueSettings(dedup_window_ms=WINDOW)
@@ -60,7 +61,7 @@ class Window(Bench):
     def core_services(self):
         return SimpleNamespace(
             state=self.state,
-            spawn=self.tasks.append,
+            spawn=spawner(self.tasks),
             timers=self.services.timers,
             report=lambda *report: self.reported.append(report),
             feature_counters=FeatureCounters(),

@@ -13,6 +13,7 @@ from leveret.ports import Durability
 from leveret.storage.state import MemoryStateStore
 from tests.support.clock import FakeClock
 from tests.support.memory_log import MemoryTopicStore
+from tests.support.spawning import spawner
 
 if TYPE_CHECKING:
     from leveret.features.delay.store import DelayedMessageStore, PendingMessage
@@ -48,7 +49,7 @@ class Bench:
             Environment(
                 self.turn,
                 Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds),
-                self.tasks.append,
+                spawner(self.tasks),
                 self.report,
                 random_name=str,
                 random_below=int,
