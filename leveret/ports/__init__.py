@@ -26,6 +26,7 @@ __all__ = [
     "LogFile",
     "MetadataStore",
     "Retention",
+    "SharedLog",
     "StateStore",
     "TopicLog",
     "TopicStore",
@@ -123,8 +124,10 @@ class LogFile(NamedTuple):
     is_sealed: bool
 
 
-class TopicLog(Protocol):
+class SharedLog(Protocol):
     """One partition: an append-only log of batches, and the set of its settled records.
+
+    This is what everybody may use who has to do with a queue; only its owner settles (TopicLog).
 
     Everything but the coroutines is called on the event loop and does not block on a device for
     longer than a write into the page cache. Offsets: `first <= … <= committed <= end`.
@@ -277,10 +280,6 @@ class TopicLog(Protocol):
         """Whether the log holds a part of the transaction that survives a restart."""
         ...
 
-    def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Mark [first, stop) ranges as settled; written behind, within one flush interval."""
-        ...
-
     def restate(self, settled: RangeSet) -> None:
         """Replace the settled offsets of a log without records; returns are forgotten.
 
@@ -343,6 +342,17 @@ class TopicLog(Protocol):
         ...
 
 
+class TopicLog(SharedLog, Protocol):
+    """The log of one partition, as its owner has it.
+
+    Settling is the owner's, who tells all others that must know: the delivery state, extensions.
+    """
+
+    def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Mark [first, stop) ranges as settled; written behind, within one flush interval."""
+        ...
+
+
 class TopicStore(Protocol):
     """Factory of logs, one per node."""
 
@@ -377,7 +387,7 @@ class TopicStore(Protocol):
 
     def decide(
         self,
-        transactions: Mapping[int, Collection[TopicLog]],
+        transactions: Mapping[int, Collection[SharedLog]],
         decided: Callable[[Exception | None], None],
     ) -> None:
         """Commit transactions that are prepared in all these logs: the point of no return.

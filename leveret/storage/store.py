@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from leveret.ports import Clock, StateStore, TopicLog
+    from leveret.ports import Clock, SharedLog, StateStore
     from leveret.ports.ranges import RangeSet
     from leveret.storage.files import FileSystem
     from leveret.storage.marks import LogMark
@@ -363,7 +363,7 @@ class FileTopicStore:
 
     def decide(
         self,
-        transactions: Mapping[int, Collection[TopicLog]],
+        transactions: Mapping[int, Collection[SharedLog]],
         decided: Callable[[Exception | None], None],
     ) -> None:
         """Commit transactions (see ports.TopicStore)."""

@@ -68,7 +68,7 @@ class Consumer:
 class Bench:
     """A queue with what is around it."""
 
-    def __init__(self, durability=Durability.OS, settings=PLAIN):
+    def __init__(self, durability=Durability.OS, settings=PLAIN, kinds=()):
         self.reported, self.tasks, self.scheduled = [], [], []
         self.log = MemoryTopicLog(durability)
         self.turn = Turn(self.scheduled.append, lambda *report: self.reported.append(report))
@@ -84,7 +84,7 @@ class Bench:
             int,
             self.unused.append,
             DeadLetterWorkers(self.dead_letter, DeadLetterCounters(), None),
-            extensions=(ExpiryAndLimits, ConsumerFilters()),
+            extensions=(ExpiryAndLimits, ConsumerFilters(), *kinds),
         )
         self.queue = Queue(
             QueueDefinition("/", "q"),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from leveret.core.logs.log_writer import LogWriter, Waiter
     from leveret.core.turn import Turn
-    from leveret.ports import TopicLog, TopicStore
+    from leveret.ports import SharedLog, TopicStore
     from leveret.ports.partitioner import RecordTarget
 
 __all__ = ["AtomicWrite", "AtomicWrites", "JointWrites"]
@@ -228,7 +228,7 @@ class AtomicWrite:
 
     # -- committing
 
-    def logs(self) -> list[TopicLog]:
+    def logs(self) -> list[SharedLog]:
         """Return the logs with a part in it."""
         return [writer.log for writer in self._parts]
 

@@ -15,13 +15,12 @@ from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
-    from leveret.ports import TopicLog
+    from leveret.ports import SharedLog
     from leveret.ports.records import Batch
 
-    Ranges = Iterable[tuple[int, int]]
-    Lose = Callable[[RangeSet], Ranges]
+    Lose = Callable[[RangeSet], RangeSet]
 
 __all__ = ["COMPILED_SLICE_BYTES", "LogScan", "quarantine"]
 
@@ -33,19 +32,17 @@ RANGES_SHOWN_MAX = 10  # per report; the files beside the log have the rest
 
 
 async def quarantine(
-    log: TopicLog, offset: int, report: Callable[[StorageError], None], lose: Lose = list
+    log: SharedLog, offset: int, report: Callable[[StorageError], None], lose: Lose
 ) -> RangeSet:
-    """Quarantine the damage met at `offset`; settle and report the records that it has hit.
+    """Quarantine the damage met at `offset`, and report the records that it has hit.
 
-    `lose(ranges)` returns those of the unsettled records that are lost to their owner. Damage that
-    another reader of the log has met before is not reported again, unless more is lost by it.
+    `lose(unsettled)` is their owner's: it settles those that are lost, and returns them. Damage
+    that another reader of the log has met before is not reported again, unless more is lost by it.
     Returns all unreadable offsets near `offset`; if it is not among them, it can be read now.
     Raises StorageError.
     """
     damage = await log.set_aside(offset)
-    lost = RangeSet(lose(damage.lost))
-    if lost:
-        log.settle(list(lost))
+    lost = lose(damage.lost)
     if lost or damage.is_new:
         report(loss_error(lost, damage.kept))
     return damage.unreadable
@@ -81,9 +78,9 @@ class LogScan:
 
     def __init__(
         self,
-        log: TopicLog,
+        log: SharedLog,
         report: Callable[[StorageError], None],
-        lose: Lose = list,
+        lose: Lose,
         *,
         first: int = 0,
         stop: int | None = None,

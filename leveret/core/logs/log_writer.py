@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from leveret.core.turn import Turn
-    from leveret.ports import TopicLog
+    from leveret.ports import SharedLog, TopicLog
+    from leveret.ports.ranges import RangeSet
     from leveret.ports.records import BatchBuilder
 
 
@@ -104,6 +105,7 @@ class LogWriter(ABC):
     # lookups of each turn would need hashing.
     __slots__ = (
         "_opened_at",
+        "_owned_log",
         "_release_waiters",
         "_report",
         "_turn",
@@ -123,7 +125,8 @@ class LogWriter(ABC):
     settles_in_log = True  # whether settlements are written to the log
 
     def __init__(self, log: TopicLog, turn: Turn, report: Report) -> None:
-        self.log = log
+        self.log: SharedLog = log
+        self._owned_log = log  # the same, which only `settle` and its like settle
         self.builder: BatchBuilder = log.builder
         self.builder.owner = self
         self.touched = False
@@ -318,7 +321,12 @@ class LogWriter(ABC):
 
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Settle records."""
-        self.log.settle(ranges)
+        self._owned_log.settle(ranges)
+
+    def lose(self, unreadable: RangeSet) -> RangeSet:
+        """Settle records that can no longer be read; return those that are lost by that."""
+        self._owned_log.settle(list(unreadable))
+        return unreadable
 
     def _close_publishing(self) -> None:
         """Mark it deleted: confirm all waiters, and drop references to it."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from leveret.errors import CorruptBatchError
 
 if TYPE_CHECKING:
-    from leveret.ports import TopicLog
+    from leveret.ports import SharedLog
     from leveret.ports.records import Batch
 
 # Read-ahead: large enough that a read call costs little per message, small enough that a thousand
@@ -29,7 +29,7 @@ class LogWindow:
 
     __slots__ = ("_batches", "_log")
 
-    def __init__(self, log: TopicLog) -> None:
+    def __init__(self, log: SharedLog) -> None:
         self._log = log
         self._batches: list[Batch] = []
 
@@ -84,7 +84,7 @@ class ScatteredWindow(LogWindow):
 
     __slots__ = ("_stretches",)
 
-    def __init__(self, log: TopicLog) -> None:
+    def __init__(self, log: SharedLog) -> None:
         super().__init__(log)
         self._stretches: list[list[Batch]] = []  # most recently used first
 

@@ -144,10 +144,6 @@ class Backlog:
 
     def _lose(self, lost: RangeSet) -> RangeSet:
         """Drop unreadable records; what was delivered before stays with its consumers."""
-        state = self._queue.state
-        gone = RangeSet(state.lose(lost))
-        for first, stop in lost:
-            gone.add(max(first, state.committed), max(stop, state.committed))
-        for first, stop in gone:
-            self._lost.add(first, stop)
+        gone = self._queue.lose(lost, unseen=True)
+        self._lost.add_all(list(gone))
         return gone

@@ -20,6 +20,7 @@ from leveret.core.queues.reading import QueueReader
 from leveret.core.queues.state import QueueState
 from leveret.core.settings.discard_reasons import Reason
 from leveret.ports.after_all import AfterAll
+from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from leveret.core.timers import Timer
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
-    from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch, BatchBuilder
 
 __all__ = ["Queue", "Reason"]
@@ -120,7 +120,7 @@ class Queue(DeliveringQueue):
 
     def _make_reader(self) -> QueueReader:
         scattered = self.settings.group_ordering  # groups take turns
-        return QueueReader(self, self.state, self.services, self.touch, scattered=scattered)
+        return QueueReader(self, self.services, self.touch, scattered=scattered)
 
     # -- extensions
 
@@ -305,6 +305,9 @@ class Queue(DeliveringQueue):
         """Undo an atomic write; its records will not become ready."""
         self._undone_stop = max(self._undone_stop, stop)
         super().undo(transaction, first, stop)
+        if first < stop:  # the log has settled them
+            for extension in self._extensions:
+                extension.settled([(first, stop)])
 
     def await_commit(self, waiter: Waiter) -> None:
         """Call `waiter.done` when all publishes so far are committed and the backlog is read."""
@@ -374,11 +377,31 @@ class Queue(DeliveringQueue):
         if self.deleted:
             return
         self.state.settle(ranges)
-        self.log.settle(ranges)
-        for extension in self._extensions:
-            extension.settled(ranges)
+        self._write_settled(ranges)
         if self.state.has_groups:  # other messages of their groups may be ready now
             self.wake()
+
+    def lose(self, unreadable: RangeSet, *, unseen: bool = False) -> RangeSet:
+        """Settle the ready part of records that nobody will get, and return it.
+
+        `unseen`: and what the state does not know yet, because the backlog is being read.
+        """
+        if self.deleted:
+            return RangeSet()
+        lost = RangeSet(self.state.lose(unreadable))
+        if unseen:
+            committed = self.state.committed
+            for first, stop in unreadable:
+                lost.add(max(first, committed), max(stop, committed))
+        self._write_settled(list(lost))
+        return lost
+
+    def _write_settled(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Settle in the log what the state has settled, and tell the extensions."""
+        if ranges:
+            self._owned_log.settle(ranges)
+            for extension in self._extensions:
+                extension.settled(ranges)
 
     def return_(
         self,
@@ -467,9 +490,7 @@ class Queue(DeliveringQueue):
         ranges = list(self.state.purge())
         self.counters.moved = True  # so that the lower message count is sampled
         self._await_delayed()
-        self.log.settle(ranges)
-        for extension in self._extensions:
-            extension.settled(ranges)
+        self._write_settled(ranges)
         return sum(stop - first for first, stop in ranges)
 
     def unpark(self, ranges: list[tuple[int, int]]) -> None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from leveret.core.logs.log_writer import LogWriter
     from leveret.core.queues.services import QueueServices
-    from leveret.core.queues.state import QueueState
     from leveret.ports.records import Batch
 
 
@@ -34,8 +33,8 @@ class QueueReader:
         "_fetched",
         "_last",
         "_log",
+        "_queue",
         "_spawn",
-        "_state",
         "_window",
         "errors",
         "fetching",
@@ -45,13 +44,12 @@ class QueueReader:
     def __init__(
         self,
         queue: LogWriter,
-        state: QueueState,
         services: QueueServices,
         fetched: Callable[[], None],
         *,
         scattered: bool,
     ) -> None:
-        self._state: QueueState | None = state  # until the queue is deleted
+        self._queue: LogWriter | None = queue  # until it is deleted
         self._log = queue.log
         self._spawn = services.spawn
         self._fetched = fetched
@@ -140,16 +138,16 @@ class QueueReader:
         unreadable = await quarantine(
             self._log, offset, self.errors.report, lambda ranges: self._lose(ranges, offset, leased)
         )
-        return self._state is None or offset in unreadable or offset in self._log.settled
+        return self._queue is None or offset in unreadable or offset in self._log.settled
 
     def _lose(self, ranges: RangeSet, offset: int, leased: bool) -> RangeSet:
         """Drop ready records, and `offset` if it is `leased` by the caller. Returns all of them."""
-        state = self._state
-        if state is None:
+        queue = self._queue
+        if queue is None:
             return RangeSet()
-        lost = RangeSet(state.lose(ranges))
+        lost = queue.lose(ranges)
         if leased and offset in ranges:
-            state.settle([(offset, offset + 1)])
+            queue.settle([(offset, offset + 1)])
             lost.add(offset, offset + 1)
         return lost
 
@@ -162,4 +160,4 @@ class QueueReader:
         """Drop everything and stop reporting: the queue was deleted."""
         self.clear()
         self.errors.close()
-        self._state, self._fetched = None, do_nothing
+        self._queue, self._fetched = None, do_nothing

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from leveret.core.settings.queue_settings import QueueSettings, RetryDelay
-    from leveret.ports import TopicLog
+    from leveret.ports import SharedLog
     from leveret.ports.records import Batch
 
 # Records considered first when their bytes are limited; more only if they are too small.
@@ -111,7 +111,7 @@ class QueueState(Serving):
 
     @classmethod
     def of_log(
-        cls, log: TopicLog, settings: QueueSettings, *, counts_every_return: bool
+        cls, log: SharedLog, settings: QueueSettings, *, counts_every_return: bool
     ) -> QueueState:
         """Return the state of a queue without consumers, as its log tells."""
         ledger = _make_ledger(log, settings)
@@ -410,7 +410,7 @@ class QueueState(Serving):
         return lost
 
 
-def _make_ledger(log: TopicLog, settings: QueueSettings) -> Ledger:
+def _make_ledger(log: SharedLog, settings: QueueSettings) -> Ledger:
     state = log.first, log.committed, log.settled, log.redelivered_stop
     if settings.group_ordering:
         return GroupLedger(*state)

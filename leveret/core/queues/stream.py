@@ -95,7 +95,7 @@ class Stream(OpenQueue):
         if first is None:
             self.log_scanned()
             return
-        scan = LogScan(self.log, self._errors.report, first=first, all_from=first)
+        scan = LogScan(self.log, self._errors.report, self.lose, first=first, all_from=first)
         LogRestore(self, self.services, scan, self.scanned, self.log_scanned).start()
 
     def _extension_kinds(self) -> Sequence[ExtensionKind]:
@@ -298,7 +298,7 @@ class Stream(OpenQueue):
         except CorruptBatchError:
             if offset in settled:
                 return
-            await quarantine(self.log, offset, self._errors.report)
+            await quarantine(self.log, offset, self._errors.report, self.lose)
             if self.deleted or offset in settled:
                 return
             await window.fill(offset)

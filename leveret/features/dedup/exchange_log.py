@@ -83,13 +83,15 @@ class ExchangeDedupLog(LogWriter):
     def keep_from(self, offset: int) -> None:
         """Settle the records of expired keys, since nothing consumes them."""
         if offset:
-            self.log.settle([(0, offset)])
+            self.settle([(0, offset)])
 
     async def _restore(self, services: CoreServices) -> None:
         """Add the keys that only the log has."""
         await self.window.find_first()
         first = self.window.complete
-        scan = LogScan(self.log, partial(self._report, self), first=first, all_from=first)
+        scan = LogScan(
+            self.log, partial(self._report, self), self.lose, first=first, all_from=first
+        )
         window = self.window
         LogRestore(self, services, scan, window.restore, window.restored).start()
 

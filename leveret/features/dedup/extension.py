@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.settings.queue_settings import QueueSettings
-    from leveret.ports import TopicLog
+    from leveret.ports import SharedLog
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.records import Batch, BatchBuilder
 
@@ -82,7 +82,7 @@ class QueueWindow(QueueExtension):
     # -- as the owner of a window (see Windowed)
 
     @property
-    def log(self) -> TopicLog:
+    def log(self) -> SharedLog:
         """Log of the queue."""
         return self._queue.log
 

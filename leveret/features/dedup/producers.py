@@ -124,7 +124,7 @@ class Producers(LogWriter):
             self._known[producer] = ProducerState(position, time_ms, offset)
             self._live[offset] = self._live.get(offset, 0) + 1
         if offset not in self._live:
-            self.log.settle([(offset, offset + 1)])
+            self.settle([(offset, offset + 1)])
 
     def _forget(self, producer: Producer) -> bool:
         known = self._known.pop(producer, None)
@@ -133,7 +133,7 @@ class Producers(LogWriter):
         self._live[known.offset] -= 1
         if not self._live[known.offset]:
             del self._live[known.offset]
-            self.log.settle([(known.offset, known.offset + 1)])
+            self.settle([(known.offset, known.offset + 1)])
         return True
 
     def forget_idle(self, before_ms: int) -> None:
@@ -170,7 +170,7 @@ class Producers(LogWriter):
 
     def restore(self) -> None:
         """Restore the positions that an earlier run has left."""
-        scan = LogScan(self.log, partial(self._report, self))
+        scan = LogScan(self.log, partial(self._report, self), self.lose)
         LogRestore(self, self._environment, scan, self._index_batch, self._release).start()
 
     def _index_batch(self, batch: Batch) -> None:

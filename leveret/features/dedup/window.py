@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from leveret.core.dependencies import CoreServices
-    from leveret.ports import TopicLog
+    from leveret.ports import SharedLog
     from leveret.ports.records import Batch, BatchBuilder
 
     Changes: TypeAlias = Sequence[tuple[bytes, bytes | None]]
@@ -59,7 +59,7 @@ class Windowed(Protocol):
     held: bool
 
     @property
-    def log(self) -> TopicLog:
+    def log(self) -> SharedLog:
         """Log of the records with keys."""
         ...
 

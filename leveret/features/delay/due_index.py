@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sized
 
     from leveret.features.delay.due_list import DuePage
-    from leveret.ports import StateStore, TopicLog
+    from leveret.ports import SharedLog, StateStore
 
 __all__ = ["DueIndex", "index_problem", "store_identity"]
 
@@ -105,7 +105,7 @@ class DueIndex:
         self,
         state: StateStore,
         store: bytes,
-        log: TopicLog,
+        log: SharedLog,
         wheel: Sized,
         admit: Callable[[DueList], None],
     ) -> None:

@@ -72,7 +72,8 @@ class DelayedMessageStore(LogWriter):
     """One topic of delayed records; opened by `DelayedMessageStores`.
 
     `on_due(records)` gets due records in order of due times, then of addition. It settles them when
-    they are safe elsewhere. Until then they are leased, and repeated only after a restart.
+    they are safe elsewhere. Until then they are leased, and repeated only after a restart. Records
+    that can no longer be read are told to `on_lost`.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class DelayedMessageStore(LogWriter):
         self._timers = timers
         self._spawn = spawn
         self._on_due = on_due
+        self.on_lost: Callable[[RangeSet], None] | None = None
         self._key = number << OFFSET_BITS
         self._gathered = DueList()  # added, not committed
         self._index = DueIndex(stores.state, identity, log, stores.wheel, self._admit)
@@ -273,12 +275,14 @@ class DelayedMessageStore(LogWriter):
         if ready:
             self._on_due(ready)
 
-    def lose(self, lost: RangeSet) -> RangeSet:
-        """Drop records that can no longer be read, and return them."""
-        for first, stop in lost:
+    def lose(self, unreadable: RangeSet) -> RangeSet:
+        """Settle records that can no longer be read, and return them."""
+        for first, stop in unreadable:
             self._leased.remove(first, stop)
             self._done.remove(first, stop)
-        return lost
+        if self.on_lost is not None:
+            self.on_lost(unreadable)
+        return super().lose(unreadable)
 
     # -- settling
 
@@ -319,7 +323,7 @@ class DelayedMessageStore(LogWriter):
         committed = self.log.committed
         told = list(self._done.gaps(0, committed).gaps(0, committed))
         if told:
-            self.log.settle(told)
+            self._owned_log.settle(told)
             for first, stop in told:
                 self._leased.remove(first, stop)
             self._done.remove(0, committed)

@@ -245,9 +245,9 @@ class FilteredDelivery(QueueExtension):
 
     def _skip(self, ready: RangeSet, first: int, stop: int) -> None:
         """Settle the unmatched records of a range, for a consumer that skips them."""
-        unwanted = list(ready.gaps(first, stop).gaps(first, stop))
+        unwanted = ready.gaps(first, stop).gaps(first, stop)
         if unwanted:
-            self._queue.log.settle(self._state.lose(unwanted))
+            self._queue.lose(unwanted)
 
     # -- sending
 

@@ -35,8 +35,6 @@ class Subscription(Queue):
 
     __slots__ = ("_changed", "partition")
 
-    log: SubscriptionLog
-
     def __init__(
         self,
         partition: OpenQueue,
@@ -161,8 +159,8 @@ class Subscription(Queue):
         assert not self.state.has_leases, "deliveries would be settled"
         self.advance()
         if offset > self.committed_offset:
-            self.log.settle(list(self.log.settled.gaps(0, offset)))
             self.state.lose([(0, offset)])
+            self._write_settled(list(self.log.settled.gaps(0, offset)))
 
     def move_to(self, offset: int) -> None:
         """Begin again at `offset`: everything below is settled, nothing from there on.

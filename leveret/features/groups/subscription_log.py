@@ -14,7 +14,7 @@ from leveret.ports.records import BatchBuilder
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from leveret.ports import Damage, LogFile, Retention, TopicLog
+    from leveret.ports import Damage, LogFile, Retention, SharedLog, TopicLog
     from leveret.ports.records import Batch
     from leveret.ports.returns import Returns
 
@@ -28,7 +28,7 @@ class SubscriptionLog:
     kept_from: int | None = None
     appended_bytes = 0
 
-    def __init__(self, records: TopicLog, settlements: TopicLog, *, is_new: bool) -> None:
+    def __init__(self, records: SharedLog, settlements: TopicLog, *, is_new: bool) -> None:
         """`is_new`: nothing of the records was delivered before."""
         self.builder = BatchBuilder()  # always empty
         self.retention_waits_at: Callable[[], int | None] = lambda: None  # the partition's counts

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.ports import TopicLog
+    from leveret.ports import SharedLog
 
 __all__ = ["Bounds", "bounds_of", "first_readable", "offset_rows", "readable"]
 
@@ -77,6 +77,6 @@ async def offset_rows(
     return rows
 
 
-def _stored_bytes(log: TopicLog, first: int) -> int:
+def _stored_bytes(log: SharedLog, first: int) -> int:
     """Return the bytes of the files that have anything from an offset on."""
     return sum(each.size for each in log.list_files() if each.stop > first)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from leveret.core.logs.log_scan import quarantine
@@ -198,7 +199,8 @@ class RangeReads(ExtensionKind):
         """Quarantine the damage met at `offset`. Raises StorageError."""
         log = partition.log
         if partition.settings.is_stream:
-            unreadable = await quarantine(log, offset, lambda error: self._report(partition, error))
+            report = partial(self._report, partition)
+            unreadable = await quarantine(log, offset, report, partition.lose)
         else:
             # A queue settles what it has lost itself, when it comes to it: its state must know.
             unreadable = (await log.set_aside(offset)).unreadable

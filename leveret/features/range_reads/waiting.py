@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.core.timers import Timers
-    from leveret.ports import TopicLog
+    from leveret.ports import SharedLog
 
 __all__ = ["GATHER_MS", "PartitionReads", "WaitingReader"]
 
@@ -55,7 +55,7 @@ class PartitionReads(QueueExtension):
 
     outlives_reordering = True
 
-    def __init__(self, log: TopicLog, timers: Timers) -> None:
+    def __init__(self, log: SharedLog, timers: Timers) -> None:
         self._log = log
         self.waiting: set[WaitingReader] = set()
         self.unreadable = RangeSet()

@@ -158,6 +158,11 @@ class KeyOrder(QueueExtension):
         """Note that a message has moved from the retry topic back to the queue."""
         self._away.pop(topic_offset, None)
 
+    @property
+    def away(self) -> list[int]:
+        """Offsets in the retry topic of messages that block their keys."""
+        return list(self._away)
+
     def cancelled(self, topic_offset: int) -> None:
         """Free the key of a message that was removed from the retry topic."""
         key = self._away.pop(topic_offset, None)

@@ -146,6 +146,7 @@ class RetryTopic(QueueExtension):
             self.come_back,
             incarnation=definition.incarnation,
         )
+        self.store.on_lost = self._lost
 
     @property
     def holds_messages(self) -> bool:  # type: ignore[override]
@@ -323,6 +324,14 @@ class RetryTopic(QueueExtension):
             for offset in gone:
                 self._cancelled(offset)
         return len(gone)
+
+    def _lost(self, unreadable: RangeSet) -> None:
+        """Free the keys of messages that can no longer be read."""
+        order = self._queue.extension(KeyOrder)
+        if order is not None:
+            for offset in order.away:
+                if offset in unreadable:
+                    order.cancelled(offset)
 
     def _cancelled(self, offset: int) -> None:
         order = self._queue.extension(KeyOrder)

@@ -203,7 +203,8 @@ class BatchCommit:
         try:
             batches = await log.fetch(offset, READ_BYTES)
         except CorruptBatchError:
-            await quarantine(log, offset, partial(self._core.report, self._batches))
+            records = self._batches.records
+            await quarantine(log, offset, partial(self._core.report, self._batches), records.lose)
             raise
         if not batches or not batches[0].base_offset <= offset < batches[0].stop_offset:
             raise CorruptBatchError(f"offset {offset} is missing from its log")

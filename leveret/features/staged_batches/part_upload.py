@@ -68,7 +68,7 @@ class PartUpload:
         self._records.uploads.discard(self)
         ranges, self.part.ranges = self.part.ranges, []
         if ranges and not self._records.deleted:
-            self._records.log.settle(ranges)
+            self._records.settle(ranges)
 
     # -- what comes
 

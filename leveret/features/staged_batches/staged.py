@@ -329,7 +329,7 @@ class StagedBatches:
 
     def _restore(self) -> None:
         found: list[StagedPart | CommitNote] = []
-        scan = LogScan(self.notes.log, partial(self.core.report, self))
+        scan = LogScan(self.notes.log, partial(self.core.report, self), self.notes.lose)
         LogRestore(
             self.notes,
             self.core,
@@ -361,7 +361,7 @@ class StagedBatches:
             else:
                 over.append(part.offset)
         if over:
-            self.notes.log.settle(list(RangeSet((offset, offset + 1) for offset in over)))
+            self.notes.settle(list(RangeSet((offset, offset + 1) for offset in over)))
         self._settle_orphans()
         self._plan_check()
         self.notes.release()
@@ -382,7 +382,7 @@ class StagedBatches:
             for first, stop in part.ranges:
                 orphans.remove(first, stop)
         if orphans:
-            log.settle(list(orphans))
+            self.records.settle(list(orphans))
 
     # -- the end
 

@@ -185,7 +185,7 @@ class PreparedMessages(LogWriter):
         LogRestore(
             self,
             self._services,
-            LogScan(self.log, partial(self._report, self)),
+            LogScan(self.log, partial(self._report, self), self.lose),
             partial(self._restore_batch, notes),
             partial(self._restored, notes),
         ).start()
@@ -195,7 +195,7 @@ class PreparedMessages(LogWriter):
         for id_, (checks, offset) in notes.items():
             pending = self._pending.get(id_)
             if pending is None:
-                self.log.settle([(offset, offset + 1)])
+                self.settle([(offset, offset + 1)])
             else:
                 pending.checks, pending.note = checks, offset
         for pending in self._pending.values():
@@ -210,7 +210,7 @@ class PreparedMessages(LogWriter):
             if not header:
                 id_ = key.decode(errors="surrogateescape")
                 if id_ in notes:
-                    self.log.settle([(notes[id_][1], notes[id_][1] + 1)])
+                    self.settle([(notes[id_][1], notes[id_][1] + 1)])
                 notes[id_] = (CHECKS.unpack(body)[0], offset)
                 continue
             message = StoredMessage(exchange, key, header, body, flags)
@@ -319,7 +319,7 @@ class PreparedMessages(LogWriter):
     def _note_check(self, pending: Pending, now_ms: int) -> None:
         pending.checks += 1
         if pending.note is not None and pending.note < self.log.committed:
-            self.log.settle([(pending.note, pending.note + 1)])
+            self.settle([(pending.note, pending.note + 1)])
         pending.note = self.log.end + self.builder.count
         self.builder.add(
             RecordFlag.PERSISTENT,

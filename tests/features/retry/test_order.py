@@ -3,11 +3,15 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pamqp import commands
 
 from leveret.core.settings.queue_settings import resolve_settings
 from leveret.features.retry.retrying import RetryTopic
 from leveret.ports.definitions import QueueDefinition
+from leveret.ports.records import RecordFlag
+from tests.features.filters.test_filtered import Taker
 from tests.features.retry.test_retrying import declare
+from tests.support.contents import encode_properties
 from tests.support.queue_bench import content_header
 from tests.support.stage import Stage
 
@@ -88,6 +92,54 @@ def test_who_was_delivered_before_waits_when_it_fails_too(stage):
     assert (body, got(queue)) == (b"1", None)
     queue.settle([(offset, offset + 1)])
     assert got(queue)[2] == b"2"
+
+
+def tagged(stage, queue, tag):
+    """Publish a message of the key `a` with a tag, which is its body, too."""
+    properties = commands.Basic.Properties(headers={"x-tags": tag})
+    header = encode_properties(properties, 1)
+    queue.builder.add(RecordFlag.HAS_HEADERS, stage.now, b"x", b"a", header, tag.encode())
+    stage.turn.touch(queue)
+    stage.run()
+
+
+def failed_once(stage, queue):
+    """Let the first message fail, and come back behind the next one, which it blocks."""
+    for tag in ("b", "a"):
+        tagged(stage, queue, tag)
+    offset, *_ = got(queue)
+    queue.discard([(offset, offset + 1)])
+    stage.run()
+    assert got(queue) is None
+
+
+def test_a_key_is_free_when_a_filter_skips_the_message_that_blocks_it(stage):
+    queue = declare(stage, arguments=ORDERED)
+    failed_once(stage, queue)
+    taker = Taker("a", unmatched="skip")
+    queue.add_consumer(taker)
+    stage.advance(0.2)
+    assert taker.offsets == [1]
+
+
+def test_a_key_is_free_when_the_message_that_blocks_it_cannot_be_read(stage):
+    queue = declare(stage, arguments=ORDERED)
+    failed_once(stage, queue)
+    stage.advance(0.2)
+    stage.log("q").damaged.add(2)  # where it came back
+    queue.reader.clear()
+    taker = Taker()
+    queue.add_consumer(taker)
+    stage.run()
+    assert taker.offsets == [1]
+
+
+def test_a_key_is_free_when_a_message_that_waits_cannot_be_read(stage):
+    queue = declare(stage, arguments={**ORDERED, "x-retry-delays": [3_600_000]})
+    failed_once(stage, queue)
+    stage.log("q.retry").damaged.add(0)
+    stage.advance(3601)
+    assert got(queue)[2] == b"a"
 
 
 def test_without_the_setting_everybody_goes_on(stage):
