@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Request, Response
 from starlette.requests import ClientDisconnect
 
-from leveret.core.access.authentication import answered
-from leveret.core.access.permissions import check_vhost
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.features.range_reads.range_reads import RangeUsage
 from leveret.features.staged_batches.chunk_rows import FRONT_BYTES, InvalidChunkError, chunk_size
@@ -43,7 +41,8 @@ from leveret.mgmt_ui.api.listing import (
     listed,
 )
 from leveret.mgmt_ui.api.own import own_router
-from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
+from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.api.reading import client_refused, entered_vhost
 from leveret.mgmt_ui.api.topics import CHUNK_TYPE
 from leveret.mgmt_ui.api.views import Row
 from leveret.mgmt_ui.hosts import RELEASE_BODY
@@ -95,7 +94,7 @@ async def _requested(
 ) -> RequestedBatch:
     """Return the batch of a path. Raises ApiError 400, 403 and 404."""
     with Refusals():
-        host = await _host(caller, vhost)
+        host = await entered_vhost(caller, vhost)
         check_name(writer, "writer")
         return RequestedBatch(caller, host, WriterId(writer, caller.name), parse_number(number))
 
@@ -161,29 +160,11 @@ class Refusals:
         if isinstance(error, InvalidChunkError):
             raise bad_request(str(error)) from None
         if isinstance(error, ChannelError):
-            raise _refused(error) from None
+            raise client_refused(error) from None
         if isinstance(error, ConnectionClosingError):
             raise bad_request(error.explanation) from None
         if isinstance(error, StorageError):
             raise ApiError(503, "service_unavailable", str(error), {"retry-after": "1"}) from None
-
-
-def _refused(error: ChannelError) -> ApiError:
-    if error.code == 403:
-        return ApiError(403, "forbidden", error.explanation)
-    return not_found(error.explanation) if error.code == 404 else bad_request(error.explanation)
-
-
-async def _host(caller: Caller, name: str) -> Vhost:
-    """Return a virtual host that the caller may enter. Raises ApiError 403 and 404."""
-    vhost: Vhost | None = caller.node.broker.vhosts.get(name)
-    if vhost is None:
-        raise not_found("vhost_not_found")
-    try:
-        await answered(lambda: check_vhost(caller.rights, name))
-    except ConnectionClosingError as error:
-        raise ApiError(403, "forbidden", error.explanation) from None
-    return vhost
 
 
 def _check_flow(caller: Caller, vhost: Vhost) -> None:
