@@ -1,8 +1,10 @@
 """/api/leveret/batches/VHOST/…: batches that several processes stage, and one commits.
 
     POST   WRITER/NUMBER/parts/PART   chunks (docs/range-reads.md) → {"rows", "outcome"}
-    POST   WRITER/NUMBER/commit       {"parts": […]} → {"outcome", "messages", "unrouted"}
+    POST   WRITER/NUMBER/commit       {"parts": […], "mandatory": true} → {"outcome", "messages",
+                                      "unrouted"}
     DELETE WRITER/NUMBER              drop the parts of a batch
+    DELETE WRITER                     forget a writer that will not come again
     GET                               writers, what they have committed, and what is staged
 
 Permissions are those for publishing, and no tag is needed: `write` for each exchange that is named.
@@ -99,6 +101,7 @@ async def _requested(
         return RequestedBatch(caller, host, WriterId(writer, caller.name), parse_number(number))
 
 
+COMMIT = body({"parts": ["0", "1"], "mandatory": False}, "parts")
 BatchHere = Annotated[RequestedBatch, Depends(_requested)]
 
 router = own_router("/batches/{vhost}")
@@ -126,14 +129,20 @@ async def upload_part(request: Request, batch: BatchHere, part: Segment) -> Resp
     return answer(outcome, 201 if is_new else 200)
 
 
-@router.post("/{writer}/{number}/commit", openapi_extra=body({"parts": ["0", "1"]}, "parts"))
+@router.post("/{writer}/{number}/commit", openapi_extra=COMMIT)
 async def commit(request: Request, batch: BatchHere) -> Response:
     """Publish the messages of the named parts, all or none, and once."""
     with Refusals():
         _check_alarms(batch.caller)
-        names = parse_parts((await json_object(request, COMMIT_BYTES_MAX)).get("parts"))
+        asked = await json_object(request, COMMIT_BYTES_MAX)
+        names, mandatory = parse_parts(asked.get("parts")), asked.get("mandatory", False)
+        if not isinstance(mandatory, bool):
+            raise bad_request("mandatory is true or false")
         batches = batch.caller.node.broker.batches.of(batch.host)
-        return answer(await batches.commit(batch.writer, batch.number, names, batch.rights))
+        outcome = await batches.commit(
+            batch.writer, batch.number, names, batch.rights, mandatory=mandatory
+        )
+        return answer(outcome)
 
 
 @router.delete("/{writer}/{number}")
@@ -143,6 +152,18 @@ async def abort(batch: BatchHere) -> Response:
     with Refusals():
         if batches is not None:
             await batches.abort(batch.writer, batch.number)
+    return done()
+
+
+@router.delete("/{writer}")
+async def forget(caller: ClientHere, vhost: Segment, writer: Segment) -> Response:
+    """Forget a writer of the caller's and what it has staged: its numbers may come again."""
+    with Refusals():
+        host = await entered_vhost(caller, vhost)
+        check_name(writer, "writer")
+        batches = caller.node.broker.batches.find(host.name)
+        if batches is not None:
+            await batches.forget(WriterId(writer, caller.name))
     return done()
 
 
