@@ -62,6 +62,7 @@ COMMANDS = {
     "topic": "topics:app",
     "prepared": "prepared:app",
     "batch": "batches:app",
+    "lease": "leases:app",
     "encryption": "encryption:app",
     "backup": "backup:app",
     "restore": "backup:restore",

@@ -1,6 +1,6 @@
 """Queues that applications read by HTTP: which ones, how fast, and clients that hang up meanwhile.
 
-For the routes of pulling, of topics and of staged batches. Permission to read is
+For the routes of pulling, of topics, of batch leases and of staged batches. Permission to read is
 enough, as for a consumer: applications need no management tag.
 """
 
