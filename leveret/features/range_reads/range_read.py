@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["KnownDamage", "PackedChunk", "RangeRead", "SliceClock", "Slices"]
 
-# Others wait for a slice: what is read and packed in one takes some 50 microseconds.
-READ_BYTES_MAX = 64 * 1024
+# Others wait for a slice: to read and pack what one reads takes 0.1 to 0.2 ms.
+READ_BYTES_MAX = 128 * 1024
 READ_BYTES_MIN = 4 * 1024
 BATCHES_AT_ONCE = 32  # each of which takes some microseconds of Python, however small it is
 SLICE_ROWS = 1000  # that are looked at: packed, or excluded by a filter
-SLICE_BYTES = 64 * 1024
+SLICE_BYTES = 192 * 1024  # what is read in one has its columns, too
 # A condition of SQL may need any part of a millisecond for one record: so time counts as well.
 SLICE_NS_MAX = 50_000
 # Read for one answer, whatever few columns of it are wanted.

@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 CHUNK_TYPE = "application/vnd.leveret.chunk"
-SEND_BYTES = 64 * 1024  # at a time, with a pass of the loop in between
+SEND_BYTES = 128 * 1024  # at a time, with a pass of the loop in between
 ANSWER_SECONDS_MAX = 20  # for chunks to be begun: a connection is cut after a minute
 
 router = own_router("/topics/{vhost}/{name}")
