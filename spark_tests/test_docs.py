@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pika
 
-from leveret.spark.options import OptionReader, read_options
+from leveret.spark.option_reader import OptionReader
+from leveret.spark.read_options import read_options
 
 PAGE = (Path(__file__).parents[1] / "docs" / "spark.md").read_text()
 BLOCK = re.compile(r"```python spark\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)

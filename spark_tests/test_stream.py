@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from leveret.spark.errors import DataLossError
-from leveret.spark.options import read_options
+from leveret.spark.read_options import read_options
 from leveret.spark.schema import table_schema
 from leveret.spark.stream_reader import LeveretStreamReader
 

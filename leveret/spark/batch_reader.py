@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
-    from leveret.spark.options import ReadOptions
+    from leveret.spark.read_options import ReadOptions
 
 __all__ = ["LeveretBatchReader"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from leveret.range_reader import ReadChunk
-    from leveret.spark.options import ReadOptions
+    from leveret.spark.read_options import ReadOptions
 
 __all__ = ["RangePartition", "read_partition"]
 

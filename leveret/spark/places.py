@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from leveret.spark.errors import DataLossError, SourceError, TopicMissingError
 from leveret.spark.offsets import TopicOffsets
-from leveret.spark.options import EARLIEST, LATEST, StartKind
+from leveret.spark.read_options import EARLIEST, LATEST, StartKind
 
 if TYPE_CHECKING:
     from leveret.range_reader import PartitionOffsets, TopicBounds
-    from leveret.spark.options import ReadOptions, StartingPoint, TopicSelection
+    from leveret.spark.read_options import ReadOptions, StartingPoint, TopicSelection
     from leveret.spark.servers import BrokerServers
 
 __all__ = ["TopicsNow", "check_present", "look_up", "offsets_at", "start_of_new"]

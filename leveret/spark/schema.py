@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 if TYPE_CHECKING:
-    from leveret.spark.options import ColumnsWanted
+    from leveret.spark.read_options import ColumnsWanted
 
 __all__ = ["HEADERS_TYPE", "PROPERTIES", "columns_read", "table_schema"]
 

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from leveret.range_reader import ReadChunk, TopicBounds
+    from leveret.spark.connection_options import ConnectionOptions
     from leveret.spark.offsets import OffsetRange
-    from leveret.spark.options import ConnectionOptions, MessageFilters
+    from leveret.spark.read_options import MessageFilters
 
 __all__ = ["BrokerServers", "servers_of"]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from leveret.spark.options import columns_wanted, read_options
+from leveret.spark.read_options import columns_wanted, read_options
 from leveret.spark.schema import table_schema
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from leveret.spark.options import ReadOptions
     from leveret.spark.places import TopicsNow
+    from leveret.spark.read_options import ReadOptions
     from leveret.spark.servers import BrokerServers
 
 __all__ = ["LeveretStreamReader"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.spark.options import OptionError, StartKind, columns_wanted, read_options
+from leveret.spark.option_reader import OptionError
+from leveret.spark.read_options import StartKind, columns_wanted, read_options
 
 NEEDED = {"servers": "broker:15672", "subscribe": "orders"}
 
