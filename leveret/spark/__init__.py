@@ -5,8 +5,14 @@ in the processes of Spark, and talks to the broker over HTTP alone (docs/range-r
 
     source            the data source `leveret`; what it makes are
     batch_reader, stream_reader
+                      tables and streams of topics, and what they share:
     read_options      what users write, checked (option_reader, connection_options)
     places, offsets   where reading begins and ends; how far a query has come
     partition_reader  one range of offsets in a worker: chunks become record batches
+    arrow_batches     record batches, with property_columns made of content headers
+    batch_writer, stream_writer
+                      tables and streams that are written, by write_options:
+    part_stager       rows of a task in a worker: they are staged as parts of a batch
+    message_columns   record batches become chunks, with content_headers made of columns
     servers           requests to the broker, retried
 """

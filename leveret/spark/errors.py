@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "AccessRefusedError",
+    "BatchTooLargeError",
     "BrokerUnreachableError",
     "DataLossError",
     "SourceError",
@@ -25,6 +26,10 @@ class AccessRefusedError(SourceError):
 
 class TopicMissingError(SourceError):
     """A topic, a partition of it or the virtual host does not exist."""
+
+
+class BatchTooLargeError(SourceError):
+    """A staged batch is larger than one commit may be."""
 
 
 class DataLossError(SourceError):

@@ -16,9 +16,12 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from leveret.range_reader import OutOfRangeError, RangeReader, ReadRefusedError
+from leveret.api_connection import ApiClient, RequestRefusedError
+from leveret.batch_writer import BatchWriter
+from leveret.range_reader import OutOfRangeError, RangeReader
 from leveret.spark.errors import (
     AccessRefusedError,
+    BatchTooLargeError,
     BrokerUnreachableError,
     SourceError,
     TopicMissingError,
@@ -30,11 +33,13 @@ if TYPE_CHECKING:
     from leveret.range_reader import ReadChunk, TopicBounds
     from leveret.spark.connection_options import ConnectionOptions
     from leveret.spark.offsets import OffsetRange
+    from leveret.spark.part_stager import PartName
     from leveret.spark.read_options import MessageFilters
 
 __all__ = ["BrokerServers", "servers_of"]
 
 T = TypeVar("T")
+C = TypeVar("C", bound=ApiClient)
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +47,58 @@ FIRST_PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 5.0
 BUSY_STATUSES: Final = (429, 502, 503, 504)
 CHUNK_BYTES: Final = 4 << 20
+
+
+class Access(NamedTuple):
+    """Thing that a request reads or writes."""
+
+    what: str
+    permission: str  # read, or write
+
+    def __str__(self) -> str:
+        done = "read" if self.permission == "read" else "written"
+        return f"{self.what} cannot be {done}"
+
+
+class Clients:
+    """Clients of one server, each connected when it is used first."""
+
+    def __init__(self, url: str, options: ConnectionOptions) -> None:
+        self.url = url
+        self._options = options
+        self._connected: dict[type[ApiClient], ApiClient] = {}
+
+    @property
+    def reader(self) -> RangeReader:
+        """Reader of partitions by offset."""
+        return self._client(RangeReader)
+
+    @property
+    def writer(self) -> BatchWriter:
+        """Writer of staged batches."""
+        return self._client(BatchWriter)
+
+    def _client(self, kind: type[C]) -> C:
+        found = self._connected.get(kind)
+        if not isinstance(found, kind):
+            its = self._options
+            found = kind(self.url, its.user, its.password, its.vhost, context=self._context())
+            self._connected[kind] = found
+        return found
+
+    def _context(self) -> ssl.SSLContext | None:
+        options = self._options
+        if not self.url.startswith("https:"):
+            return None
+        context = ssl.create_default_context(cafile=options.ca_file)
+        if options.cert_file is not None:
+            context.load_cert_chain(options.cert_file, options.key_file)
+        return context
+
+    def close(self) -> None:
+        """Close the connections; they are opened again when they are needed."""
+        for client in self._connected.values():
+            client.close()
 
 
 class Attempt(NamedTuple):
@@ -57,19 +114,55 @@ class BrokerServers:
     def __init__(self, options: ConnectionOptions) -> None:
         self._options = options
         self._server = random.randrange(len(options.servers))  # noqa: S311
-        self._reader: RangeReader | None = None
+        self._clients: Clients | None = None
 
     def topic(self, name: str, time_ms: int | None = None, *, sizes: bool = False) -> TopicBounds:
         """Return the partitions of a topic, with the offsets of a time if one is given."""
-        return self._ask(f"topic '{name}'", lambda reader: reader.topic(name, time_ms, sizes=sizes))
+        access = Access(f"topic '{name}'", "read")
+        return self._ask(access, lambda clients: clients.reader.topic(name, time_ms, sizes=sizes))
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics that can be read by offset."""
-        return self._ask("the list of topics", lambda reader: reader.topic_names())
+        access = Access("the list of topics", "read")
+        return self._ask(access, lambda clients: clients.reader.topic_names())
 
     def commit_offsets(self, topic: str, group: str, offsets: dict[int, int]) -> None:
         """Let a consumer group have come to these offsets, one try. Raises OSError and others."""
-        self._connected().commit_offsets(topic, group, offsets)
+        self._connected().reader.commit_offsets(topic, group, offsets)
+
+    def stage(self, writer: str, part: PartName, chunks: list[bytes]) -> int:
+        """Stage a part of a batch; return its rows. Raises SourceError."""
+        access = Access(f"part {part.name} of batch {part.number} of writer '{writer}'", "write")
+        return self._ask(
+            access, lambda clients: clients.writer.stage(writer, part.number, part.name, chunks)
+        )
+
+    def commit(self, writer: str, number: int, parts: Sequence[str], *, mandatory: bool) -> None:
+        """Publish the messages of parts, all or none, and once. Raises SourceError."""
+        access = Access(f"batch {number} of writer '{writer}'", "write")
+        self._ask(
+            access,
+            lambda clients: clients.writer.commit(writer, number, parts, mandatory=mandatory),
+        )
+
+    def abort(self, writer: str, number: int) -> None:
+        """Drop what is staged of a batch. Raises SourceError."""
+        access = Access(f"batch {number} of writer '{writer}'", "write")
+        self._ask(access, lambda clients: clients.writer.abort(writer, number))
+
+    def last_committed(self, writer: str) -> int | None:
+        """Return the number of the batch that a writer has committed last. Raises SourceError."""
+        user = self._options.user
+        return self._ask(
+            Access(f"writer '{writer}'", "write"),
+            lambda clients: clients.writer.last_committed(writer, user),
+        )
+
+    def forget(self, writer: str) -> None:
+        """Forget a writer that will not come again. Raises SourceError."""
+        self._ask(
+            Access(f"writer '{writer}'", "write"), lambda clients: clients.writer.forget(writer)
+        )
 
     def chunks(
         self, wanted: OffsetRange, columns: Sequence[str], filters: MessageFilters
@@ -81,7 +174,7 @@ class BrokerServers:
         rest = wanted
         while rest.first < rest.end:
             begin = partial(self._begin, rest, columns, filters)
-            for chunk in self._ask(str(rest), begin):
+            for chunk in self._ask(Access(str(rest), "read"), begin):
                 if chunk.next_offset == rest.first:
                     raise OutOfRangeError("the log ends before", chunk.first, chunk.end)
                 rest = rest._replace(first=chunk.next_offset)
@@ -92,11 +185,11 @@ class BrokerServers:
         wanted: OffsetRange,
         columns: Sequence[str],
         filters: MessageFilters,
-        reader: RangeReader,
+        clients: Clients,
     ) -> Iterator[ReadChunk]:
         """Return the chunks of a range, of which the first has come, until something fails."""
         topic, partition, first, end = wanted
-        chunks = reader.chunks(
+        chunks = clients.reader.chunks(
             topic,
             partition,
             first,
@@ -113,10 +206,10 @@ class BrokerServers:
         yield first
         try:
             yield from rest
-        except (OSError, http.client.HTTPException, ReadRefusedError) as error:
+        except (OSError, http.client.HTTPException, RequestRefusedError) as error:
             logger.info("reading is begun anew: %s", error)  # the next request is told why
 
-    def _ask(self, what: str, request: Callable[[RangeReader], T]) -> T:
+    def _ask(self, access: Access, request: Callable[[Clients], T]) -> T:
         """Return the answer to a request, which is repeated while it may help.
 
         Raises OutOfRangeError, and the errors of leveret.spark.errors.
@@ -128,49 +221,36 @@ class BrokerServers:
                 return request(self._connected())
             except OutOfRangeError:
                 raise
-            except ReadRefusedError as error:
-                failed = self._refused(what, error)
+            except RequestRefusedError as error:
+                failed = self._refused(access, error)
             except ssl.SSLCertVerificationError as error:
-                raise self._unreachable(what, f"its certificate is refused: {error}") from error
+                raise self._unreachable(access, f"its certificate is refused: {error}") from error
             except (OSError, http.client.HTTPException) as error:
                 failed = Attempt(f"{self._url}: {error or type(error).__name__}", 0)
             self._next_server()
             wait = max(failed.after_s, pause * random.uniform(0.5, 1))  # noqa: S311
             if time.monotonic() + wait > until:
-                raise self._unreachable(what, failed.reason)
-            logger.warning("%s cannot be read now, and is tried again: %s", what, failed.reason)
+                raise self._unreachable(access, failed.reason)
+            logger.warning("%s now, and this is tried again: %s", access, failed.reason)
             time.sleep(wait)
             pause = min(2 * pause, PAUSE_MAX_S)
 
-    def _connected(self) -> RangeReader:
-        if self._reader is None:
-            options = self._options
-            self._reader = RangeReader(
-                self._url, options.user, options.password, options.vhost, context=self._context()
-            )
-        return self._reader
-
-    def _context(self) -> ssl.SSLContext | None:
-        options = self._options
-        if not self._url.startswith("https:"):
-            return None
-        context = ssl.create_default_context(cafile=options.ca_file)
-        if options.cert_file is not None:
-            context.load_cert_chain(options.cert_file, options.key_file)
-        return context
+    def _connected(self) -> Clients:
+        if self._clients is None:
+            self._clients = Clients(self._url, self._options)
+        return self._clients
 
     @property
     def _url(self) -> str:
         return self._options.servers[self._server]
 
     def _next_server(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-        self._reader = None
+        self.close()
         self._server = (self._server + 1) % len(self._options.servers)
 
-    def _refused(self, what: str, error: ReadRefusedError) -> Attempt:
+    def _refused(self, access: Access, error: RequestRefusedError) -> Attempt:
         """Return what to do about a refusal that may pass. Raises for others."""
+        vhost = self._options.vhost
         if error.status in BUSY_STATUSES:
             return Attempt(f"{self._url}: {error.reason}", error.retry_after_s or 0)
         if error.status == 401:
@@ -179,29 +259,30 @@ class BrokerServers:
             ) from error
         if error.status == 403:
             raise AccessRefusedError(
-                f"user '{self._options.user}' may not read {what} in virtual host "
-                f"'{self._options.vhost}': {error.reason}"
+                f"user '{self._options.user}' may not {access.permission} {access.what} in virtual "
+                f"host '{vhost}': {error.reason}"
             ) from error
-        if error.status == 404:
+        if error.status == 404 and access.permission == "read":
             raise TopicMissingError(
-                f"{what} does not exist in virtual host '{self._options.vhost}': {error.reason}"
+                f"{access.what} does not exist in virtual host '{vhost}': {error.reason}"
             ) from error
-        raise SourceError(f"{what} cannot be read: {error}") from error
+        if error.status == 413:
+            raise BatchTooLargeError(f"{access}: {error.reason}") from error
+        raise SourceError(f"{access}: {error}") from error
 
-    def _unreachable(self, what: str, reason: str) -> BrokerUnreachableError:
+    def _unreachable(self, access: Access, reason: str) -> BrokerUnreachableError:
         tried = (
             f"within {self._options.retry_timeout_s:g} s" if self._options.retry_timeout_s else ""
         )
         return BrokerUnreachableError(
-            f"{what} cannot be read: none of {', '.join(self._options.servers)} has answered "
-            f"{tried}: {reason}"
+            f"{access}: none of {', '.join(self._options.servers)} has answered {tried}: {reason}"
         )
 
     def close(self) -> None:
-        """Close the connection."""
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+        """Close the connections."""
+        if self._clients is not None:
+            self._clients.close()
+            self._clients = None
 
 
 _known: dict[tuple[int, ConnectionOptions], BrokerServers] = {}

@@ -2,6 +2,8 @@
 
     spark.dataSource.register(LeveretDataSource)
     spark.readStream.format("leveret").options(servers="broker:15672", subscribe="orders").load()
+    writer = table.write.format("leveret").mode("append")
+    writer.options(servers="broker:15672", topic="orders").save()
 
 docs/spark.md has all options. Spark pickles what is made here, and copies it into its workers:
 nothing keeps a connection or a lock.
@@ -13,11 +15,18 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from leveret.spark.errors import SourceError
 from leveret.spark.read_options import columns_wanted, read_options
-from leveret.spark.schema import table_schema
+from leveret.spark.schema import check_names, table_schema
+from leveret.spark.write_options import write_options
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
     from pyspark.sql.types import StructType
 
 __all__ = ["LeveretDataSource"]
@@ -39,10 +48,41 @@ class LeveretDataSource(DataSource):
         """Return a reader of a batch (see pyspark). Raises OptionError."""
         from leveret.spark.batch_reader import LeveretBatchReader  # noqa: PLC0415
 
-        return LeveretBatchReader(read_options(self.options, is_streaming=False), schema)
+        options = read_options(self.options, is_streaming=False)
+        check_names(schema, table_schema(options.columns).names)
+        return LeveretBatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return a reader of micro-batches (see pyspark). Raises OptionError."""
         from leveret.spark.stream_reader import LeveretStreamReader  # noqa: PLC0415
 
-        return LeveretStreamReader(read_options(self.options, is_streaming=True), schema)
+        options = read_options(self.options, is_streaming=True)
+        check_names(schema, table_schema(options.columns).names)
+        return LeveretStreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return a writer of a table (see pyspark). Raises OptionError, SourceError."""
+        from leveret.spark.batch_writer import LeveretBatchWriter  # noqa: PLC0415
+
+        _check_appends(overwrite=overwrite)
+        return LeveretBatchWriter(write_options(self.options, is_streaming=False), schema)
+
+    def streamWriter(  # noqa: N802
+        self,
+        schema: StructType,
+        overwrite: bool,
+    ) -> DataSourceStreamArrowWriter:
+        """Return a writer of micro-batches (see pyspark). Raises OptionError, SourceError."""
+        from leveret.spark.stream_writer import LeveretStreamWriter  # noqa: PLC0415
+
+        _check_appends(overwrite=overwrite)
+        return LeveretStreamWriter(write_options(self.options, is_streaming=True), schema)
+
+
+def _check_appends(*, overwrite: bool) -> None:
+    """Raise SourceError if what is there is to be replaced."""
+    if overwrite:
+        raise SourceError(
+            "a topic is appended to: write with mode('append'), and streams with "
+            "outputMode('append') or 'update'"
+        )
