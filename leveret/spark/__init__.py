@@ -8,7 +8,7 @@ in the processes of Spark, and talks to the broker over HTTP alone (docs/range-r
                       tables and streams of topics, and what they share:
     read_options      what users write, checked (option_reader, connection_options)
     places, offsets   where reading begins and ends; how far a query has come
-    partition_reader  one range of offsets in a worker: chunks become record batches
+    partition_reader  ranges of offsets in a worker: chunks become record batches
     arrow_batches     record batches, with property_columns made of content headers
     batch_writer, stream_writer
                       tables and streams that are written, by write_options:

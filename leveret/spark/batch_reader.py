@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader
 
 from leveret.spark.errors import SourceError
-from leveret.spark.offsets import divide_ranges, ranges_between
-from leveret.spark.partition_reader import RangePartition, read_partition
+from leveret.spark.offsets import ranges_between
+from leveret.spark.partition_reader import plan_tasks, read_partition
 from leveret.spark.places import offsets_at
 from leveret.spark.servers import servers_of
 
@@ -40,8 +40,7 @@ class LeveretBatchReader(DataSourceReader):
             ranges = ranges_between(start, end)
         except ValueError as error:
             raise SourceError(f"the ending offsets are before the starting ones: {error}") from None
-        divided = divide_ranges(ranges, options.min_partitions)
-        return [RangePartition(each, end.logs.get(each.topic)) for each in divided]
+        return plan_tasks(ranges, end.logs, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range (see pyspark). Raises SourceError."""

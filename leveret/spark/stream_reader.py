@@ -16,8 +16,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailab
 
 from leveret.spark.errors import DataLossError
 from leveret.spark.group_progress import GroupProgress
-from leveret.spark.offsets import TopicOffsets, divide_ranges, limit_offsets, ranges_between
-from leveret.spark.partition_reader import RangePartition, read_partition
+from leveret.spark.offsets import TopicOffsets, limit_offsets, ranges_between
+from leveret.spark.partition_reader import plan_tasks, read_partition
 from leveret.spark.places import check_present, look_up, offsets_at, start_of_new
 from leveret.spark.servers import servers_of
 
@@ -130,8 +130,7 @@ class LeveretStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_known = all(first.get(topic, number) is not None for topic, number, _ in stop)
         if not is_known or not all(first.is_same_log(topic, stop) for topic in stop.logs):
             first = start_of_new(first, self._now())
-        ranges = divide_ranges(ranges_between(first, stop), self._options.min_partitions)
-        return [RangePartition(each, stop.logs.get(each.topic)) for each in ranges]
+        return plan_tasks(ranges_between(first, stop), stop.logs, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range, in a worker (see pyspark). Raises SourceError."""
