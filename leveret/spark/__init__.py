@@ -14,5 +14,11 @@ in the processes of Spark, and talks to the broker over HTTP alone (docs/range-r
                       tables and streams that are written, by write_options:
     part_stager       rows of a task in a worker: they are staged as parts of a batch
     message_columns   record batches become chunks, with content_headers made of columns
+    value_formats, value_columns, body_columns, decoded_bodies
+                      bodies decoded on request: options, columns, malformed ones
+    json_values, json_rows, json_shape
+                      bodies of JSON: in blocks, and one by one
+    avro_values, avro_schemas, schema_ids
+                      bodies of Avro, and the schemas that they are written with
     servers           requests to the broker, retried
 """

@@ -7,6 +7,7 @@ __all__ = [
     "BatchTooLargeError",
     "BrokerUnreachableError",
     "DataLossError",
+    "MalformedBodyError",
     "SourceError",
     "TopicMissingError",
 ]
@@ -34,3 +35,7 @@ class BatchTooLargeError(SourceError):
 
 class DataLossError(SourceError):
     """Messages that were to be read are not there any more."""
+
+
+class MalformedBodyError(SourceError):
+    """A body cannot be decoded, and `mode=FAILFAST` is set."""

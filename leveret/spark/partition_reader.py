@@ -14,6 +14,7 @@ from leveret.spark.errors import DataLossError, TopicMissingError
 from leveret.spark.offsets import OffsetRange, divide_ranges
 from leveret.spark.schema import columns_read
 from leveret.spark.servers import servers_of
+from leveret.spark.value_columns import body_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -89,7 +90,8 @@ def read_range(
     check = LossCheck(part, fails=options.fails_on_data_loss)
     rest = part.wanted
     schema = to_arrow_schema(columns, timezone="UTC")
-    maker = BatchMaker(schema, rest.topic, options.batch_rows)
+    bodies = body_columns(columns, options.values)
+    maker = BatchMaker(schema, rest.topic, options.batch_rows, bodies)
     while rest.first < rest.end:
         try:
             for chunk in servers.chunks(rest, names, options.filters):

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from leveret.spark.connection_options import ConnectionOptions, read_connection
 from leveret.spark.option_reader import OptionError, OptionReader
+from leveret.spark.value_options import read_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from leveret.spark.value_formats import ValueOptions
 
 __all__ = [
     "ColumnsWanted",
@@ -108,6 +111,7 @@ class ReadOptions:
     columns: ColumnsWanted
     group: str | None
     filters: MessageFilters
+    values: ValueOptions
 
 
 def read_topics(options: OptionReader) -> TopicSelection:
@@ -223,6 +227,7 @@ def read_options(options: Mapping[str, str], *, is_streaming: bool) -> ReadOptio
         columns=read_columns(given),
         group=given.text("group"),
         filters=MessageFilters(given.text("filterTags"), given.text("filter")),
+        values=read_values(given),
     )
     given.end()
     _check_together(given, found, is_streaming=is_streaming)

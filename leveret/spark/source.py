@@ -18,6 +18,9 @@ from pyspark.sql.datasource import DataSource
 from leveret.spark.errors import SourceError
 from leveret.spark.read_options import columns_wanted, read_options
 from leveret.spark.schema import check_names, table_schema
+from leveret.spark.value_columns import body_columns, decoded_columns
+from leveret.spark.value_formats import ValueFormat
+from leveret.spark.value_options import value_options
 from leveret.spark.write_options import write_options
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
         DataSourceStreamReader,
     )
     from pyspark.sql.types import StructType
+
+    from leveret.spark.read_options import ReadOptions
 
 __all__ = ["LeveretDataSource"]
 
@@ -40,16 +45,17 @@ class LeveretDataSource(DataSource):
         """Return the name of the format (see pyspark)."""
         return "leveret"
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         """Return the columns (see pyspark). Raises OptionError."""
-        return table_schema(columns_wanted(self.options))
+        columns = table_schema(columns_wanted(self.options))
+        return decoded_columns(columns, value_options(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of a batch (see pyspark). Raises OptionError."""
         from leveret.spark.batch_reader import LeveretBatchReader  # noqa: PLC0415
 
         options = read_options(self.options, is_streaming=False)
-        check_names(schema, table_schema(options.columns).names)
+        _check_columns(schema, options)
         return LeveretBatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -57,7 +63,7 @@ class LeveretDataSource(DataSource):
         from leveret.spark.stream_reader import LeveretStreamReader  # noqa: PLC0415
 
         options = read_options(self.options, is_streaming=True)
-        check_names(schema, table_schema(options.columns).names)
+        _check_columns(schema, options)
         return LeveretStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -86,3 +92,12 @@ def _check_appends(*, overwrite: bool) -> None:
             "a topic is appended to: write with mode('append'), and streams with "
             "outputMode('append') or 'update'"
         )
+
+
+def _check_columns(schema: StructType, options: ReadOptions) -> None:
+    """Raise OptionError or SourceError if columns that the user may have given do not fit."""
+    known = [*table_schema(options.columns).names]
+    if options.values.format is not ValueFormat.RAW:
+        known.append(options.values.corrupt_column)
+    check_names(schema, known)
+    body_columns(schema, options.values)
