@@ -18,7 +18,7 @@ from spark_tests.session import spark_session
 os.environ["PYSPARK_PYTHON"] = sys.executable
 start_quickly()
 # Begun first, so that no worker is left with one of them at the end.
-LONGEST = {"test_kills.py"}
+LONGEST = {"test_kills.py", "test_queue_kills.py"}
 names = (f"topic-{number}" for number in count())
 
 

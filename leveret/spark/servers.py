@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from leveret.api_connection import ApiClient, RequestRefusedError
 from leveret.batch_writer import BatchWriter
-from leveret.range_reader import OutOfRangeError, RangeReader
+from leveret.range_reader import LeaseClient, LeaseLostError, OutOfRangeError, RangeReader
 from leveret.spark.errors import (
     AccessRefusedError,
     BatchTooLargeError,
@@ -28,9 +28,15 @@ from leveret.spark.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from leveret.range_reader import ReadChunk, TopicBounds
+    from leveret.range_reader import (
+        LeasedOffsets,
+        LeaseName,
+        ReadChunk,
+        SettledMessages,
+        TopicBounds,
+    )
     from leveret.spark.connection_options import ConnectionOptions
     from leveret.spark.offsets import OffsetRange
     from leveret.spark.part_stager import PartName
@@ -78,6 +84,11 @@ class Clients:
         """Writer of staged batches."""
         return self._client(BatchWriter)
 
+    @property
+    def leases(self) -> LeaseClient:
+        """Client of batch leases."""
+        return self._client(LeaseClient)
+
     def _client(self, kind: type[C]) -> C:
         found = self._connected.get(kind)
         if not isinstance(found, kind):
@@ -99,6 +110,10 @@ class Clients:
         """Close the connections; they are opened again when they are needed."""
         for client in self._connected.values():
             client.close()
+
+
+def _consumed(queue: str) -> Access:
+    return Access(f"queue '{queue}'", "read")
 
 
 class Attempt(NamedTuple):
@@ -201,6 +216,56 @@ class BrokerServers:
         )
         return self._until_failure(next(chunks), chunks)
 
+    # -- batch leases
+
+    def ready(self, queue: str) -> int:
+        """Return how many messages of a queue are ready."""
+        return self._ask(_consumed(queue), lambda clients: clients.leases.ready(queue))
+
+    def lease(self, name: LeaseName, wish: Mapping[str, int | None]) -> LeasedOffsets:
+        """Lease the next messages of a queue; `wish` is that of LeaseClient.lease."""
+        access = _consumed(name.queue)
+        return self._ask(access, lambda clients: clients.leases.lease(name, **wish))
+
+    def lease_again(self, name: LeaseName, wanted: LeasedOffsets, idle_ms: int) -> LeasedOffsets:
+        """Lease what a lease had, as far as it is there. Raises LeaseLostError."""
+        return self._ask(
+            _consumed(name.queue),
+            lambda clients: clients.leases.lease_again(name, wanted, idle_ms=idle_ms),
+        )
+
+    def settle(self, name: LeaseName, known: LeasedOffsets) -> SettledMessages:
+        """Settle the leases up to one. Raises LeaseLostError."""
+        return self._ask(_consumed(name.queue), lambda clients: clients.leases.settle(name, known))
+
+    def release(self, queue: str, holder: str) -> None:
+        """End a holder, which has nothing leased, one try. Raises OSError and others."""
+        self._connected().leases.release(queue, holder)
+
+    def leased_chunks(
+        self, name: LeaseName, wanted: OffsetRange, columns: Sequence[str]
+    ) -> Iterator[ReadChunk]:
+        """Yield chunks with what a lease has of a range, and maybe more behind it in the last one.
+
+        A connection that ends is opened again where the last chunk ended. Raises LeaseLostError.
+        """
+        rest = wanted
+        while rest.first < rest.end:
+            begin = partial(self._begin_leased, name, rest, columns)
+            before = rest.first
+            for chunk in self._ask(Access(str(rest), "read"), begin):
+                rest = rest._replace(first=chunk.next_offset)
+                yield chunk
+            if rest.first == before:
+                return  # the lease has nothing behind it
+
+    def _begin_leased(
+        self, name: LeaseName, wanted: OffsetRange, columns: Sequence[str], clients: Clients
+    ) -> Iterator[ReadChunk]:
+        leases = clients.leases
+        chunks = leases.leased_chunks(name, *wanted[1:], bytes_max=CHUNK_BYTES, columns=columns)
+        return self._until_failure(next(chunks), chunks)
+
     @staticmethod
     def _until_failure(first: ReadChunk, rest: Iterator[ReadChunk]) -> Iterator[ReadChunk]:
         yield first
@@ -212,14 +277,14 @@ class BrokerServers:
     def _ask(self, access: Access, request: Callable[[Clients], T]) -> T:
         """Return the answer to a request, which is repeated while it may help.
 
-        Raises OutOfRangeError, and the errors of leveret.spark.errors.
+        Raises LeaseLostError, OutOfRangeError, and the errors of leveret.spark.errors.
         """
         until = time.monotonic() + self._options.retry_timeout_s
         pause = FIRST_PAUSE_S
         while True:
             try:
                 return request(self._connected())
-            except OutOfRangeError:
+            except (LeaseLostError, OutOfRangeError):
                 raise
             except RequestRefusedError as error:
                 failed = self._refused(access, error)

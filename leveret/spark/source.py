@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from leveret.spark.errors import SourceError
+from leveret.spark.queue_options import consumes, read_queue_options, refuse_batch
 from leveret.spark.read_options import columns_wanted, read_options
 from leveret.spark.schema import check_names, table_schema
 from leveret.spark.value_columns import body_columns, decoded_columns
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    from leveret.spark.queue_options import QueueOptions
     from leveret.spark.read_options import ReadOptions
 
 __all__ = ["LeveretDataSource"]
@@ -52,6 +54,8 @@ class LeveretDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of a batch (see pyspark). Raises OptionError."""
+        if consumes(self.options):
+            raise refuse_batch()
         from leveret.spark.batch_reader import LeveretBatchReader  # noqa: PLC0415
 
         options = read_options(self.options, is_streaming=False)
@@ -60,6 +64,12 @@ class LeveretDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return a reader of micro-batches (see pyspark). Raises OptionError."""
+        if consumes(self.options):
+            from leveret.spark.queue_reader import LeveretQueueReader  # noqa: PLC0415
+
+            consumed = read_queue_options(self.options)
+            _check_columns(schema, consumed)
+            return LeveretQueueReader(consumed, schema)
         from leveret.spark.stream_reader import LeveretStreamReader  # noqa: PLC0415
 
         options = read_options(self.options, is_streaming=True)
@@ -94,7 +104,7 @@ def _check_appends(*, overwrite: bool) -> None:
         )
 
 
-def _check_columns(schema: StructType, options: ReadOptions) -> None:
+def _check_columns(schema: StructType, options: ReadOptions | QueueOptions) -> None:
     """Raise OptionError or SourceError if columns that the user may have given do not fit."""
     known = [*table_schema(options.columns).names]
     if options.values.format is not ValueFormat.RAW:
