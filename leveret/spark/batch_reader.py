@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader
 
+from leveret.spark.archive_reader import topics_of
 from leveret.spark.errors import SourceError
 from leveret.spark.offsets import ranges_between
 from leveret.spark.partition_reader import plan_tasks, read_partition
 from leveret.spark.places import offsets_at
-from leveret.spark.servers import servers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ class LeveretBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the ranges that are read at a time (see pyspark). Raises SourceError."""
-        options, broker = self._options, servers_of(self._options.connection)
+        options, broker = self._options, topics_of(self._options)
         start = offsets_at(broker, options, options.starting)
         end = offsets_at(broker, options, options.ending)
         try:

@@ -9,6 +9,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from leveret.range_reader import OutOfRangeError
+from leveret.spark.archive_reader import archive_of
 from leveret.spark.arrow_batches import BatchMaker
 from leveret.spark.errors import DataLossError, TopicMissingError
 from leveret.spark.offsets import OffsetRange, divide_ranges
@@ -92,17 +93,63 @@ def read_range(
     schema = to_arrow_schema(columns, timezone="UTC")
     bodies = body_columns(columns, options.values)
     maker = BatchMaker(schema, rest.topic, options.batch_rows, bodies)
+    archived = ArchivedParts(options.archive_path, part.log, names)
     while rest.first < rest.end:
         try:
             for chunk in servers.chunks(rest, names, options.filters):
-                check.look_at(chunk)
+                for each in archived.in_place_of(chunk, rest, check):
+                    yield from maker.batches(each, rest.end)
                 rest = rest._replace(first=chunk.next_offset)
-                yield from maker.batches(chunk, rest.end)
+            continue
         except OutOfRangeError as error:
-            rest = check.what_is_left(rest, error)
+            found = archived.beginning(rest, error.first)
+            if found is None:
+                rest = check.what_is_left(rest, error)
+                continue
         except TopicMissingError as error:
-            check.is_gone(rest, error)
-            return
+            found = archived.beginning(rest, rest.end)
+            if found is None:
+                check.is_gone(rest, error)
+                return
+        for each in archived.chunks(found):
+            yield from maker.batches(each, found.end)
+        rest = rest._replace(first=found.end)
+
+
+class ArchivedParts:
+    """Archived records of one log; none if there is no archive. Raises SourceError."""
+
+    def __init__(self, place: str | None, log: str | None, columns: list[str]) -> None:
+        self._index = None if place is None else archive_of(place)
+        self._log = log
+        self._columns = columns
+
+    def beginning(self, rest: OffsetRange, up_to: int) -> OffsetRange | None:
+        """Return what of a range is archived, from its beginning up to an offset at most."""
+        wanted = rest._replace(end=min(up_to, rest.end))
+        if self._index is None or wanted.first >= wanted.end:
+            return None
+        end = self._index.covered_end(wanted, self._log)
+        return wanted._replace(end=end) if end > wanted.first else None
+
+    def chunks(self, part: OffsetRange) -> Iterator[ReadChunk]:
+        """Return the records of a range that is archived."""
+        assert self._index is not None, "nothing is archived where there is no archive"
+        return self._index.chunks(part, self._columns)
+
+    def in_place_of(
+        self, chunk: ReadChunk, rest: OffsetRange, check: LossCheck
+    ) -> Iterator[ReadChunk]:
+        """Return a chunk, or what is archived where some of it is missing. Raises DataLossError.
+
+        So retention may delete what is being read.
+        """
+        is_lost = chunk.missing and not chunk.is_compacted
+        part = self.beginning(rest, chunk.next_offset) if is_lost else None
+        if part is not None and part.end == min(chunk.next_offset, rest.end):
+            return self.chunks(part)
+        check.look_at(chunk)
+        return iter([chunk])
 
 
 class LossCheck:

@@ -112,6 +112,7 @@ class ReadOptions:
     group: str | None
     filters: MessageFilters
     values: ValueOptions
+    archive_path: str | None = None
 
 
 def read_topics(options: OptionReader) -> TopicSelection:
@@ -228,6 +229,7 @@ def read_options(options: Mapping[str, str], *, is_streaming: bool) -> ReadOptio
         group=given.text("group"),
         filters=MessageFilters(given.text("filterTags"), given.text("filter")),
         values=read_values(given),
+        archive_path=given.text("archivePath"),
     )
     given.end()
     _check_together(given, found, is_streaming=is_streaming)
@@ -248,6 +250,11 @@ def _check_together(given: OptionReader, found: ReadOptions, *, is_streaming: bo
             raise OptionError(f"option '{name}' is for {kind} reads, and this is {other}")
     if found.max_offsets and found.min_offsets > found.max_offsets:
         raise OptionError("option 'minOffsetsPerTrigger' is greater than 'maxOffsetsPerTrigger'")
+    if found.archive_path is not None and found.filters != MessageFilters():
+        raise OptionError(
+            "option 'archivePath' and a filter are given: the broker applies filters, to what it "
+            "has. Filter with Spark"
+        )
     for point in (found.starting, found.ending):
         _check_covered(found.topics, point)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailableNow
 
+from leveret.spark.archive_reader import topics_of
 from leveret.spark.errors import DataLossError
 from leveret.spark.group_progress import GroupProgress
 from leveret.spark.offsets import TopicOffsets, limit_offsets, ranges_between
@@ -59,7 +60,7 @@ class LeveretStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return where a new query begins (see pyspark). Raises SourceError."""
         if self._initial is None:  # it is asked for twice
-            start = offsets_at(self._servers, self._options, self._options.starting)
+            start = offsets_at(topics_of(self._options), self._options, self._options.starting)
             self._initial = start.to_json()
         return self._initial
 
@@ -151,7 +152,7 @@ class LeveretStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the partitions as they are, or were a moment ago."""
         if self._polled is None or time.monotonic() - self._polled[0] > POLL_S:
             options = self._options
-            found = look_up(self._servers, options.topics, sizes=bool(options.max_bytes))
+            found = look_up(topics_of(options), options.topics, sizes=bool(options.max_bytes))
             self._polled = (time.monotonic(), found)
         return self._polled[1]
 

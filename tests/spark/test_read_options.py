@@ -187,3 +187,11 @@ def test_what_is_refused_of_a_batch(options, text):
     given = {name: value for name, value in {**NEEDED, **options}.items() if value is not None}
     with pytest.raises(OptionError, match=text):
         read_options(given, is_streaming=False)
+
+
+def test_an_archive_is_read_as_it_is():
+    assert batch(archivePath="/archive").archive_path == "/archive"
+    assert batch().archive_path is None
+    for name in ("filterTags", "filter"):
+        with pytest.raises(OptionError, match="broker applies filters"):
+            batch(archivePath="/archive", **{name: "a"})
