@@ -69,6 +69,7 @@ COMMANDS = {
     "adopt": "adopt:adopt",
     "certs": "certs:certs",
     "perf": "perf:perf",
+    "spark": "spark:app",
 }
 
 

@@ -6,7 +6,7 @@ in the processes of Spark, and talks to the broker over HTTP alone (docs/range-r
     source            the data source `leveret`; what it makes are
     batch_reader, stream_reader
                       tables and streams of topics, and what they share:
-    read_options      what users write, checked (option_reader, connection_options)
+    options           what users write, checked
     places, offsets   where reading begins and ends; how far a query has come
     partition_reader  ranges of offsets in a worker: chunks become record batches
     arrow_batches     record batches, with property_columns made of content headers
@@ -23,4 +23,5 @@ in the processes of Spark, and talks to the broker over HTTP alone (docs/range-r
     avro_values, avro_schemas, schema_ids
                       bodies of Avro, and the schemas that they are written with
     servers           requests to the broker, retried
+    jobs              `leveret spark JOB`: archive, verify, replay, export
 """
