@@ -33,6 +33,8 @@ JOBS: Final = {
     "verify": "Compare an archive with its manifests and with the log.",
     "replay": "Publish archived messages, or those of a topic, again.",
     "export": "Write topics into files with plain columns: Parquet, CSV or JSON.",
+    "usage": "Report messages and bytes by hour, user and queue, checked against the logs.",
+    "dlq": "Report dead letters by reason, queue, exchange, routing key and day.",
 }
 JAVA_MIN: Final = 17
 SPARK_MIN: Final = (4, 2)
@@ -44,7 +46,7 @@ INSTALL_JAVA: Final = (
 )
 JOBS_FILE: Final = Path(leveret.__file__).parent / "spark" / "jobs" / "__main__.py"
 
-app = Group("Jobs for Spark: archives of topics, replays, exports.")
+app = Group("Jobs for Spark: archives of topics, replays, exports, reports.")
 
 
 def _register(name: str, summary: str) -> None:

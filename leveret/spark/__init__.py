@@ -23,5 +23,6 @@ in the processes of Spark, and talks to the broker over HTTP alone (docs/range-r
     avro_values, avro_schemas, schema_ids
                       bodies of Avro, and the schemas that they are written with
     servers           requests to the broker, retried
-    jobs              `leveret spark JOB`: archive, verify, replay, export
+    jobs              `leveret spark JOB`: archive, verify, replay, export, usage, dlq
+    reports           pages with charts, for the jobs
 """

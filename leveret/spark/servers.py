@@ -14,7 +14,7 @@ import random
 import ssl
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from leveret.api_connection import ApiClient, RequestRefusedError
 from leveret.batch_writer import BatchWriter
@@ -140,6 +140,11 @@ class BrokerServers:
         """Return the names of all topics that can be read by offset."""
         access = Access("the list of topics", "read")
         return self._ask(access, lambda clients: clients.reader.topic_names())
+
+    def resource(self, what: str, *path: str, **query: object) -> Any:
+        """Return the JSON of a resource of the HTTP API; `what` names it in errors."""
+        access = Access(what, "read")
+        return self._ask(access, lambda clients: clients.reader.resource(*path, **query))
 
     def commit_offsets(self, topic: str, group: str, offsets: dict[int, int]) -> None:
         """Let a consumer group have come to these offsets, one try. Raises OSError and others."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["JOBS", "main"]
 
 # In the order of the documents. Each is the name of a module of leveret.spark.jobs.
-JOBS: Final = ("archive", "verify", "replay", "export")
+JOBS: Final = ("archive", "verify", "replay", "export", "usage", "dlq")
 DONE, FAILED, REFUSED = 0, 1, 2
 # How the errors of the data source stand in the traceback of a worker that Spark shows.
 OWN_ERROR: Final = re.compile(r"^leveret\.spark(?:\.\w+)+Error: (.+)$", re.MULTILINE)
