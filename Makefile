@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= $(shell expr 2 \* $$(nproc))
 PARALLEL = --dist loadfile --no-loadscope-reorder
 
-.PHONY: build serve test check lint docs install interop spark screenshots bench soak hostile first-hour asan upgrade oldest clean
+.PHONY: build serve test check lint docs install interop spark example screenshots bench soak hostile first-hour asan upgrade oldest clean
 
 build: $(VENV)/.built
 
@@ -62,6 +62,10 @@ spark: $(VENV)/.spark $(VENV)/spark-4.2/.installed
 	$(BIN)/python -m pytest -n $(shell nproc) $(PARALLEL) spark_tests
 	PYTHONPATH=$(CURDIR)/$(VENV)/spark-4.2 $(BIN)/python -m pytest -n $(shell nproc) $(PARALLEL) \
 		$(foreach name,batch stream write queue docs jobs,spark_tests/test_$(name).py)
+
+# An application, a streaming query and a page of its figures, with a node of their own.
+example: $(VENV)/.spark
+	$(BIN)/python -m examples.orders.run
 
 # Pictures of the web UI for the documentation, made anew: light, dark, and as on a phone. It takes
 # some minutes, as they are of a node at work.
