@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= $(shell expr 2 \* $$(nproc))
 PARALLEL = --dist loadfile --no-loadscope-reorder
 
-.PHONY: build serve test check lint docs install interop spark screenshots bench soak hostile first-hour asan upgrade oldest clean
+.PHONY: build serve test check lint docs install interop spark example screenshots bench soak hostile first-hour asan upgrade oldest clean
 
 build: $(VENV)/.built
 
@@ -56,9 +56,16 @@ install: build
 interop: $(VENV)/.interop
 	$(BIN)/python -m pytest interop_tests
 
-# The data source in a real Spark, on Java 17.
-spark: $(VENV)/.spark
-	$(BIN)/python -m pytest spark_tests
+# The data source in a real Spark, on Java 17: the newest one, and then, what tests Spark's own
+# interfaces with the oldest that pyproject.toml allows.
+spark: $(VENV)/.spark $(VENV)/spark-4.2/.installed
+	$(BIN)/python -m pytest -n $(shell nproc) $(PARALLEL) spark_tests
+	PYTHONPATH=$(CURDIR)/$(VENV)/spark-4.2 $(BIN)/python -m pytest -n $(shell nproc) $(PARALLEL) \
+		$(foreach name,batch stream write queue docs jobs,spark_tests/test_$(name).py)
+
+# An application, a streaming query and a page of its figures, with a node of their own.
+example: $(VENV)/.spark
+	$(BIN)/python -m examples.orders.run
 
 # Pictures of the web UI for the documentation, made anew: light, dark, and as on a phone. It takes
 # some minutes, as they are of a node at work.
@@ -126,6 +133,12 @@ $(VENV)/.test: requirements/test.txt $(VENV)/.built
 $(VENV)/.spark: requirements/spark.txt $(VENV)/.test
 	command -v java >/dev/null || .ci/packages openjdk-17-jre-headless
 	$(PIP) --require-hashes -r requirements/spark.txt
+	touch $@
+
+# Beside the newest one in a directory of its own, which goes before it where PYTHONPATH names it.
+$(VENV)/spark-4.2/.installed: requirements/spark-4.2.txt $(VENV)/.spark
+	rm -rf $(@D)
+	$(PIP) --require-hashes --target $(@D) -r requirements/spark-4.2.txt
 	touch $@
 
 # Other people's clients, and the other broker to compare with.

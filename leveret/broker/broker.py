@@ -40,6 +40,7 @@ from leveret.errors import (
     StorageError,
     ToleratedError,
 )
+from leveret.features.batch_leases.batch_leases import BatchLeases
 from leveret.features.celery.eta_hold import EtaHolds
 from leveret.features.dead_letter.counters import DeadLetterCounters
 from leveret.features.dead_letter.dead_lettering import DeadLettering
@@ -161,6 +162,9 @@ class Broker:
         self.groups = ConsumerGroups(core, metadata)
         self.partitions = PartitionChanges(core, metadata, topics, self.groups)
         self.range_reads = RangeReads(core, self.statistics)
+        self.batch_leases = BatchLeases(
+            core, self.statistics, self.range_reads, settings.lease_limits
+        )
         self.redrives = Redrives(self.vhosts, self.atomic, self.timers, spawn, self.events.emit)
         self.idempotency = IdempotentPublish(core, settings.once_limits, settings.dedup_keys_max)
         self.delayed = DelayedDelivery(

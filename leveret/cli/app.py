@@ -62,12 +62,14 @@ COMMANDS = {
     "topic": "topics:app",
     "prepared": "prepared:app",
     "batch": "batches:app",
+    "lease": "leases:app",
     "encryption": "encryption:app",
     "backup": "backup:app",
     "restore": "backup:restore",
     "adopt": "adopt:adopt",
     "certs": "certs:certs",
     "perf": "perf:perf",
+    "spark": "spark:app",
 }
 
 

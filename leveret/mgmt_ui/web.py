@@ -32,6 +32,7 @@ from leveret.mgmt_ui.api import (
     exchanges,
     features,
     health,
+    leases,
     limits,
     live,
     message_trace,
@@ -78,6 +79,7 @@ STOP_SECONDS_MAX = 1  # for answers under way when the node stops
 API = (
     topics,  # routes are tried in turn: those that read as fast as they can ask most often
     batches,
+    leases,
     documents,
     overview,
     cluster,

@@ -29,6 +29,7 @@ from leveret.core.settings.policies import Policies
 from leveret.core.settings.queue_settings import rate_of
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
+from leveret.features.batch_leases.rules import LeaseLimits
 from leveret.features.dedup.interceptor import IdempotencyLimits
 from leveret.features.rates.rules import ConnectionRates
 from leveret.features.staged_batches.rules import BatchLimits
@@ -186,6 +187,11 @@ def _broker_settings(configuration: Configuration) -> BrokerSettings:
             configuration.staged_batches_expire_ms,
             configuration.staged_writer_idle_ms,
             configuration.message_bytes_max,
+        ),
+        lease_limits=LeaseLimits(
+            configuration.leased_messages_max,
+            configuration.leased_bytes_max,
+            configuration.lease_holders_max,
         ),
     )
 

@@ -191,6 +191,7 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
             )
         parts.callback(broker.pulls.close)
         parts.callback(broker.range_reads.close)
+        parts.callback(broker.batch_leases.close)
         await process.stopping.wait()
         logger.info("stopping: %d connections are open", len(broker.connections))
         tell_stopping()

@@ -45,6 +45,7 @@ class DeclaredQueue(ABC):
     counters: Counters
     opened_ms: int  # the start of its counters
     rates: Any  # its QueueRates, if the settings have any (features.rates)
+    is_opened = True  # else its log and its state are not read yet, since it holds nothing
 
     def __str__(self) -> str:
         return f"queue {quoted(self.definition.name)} in vhost {quoted(self.definition.vhost)}"

@@ -247,7 +247,6 @@ class OpenQueue(LogWriter, DeclaredQueue):
     # -- contents
 
     died_count: int = 0  # streams discard nothing
-    is_opened = True  # else its log and its state are not read yet, since it holds nothing
 
     @property
     def holds_messages(self) -> bool:

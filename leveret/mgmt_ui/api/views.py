@@ -136,8 +136,10 @@ def tasks_pending(queue: QueueLike) -> int:
 def queue_row(queue: QueueLike, node_name: str, shown: Shown | None = None) -> Row:
     """Return a queue's whole row."""
     counts = queue_counts(queue)
+    numbers = [part.number for part in queue.partitions]
     return {
         **queue_basics(queue, node_name),
+        **({} if numbers == [0] else {"partitions": numbers}),
         **(counts if shown is None else _queue_statistics(queue, counts, shown)),
         **waiting_counts(queue),
         "consumers": queue.consumer_count,

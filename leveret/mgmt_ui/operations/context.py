@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from leveret.core.definitions.administration import Administration
     from leveret.core.vhost import Vhost
     from leveret.features.alerts.alerting import Alerting
+    from leveret.features.batch_leases.batch_leases import BatchLeases
     from leveret.features.dead_letter.redrive import Redrives
     from leveret.features.dedup.interceptor import DedupInterceptor
     from leveret.features.delay.delayed_delivery import DelayedDelivery
@@ -107,6 +108,11 @@ class AdminContext:
     def batches(self) -> BatchesOfNode | None:
         """Staged batches of a running node, else None."""
         return None if self.broker is None else self.broker.batches
+
+    @property
+    def batch_leases(self) -> BatchLeases | None:
+        """Batch leases of a running node, else None."""
+        return None if self.broker is None else self.broker.batch_leases
 
     @property
     def delayed(self) -> DelayedDelivery | None:

@@ -19,6 +19,7 @@ from leveret.core.definitions.document import OPERATOR_POLICY, DefinitionsError
 from leveret.core.events import acting_as
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.features.alerts import commands as alerts
+from leveret.features.batch_leases import commands as batch_leases
 from leveret.features.browse import commands as browse
 from leveret.features.dead_letter import commands as dead_letter
 from leveret.features.dedup import commands as dedup
@@ -58,6 +59,7 @@ MODULES: Final = (
     access,
     alerts,
     backup,
+    batch_leases,
     browse,
     dead_letter,
     dedup,

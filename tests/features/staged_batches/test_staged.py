@@ -52,12 +52,12 @@ class World:
         self.node = self.node.next_life()
         self.use()
 
-    def publish(self, *rows):
+    def publish(self, *rows, **how):
         """Stage and commit one batch; return the answer."""
         known = self.batches.batches.book.find(self.batches.id("w"))
         number = 0 if known is None or known.note is None else known.note.number + 1
         self.stage("w", number, "p", rows)
-        return self.commit("w", number, "p")
+        return self.commit("w", number, "p", **how)
 
 
 @pytest.fixture
@@ -107,6 +107,20 @@ def test_alternate_exchanges_take_what_is_not_routed(world):
     world.bind("q", "x", "k")
     assert world.publish(Row("k", b"1", "x"), Row("other", b"2", "x"))["unrouted"] == 0
     assert (world.bodies("q"), world.bodies("r")) == ([b"1"], [b"2"])
+
+
+def test_a_mandatory_batch_is_published_whole_or_not(world):
+    world.exchange("h", "headers")
+    world.bind("q", "h", kind="a")
+    delayed = Row(value=b"late", properties={"headers": {"x-delay": 1000}})
+    with pytest.raises(BatchRefusedError, match=r"no queue gets: 1.*'h' with routing key 'k'"):
+        world.publish(Row(value=b"1"), delayed, Row("k", b"2", "h"), mandatory=True)
+    world.node.advance(2)
+    assert world.bodies("q") == []
+    world.bind("q", "h")
+    assert world.commit("w", 0, "p", mandatory=True)["messages"] == 3
+    world.node.advance(2)
+    assert sorted(world.bodies("q")) == [b"1", b"2", b"late"]
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])

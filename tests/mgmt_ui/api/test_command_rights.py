@@ -31,7 +31,8 @@ TABLE = {
         global_parameter.list limits.clear limits.list limits.set log.set_level log.show
         loss.acknowledge loss.list node.diagnose node.health node.overview node.status node.stop
         orphan.adopt orphan.list parameter.list permission.clear permission.list permission.set
-        batch.delete producers.forget queue.list queue.show rabbitmq_definitions.export
+        batch.delete lease.release producers.forget queue.list queue.show
+        rabbitmq_definitions.export
         snapshot.release snapshot.take topic_permission.clear topic_permission.list
         topic_permission.set user.add user.delete user.list user.put user.set_password
         user.set_tags vhost.add
@@ -44,9 +45,9 @@ TABLE = {
     Right("policymaker"): "global_parameter.clear global_parameter.set",
     MANAGEMENT: "alert.status connection.close policy.list usage.list",
     IN_VHOST: """
-        batch.list dedup.list dedup.show group.describe group.list prepared.commit prepared.list
-        prepared.rollback prepared.show producers.list queue.alias.remove schedule.deliver_now
-        schedule.reschedule topic.describe topic.list
+        batch.list dedup.list dedup.show group.describe group.list lease.list
+        prepared.commit prepared.list prepared.rollback prepared.show producers.list
+        queue.alias.remove schedule.deliver_now schedule.reschedule topic.describe topic.list
     """,
     READ_QUEUE: """
         dlq.cancel dlq.delete dlq.list dlq.pause dlq.purge dlq.redrive dlq.resume dlq.show

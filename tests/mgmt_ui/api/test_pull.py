@@ -6,6 +6,7 @@ import base64
 import pytest
 from pamqp import commands
 
+from leveret.core.access.permissions import InternalRights
 from leveret.mgmt_ui.api import pull
 from tests.mgmt_ui.test_web import Site
 from tests.support.client import Client
@@ -272,6 +273,16 @@ async def test_who_may_not(site):
             asked["visibility_timeout_ms"] = 1
         status, _, _ = await site.refusal(verb, asked, user="writer")
         assert status == 403
+
+
+async def test_who_may_not_enter_the_virtual_host_pulls_nothing(site, monkeypatch):
+    """An authorisation server decides that by itself, whatever it says of the queue."""
+    monkeypatch.setattr(InternalRights, "may_enter", lambda _, vhost: vhost != "/")
+    assert await site.refusal("receive", {"wait_ms": 0}) == (
+        403,
+        "forbidden",
+        "access to vhost '/' refused for user 'app'",
+    )
 
 
 async def test_what_is_not_there(site):

@@ -95,6 +95,7 @@ TABLE = {
     "/api/leveret/topics/{vhost}/{name}/offsets": CLIENT,
     "/api/leveret/topics/{vhost}/{name}/partitions/{number}": CLIENT,
     "/api/leveret/batches": CLIENT,
+    "/api/leveret/leases": CLIENT,
     "PUT /api/leveret/alert-rules": POLICYMAKER,
     "DELETE /api/leveret/alert-rules": POLICYMAKER,
     "/api/leveret/audit": ADMINISTRATOR,
@@ -128,6 +129,7 @@ NAMES = {
     "/api/queues": "q",
     "/api/leveret/queues": "q",
     "/api/leveret/topics": "q",
+    "/api/leveret/leases": "q",
 }
 # Bodies without which a request is refused before it is asked who may.
 HANDLES = {"receipt_handles": ["1.1"]}

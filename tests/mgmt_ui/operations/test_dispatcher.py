@@ -25,7 +25,7 @@ RUNNING = {
     *(
         f"leveret.features.{name}.commands"
         for name in (
-            *("browse", "dead_letter", "dedup", "delay"),
+            *("batch_leases", "browse", "dead_letter", "dedup", "delay"),
             *("groups", "range_reads", "retry", "staged_batches", "topics", "trace"),
             "transactions",
         )

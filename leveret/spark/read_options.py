@@ -1,57 +1,42 @@
-"""Options of the Spark data source: their names, what they may be, and what they mean.
+"""Options of a table or stream that reads topics.
 
-Those that Spark's Kafka source has as well have its names, values and defaults. Spark hands option
-names over in lower case or as written: they are compared without regard to case. A wrong option is
-an OptionError that names it; nothing is ignored in silence.
+Those that Spark's Kafka source has as well have its names, values and defaults.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from leveret.spark.connection_options import ConnectionOptions, read_connection
+from leveret.spark.option_reader import OptionError, OptionReader
+from leveret.spark.value_options import read_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
+
+    from leveret.spark.value_formats import ValueOptions
 
 __all__ = [
     "ColumnsWanted",
-    "ConnectionOptions",
     "MessageFilters",
-    "OptionError",
-    "OptionReader",
     "ReadOptions",
     "StartKind",
     "StartingPoint",
     "TopicSelection",
     "columns_wanted",
+    "read_columns",
     "read_options",
 ]
 
 EARLIEST: Final = -2  # as a number in JSON, like in Kafka
 LATEST: Final = -1
 
-DEFAULT_PORT: Final = 15672
 MAX_OFFSETS_PER_TRIGGER: Final = 10_000_000
 MAX_TRIGGER_DELAY_S: Final = 15 * 60.0
-RETRY_TIMEOUT_S: Final = 120.0
 BATCH_ROWS: Final = 10_000
-DURATION: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
-UNIT_S: Final = {
-    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),
-    **dict.fromkeys(("", "s", "sec", "second", "seconds"), 1.0),
-    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
-    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
-    **dict.fromkeys(("d", "day", "days"), 86400.0),
-}
-
-
-class OptionError(ValueError):
-    """An option is unknown, missing, wrong, or contradicts another one."""
 
 
 class StartKind(Enum):
@@ -77,20 +62,6 @@ class StartingPoint:
     values: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     time_ms: int | None = None
     falls_to_latest: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionOptions:
-    """How the broker is reached. `servers` are URLs of management ports, tried in turn."""
-
-    servers: tuple[str, ...]
-    user: str
-    password: str = field(repr=False)
-    vhost: str
-    ca_file: str | None
-    cert_file: str | None
-    key_file: str | None
-    retry_timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,133 +111,8 @@ class ReadOptions:
     columns: ColumnsWanted
     group: str | None
     filters: MessageFilters
-
-
-class OptionReader:
-    """Takes options by name, and knows at the end which ones nobody has asked for."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._given = {name.lower(): str(value) for name, value in options.items()}
-        self._known: set[str] = set()
-
-    def text(self, name: str, default: str | None = None) -> str | None:
-        """Return an option; an empty one is refused. Raises OptionError."""
-        self._known.add(name.lower())
-        value = self._given.get(name.lower())
-        if value is None:
-            return default
-        if not value.strip():
-            raise OptionError(f"option '{name}' is empty")
-        return value
-
-    def needed(self, name: str, what: str) -> str:
-        """Return an option that must be there; `what` says what it is. Raises OptionError."""
-        value = self.text(name)
-        if value is None:
-            raise OptionError(f"option '{name}' is missing: {what}")
-        return value
-
-    def integer(self, name: str, default: int, low: int = 0, high: int = (1 << 63) - 1) -> int:
-        """Return an integer option within bounds. Raises OptionError."""
-        value = self.text(name)
-        if value is None:
-            return default
-        if not re.fullmatch(r"\s*\d{1,19}\s*", value) or not low <= int(value) <= high:
-            bounds = f"from {low} to {high}" if high < 1 << 62 else f"of at least {low}"
-            raise OptionError(f"option '{name}' is '{value}', and must be an integer {bounds}")
-        return int(value)
-
-    def flag(self, name: str, *, default: bool) -> bool:
-        """Return an option that is true or false. Raises OptionError."""
-        value = self.text(name)
-        if value is None:
-            return default
-        if value.strip().lower() not in {"true", "false"}:
-            raise OptionError(f"option '{name}' is '{value}', and must be true or false")
-        return value.strip().lower() == "true"
-
-    def duration_s(self, name: str, default: float) -> float:
-        """Return a time as seconds: `15m`, `30s`, `500ms`. Raises OptionError."""
-        value = self.text(name)
-        if value is None:
-            return default
-        found = DURATION.fullmatch(value)
-        if found is None or found[2].lower() not in UNIT_S:
-            raise OptionError(f"option '{name}' is '{value}', and must be a time such as 30s or 5m")
-        return float(found[1]) * UNIT_S[found[2].lower()]
-
-    def one_of(self, name: str, values: Iterable[str], default: str) -> str:
-        """Return an option that is one of several words. Raises OptionError."""
-        value, known = self.text(name, default), list(values)
-        assert value is not None, "it has a default"
-        if value.strip().lower() not in known:
-            raise OptionError(f"option '{name}' is '{value}', and must be {' or '.join(known)}")
-        return value.strip().lower()
-
-    def json(self, name: str) -> Any:
-        """Return an option that is JSON, None where it is not given. Raises OptionError."""
-        value = self.text(name)
-        if value is None:
-            return None
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise OptionError(f"option '{name}' is no JSON: {error}") from None
-
-    def is_given(self, name: str) -> bool:
-        """Whether an option is there."""
-        return name.lower() in self._given
-
-    def end(self) -> None:
-        """Raise OptionError if options were given that do not exist."""
-        unknown = sorted(set(self._given) - self._known - {"path"})
-        if unknown:
-            raise OptionError(
-                f"the data source 'leveret' has no option '{unknown[0]}'; it has "
-                + ", ".join(sorted(self._known))
-            )
-
-
-def read_connection(options: OptionReader) -> ConnectionOptions:
-    """Return how the broker is reached. Raises OptionError."""
-    servers = options.needed("servers", "HOST:PORT of the management port, several with commas")
-    password, path = options.text("password"), options.text("passwordFile")
-    if password is not None and path is not None:
-        raise OptionError("both 'password' and 'passwordFile' are given: one must do")
-    if path is not None:
-        try:
-            password = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise OptionError(
-                f"the file of option 'passwordFile' cannot be read: {error}"
-            ) from None
-    cert, key = options.text("tlsCertFile"), options.text("tlsKeyFile")
-    if key is not None and cert is None:
-        raise OptionError("option 'tlsKeyFile' is given, and 'tlsCertFile' is missing")
-    return ConnectionOptions(
-        servers=tuple(_url(each.strip()) for each in servers.split(",")),
-        user=options.text("user", "guest") or "guest",
-        password="guest" if password is None else password,
-        vhost=options.text("vhost", "/") or "/",
-        ca_file=options.text("tlsCaFile"),
-        cert_file=cert,
-        key_file=key,
-        retry_timeout_s=options.duration_s("retryTimeout", RETRY_TIMEOUT_S),
-    )
-
-
-def _url(server: str) -> str:
-    place = urlsplit(server if "://" in server else f"http://{server}")
-    try:
-        host, port = place.hostname, place.port
-    except ValueError:
-        host = port = None
-    if place.scheme not in {"http", "https"} or not host or place.path.strip("/") or place.query:
-        raise OptionError(f"option 'servers' has '{server}', which is no HOST:PORT and no URL")
-    if place.username is not None or place.password is not None:
-        raise OptionError("option 'servers' has a password: it belongs in 'user' and 'password'")
-    host = f"[{host}]" if ":" in host else host
-    return f"{place.scheme}://{host}:{port or DEFAULT_PORT}"
+    values: ValueOptions
+    archive_path: str | None = None
 
 
 def read_topics(options: OptionReader) -> TopicSelection:
@@ -351,10 +197,11 @@ def read_point(options: OptionReader, side: str, default: StartKind) -> Starting
 
 def columns_wanted(options: Mapping[str, str]) -> ColumnsWanted:
     """Return which columns a table has. Raises OptionError."""
-    return _columns_wanted(OptionReader(options))
+    return read_columns(OptionReader(options))
 
 
-def _columns_wanted(given: OptionReader) -> ColumnsWanted:
+def read_columns(given: OptionReader) -> ColumnsWanted:
+    """Return which columns a table has. Raises OptionError."""
     return ColumnsWanted(
         headers=given.flag("includeHeaders", default=False),
         properties=given.flag("includeProperties", default=False),
@@ -378,9 +225,11 @@ def read_options(options: Mapping[str, str], *, is_streaming: bool) -> ReadOptio
         min_partitions=given.integer("minPartitions", 0, high=100_000),
         batch_rows=given.integer("batchRows", BATCH_ROWS, 1, 1_000_000),
         fails_on_data_loss=given.flag("failOnDataLoss", default=True),
-        columns=_columns_wanted(given),
+        columns=read_columns(given),
         group=given.text("group"),
         filters=MessageFilters(given.text("filterTags"), given.text("filter")),
+        values=read_values(given),
+        archive_path=given.text("archivePath"),
     )
     given.end()
     _check_together(given, found, is_streaming=is_streaming)
@@ -401,6 +250,11 @@ def _check_together(given: OptionReader, found: ReadOptions, *, is_streaming: bo
             raise OptionError(f"option '{name}' is for {kind} reads, and this is {other}")
     if found.max_offsets and found.min_offsets > found.max_offsets:
         raise OptionError("option 'minOffsetsPerTrigger' is greater than 'maxOffsetsPerTrigger'")
+    if found.archive_path is not None and found.filters != MessageFilters():
+        raise OptionError(
+            "option 'archivePath' and a filter are given: the broker applies filters, to what it "
+            "has. Filter with Spark"
+        )
     for point in (found.starting, found.ending):
         _check_covered(found.topics, point)
 

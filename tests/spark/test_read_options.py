@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.spark.options import OptionError, StartKind, columns_wanted, read_options
+from leveret.spark.option_reader import OptionError
+from leveret.spark.read_options import StartKind, columns_wanted, read_options
+from leveret.spark.value_formats import (
+    MalformedMode,
+    SchemaIdOptions,
+    ValueFormat,
+    ValueOptions,
+)
+from leveret.spark.value_options import value_options
 
 NEEDED = {"servers": "broker:15672", "subscribe": "orders"}
 
@@ -88,6 +96,28 @@ def test_columns():
     assert columns_wanted({**NEEDED, "includeHeaders": "TRUE"}).headers
 
 
+def test_bodies_are_raw_unless_a_format_is_given():
+    assert streaming().values == ValueOptions()
+    assert ValueOptions().format is ValueFormat.RAW
+    found = value_options({"FORMAT": "JSON", "valueschema": "a int", "mode": "FailFast"})
+    assert (found.format, found.mode) == (ValueFormat.JSON, MalformedMode.FAIL_FAST)
+    assert (found.schema, found.corrupt_column) == ("a int", "_corrupt_record")
+    assert found.schema_ids is None
+
+
+def test_schemas_by_id():
+    found = streaming(
+        format="avro",
+        schemaRegistry="https://registry",
+        schemaRegistryUser="me",
+        schemaRegistryPassword="secret",
+    )
+    assert found.values.schema_ids == SchemaIdOptions("https://registry", "me", "secret")
+    assert "secret" not in repr(found)
+    found = streaming(format="avro", valueSchemas="{}")
+    assert found.values.schema_ids == SchemaIdOptions(by_id="{}")
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -119,6 +149,19 @@ def test_columns():
         ({"startingOffsets": "[" * 100_000}, "no JSON"),
         ({"endingOffsets": "latest"}, "is for batch reads"),
         ({"topic": "x"}, "has no option 'topic'"),
+        ({"format": "xml"}, "must be raw or text or json or avro"),
+        ({"format": "json", "mode": "strict"}, "must be permissive or dropmalformed or failfast"),
+        ({"mode": "failfast"}, "'mode' is for format=text or json or avro"),
+        ({"format": "text", "valueSchema": "a int"}, "'valueSchema' is for format=json or avro"),
+        ({"format": "json", "valueSchemas": "{}"}, "'valueSchemas' is for format=avro"),
+        ({"format": "avro", "schemaRegistry": "file:///etc"}, "must be an http or https URL"),
+        ({"format": "avro", "schemaRegistry": "https://me:secret@host"}, "has a password"),
+        ({"format": "avro", "schemaRegistryUser": "a"}, "'schemaRegistry' is missing"),
+        (
+            {"format": "avro", "schemaRegistry": "http://a", "schemaRegistryPassword": "secret"},
+            "'schemaRegistryUser' is missing",
+        ),
+        ({"format": "json", "timeZone": "Middle/Earth"}, "must be like Europe/Berlin"),
         ({"user": " "}, "'user' is empty"),
         ({"password": "a", "passwordFile": "b"}, "both"),
         ({"passwordFile": "/nowhere/at/all"}, "cannot be read"),
@@ -144,3 +187,11 @@ def test_what_is_refused_of_a_batch(options, text):
     given = {name: value for name, value in {**NEEDED, **options}.items() if value is not None}
     with pytest.raises(OptionError, match=text):
         read_options(given, is_streaming=False)
+
+
+def test_an_archive_is_read_as_it_is():
+    assert batch(archivePath="/archive").archive_path == "/archive"
+    assert batch().archive_path is None
+    for name in ("filterTags", "filter"):
+        with pytest.raises(OptionError, match="broker applies filters"):
+            batch(archivePath="/archive", **{name: "a"})
