@@ -50,8 +50,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: (item.path not in starting, -tests[item.path], item.path))
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Close what a test has not begun."""
+    """Close what a test and its fixtures have not begun."""
     close_coroutines()
 
 

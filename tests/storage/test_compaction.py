@@ -341,8 +341,8 @@ def test_damage_in_a_compacted_segment_costs_what_it_hits(it):
 def test_who_did_not_know_of_compaction_learns_of_it(it):
     it.put((b"rare", b"1"))
     fill(it, 40)
-    scan = LogScan(it.log, print)  # it has seen what is unsettled
-    kept = LogScan(it.log, print, all_from=0)  # it reads all that there is
+    scan = LogScan(it.log, print, print)  # it has seen what is unsettled
+    kept = LogScan(it.log, print, print, all_from=0)  # it reads all that there is
     it.compact()
 
     async def read(scan):
@@ -351,7 +351,7 @@ def test_who_did_not_know_of_compaction_learns_of_it(it):
             found |= {record[0]: record[6] for batch in batches for record in batch.records()}
         return found
 
-    for each in (scan, kept, LogScan(it.log, print, all_from=0)):
+    for each in (scan, kept, LogScan(it.log, print, print, all_from=0)):
         found = it.loop.run_until_complete(asyncio.wait_for(read(each), LIMIT_SECONDS))
         assert found.items() >= it.read().items()
     assert it.store.losses.unacknowledged == []

@@ -67,7 +67,7 @@ class Stage:
         self.access = AccessControl()
         self.password_checks = Gate(is_open=True)
         self._tasks: list[Coroutine[Any, Any, None]] = []
-        self.spawn = spawner(self._tasks)
+        self._spawn = spawner(self._tasks)
         numbers = count(1)
         self.broker = Broker(
             Environment(
@@ -142,6 +142,9 @@ class Stage:
     def monotonic_ns(self) -> int:
         self._looks += 1
         return self._looks * self.look_ns
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._spawn(work)
 
     @property
     def now(self) -> int:
