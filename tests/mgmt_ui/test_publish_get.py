@@ -183,10 +183,11 @@ def test_a_short_wait_for_a_rate_is_waited(http):
     finally:
         limit(http)
     counted = Counter(answer.status_code for answer in answers)
-    assert counted.keys() <= {200, 429}
+    assert counted.keys() <= {200, 429, 503}  # 503 where a node stands still for half a second
     assert counted[200] >= 1
     assert all(told_to_wait(each) >= 1 for each in answers if each.status_code == 429)
-    assert len(get(http).json()) == counted[200]  # who is refused has published nothing
+    published = len(get(http).json())  # who is refused has published nothing
+    assert counted[200] <= published <= counted[200] + counted[503]
 
 
 def test_the_rate_of_a_queue_holds_for_http(http):
