@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 DATA ?= var
+CLUSTER_DATA ?= var-cluster
+PORT ?= 5672
 BIN := $(VENV)/bin
 PYX := $(shell find leveret -name '*.pyx' -o -name '*.pxd')
 
@@ -16,16 +18,17 @@ unexport PYTHONDONTWRITEBYTECODE
 # files share a node. Who has started a node waits for it half of the time: two for each core.
 # `make test WORKERS=0` runs them in the process of pytest itself.
 WORKERS ?= $(shell expr 2 \* $$(nproc))
-PARALLEL = --dist loadfile --no-loadscope-reorder
+# A process that ends in a test is not replaced: it would run that test again.
+PARALLEL = --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: build serve test check lint docs install interop spark screenshots bench soak hostile first-hour asan upgrade oldest clean
+.PHONY: build serve test check lint docs install interop spark example cluster screenshots bench soak hostile first-hour asan upgrade oldest clean
 
 build: $(VENV)/.built
 
 serve: build
 	exec $(BIN)/leveret serve --data-dir $(DATA)
 
-test: $(VENV)/.test
+test: $(VENV)/.zookeeper
 	$(BIN)/python -m pytest -n $(WORKERS) $(PARALLEL)
 
 # While working: `make lint`, and the tests that neither start a process (tests/conftest.py marks
@@ -56,9 +59,21 @@ install: build
 interop: $(VENV)/.interop
 	$(BIN)/python -m pytest interop_tests
 
-# The data source in a real Spark, on Java 17.
-spark: $(VENV)/.spark
-	$(BIN)/python -m pytest spark_tests
+# The data source in a real Spark, on Java 17: the newest one, and then, what tests Spark's own
+# interfaces with the oldest that pyproject.toml allows.
+spark: $(VENV)/.spark $(VENV)/spark-4.2/.installed
+	$(BIN)/python -m pytest -n $(shell nproc) $(PARALLEL) spark_tests
+	PYTHONPATH=$(CURDIR)/$(VENV)/spark-4.2 $(BIN)/python -m pytest -n $(shell nproc) $(PARALLEL) \
+		$(foreach name,batch stream write queue docs jobs,spark_tests/test_$(name).py)
+
+# An application, a streaming query and a page of its figures, with a node of their own.
+example: $(VENV)/.spark
+	$(BIN)/python -m examples.orders.run
+
+# Three nodes with a ZooKeeper on this machine, behind a proxy on localhost:5672, until Ctrl-C. Another
+# port: make cluster PORT=5673
+cluster: $(VENV)/.zookeeper
+	$(BIN)/python -m tests.cluster_processes --port $(PORT) $(CLUSTER_DATA)
 
 # Pictures of the web UI for the documentation, made anew: light, dark, and as on a phone. It takes
 # some minutes, as they are of a node at work.
@@ -71,8 +86,10 @@ bench: $(VENV)/.test
 	.ci/packages rabbitmq-server
 	$(BIN)/python -m bench
 
-soak: $(VENV)/.test
+# The fault harnesses at length; then seeds of the simulated cluster until it is interrupted.
+soak: $(VENV)/.zookeeper
 	$(BIN)/python -m pytest -m soak
+	$(BIN)/python -m tests.sim
 
 # Attacks with several seeds each, and what a second client and the memory felt of them, as a table.
 # One again: make hostile SEED=3 ATTACKS=TopicPatterns
@@ -122,10 +139,24 @@ $(VENV)/.test: requirements/test.txt $(VENV)/.built
 	$(PIP) --require-hashes -r requirements/test.txt
 	touch $@
 
+# Tests of the coordinator start a ZooKeeper: that of pyspark where it is installed, else Debian's
+# library, since the package around it brings a desktop's Java along.
+$(VENV)/.zookeeper: $(VENV)/.test
+	command -v java >/dev/null || .ci/packages default-jre-headless
+	ls $(VENV)/lib/python3*/site-packages/pyspark/jars/zookeeper-*.jar >/dev/null 2>&1 \
+		|| .ci/packages libzookeeper-java
+	touch $@
+
 # pyspark is a source package of 450 MB: building it takes a minute.
 $(VENV)/.spark: requirements/spark.txt $(VENV)/.test
 	command -v java >/dev/null || .ci/packages openjdk-17-jre-headless
 	$(PIP) --require-hashes -r requirements/spark.txt
+	touch $@
+
+# Beside the newest one in a directory of its own, which goes before it where PYTHONPATH names it.
+$(VENV)/spark-4.2/.installed: requirements/spark-4.2.txt $(VENV)/.spark
+	rm -rf $(@D)
+	$(PIP) --require-hashes --target $(@D) -r requirements/spark-4.2.txt
 	touch $@
 
 # Other people's clients, and the other broker to compare with.

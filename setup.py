@@ -1,6 +1,8 @@
 """Builds the compiled modules; everything else about the package stands in pyproject.toml."""
 
 import os
+import platform
+import sysconfig
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -15,6 +17,12 @@ SANITIZE = os.environ.get("LEVERET_SANITIZE") == "1"
 COMPILE = ["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"]
 if not SANITIZE:
     COMPILE = ["-O3", "-g0"]
+    # gcc copies what it knows to be short, as the 255 bytes of a short string, by `rep movs`, which
+    # takes 30 ns to begin. The C library's memcpy takes 5.
+    if platform.machine() == "x86_64" and "gcc" in (
+        os.environ.get("CC") or sysconfig.get_config_var("CC") or ""
+    ):
+        COMPILE.append("-mmemcpy-strategy=libcall:-1:noalign")
 LINK = ["-fsanitize=address"] if SANITIZE else ["-s"]
 QUIET = ["-Wno-unreachable-code", "-Wno-unused-function", "-Wno-sign-compare"]  # generated code
 SHARED = "leveret.cython_shared"  # what Cython would put into each module that has memory views

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bench.choice import chosen
 from bench.disturbance import TOLERABLE_CORES, Disturbance
 from bench.floor import floor
 from bench.leveret import Leveret
@@ -42,7 +43,7 @@ def main(
     ] = None,
 ) -> None:
     """Compare Leveret with RabbitMQ on this machine."""
-    rows = _chosen(names or [])
+    rows = chosen(names or [], ROWS)
     brokers = [name for name in BROKERS if only.lower() in ("", name.lower())]
     _interrupt_on_signals()
     files_max = allow_files()
@@ -72,14 +73,6 @@ def main(
     if path is not None:
         path.write_text(markdown(compared, facts, _commands(rows, timing), _how(timing, repeat)))
         console.print(f"written to {path}")
-
-
-def _chosen(names: list[str]) -> list[Row]:
-    known = {row.name: row for row in ROWS}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise typer.BadParameter(f"{', '.join(unknown)}: the rows are {', '.join(known)}")
-    return [known[name] for name in names] or list(ROWS)
 
 
 def _readings(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from leveret.errors import LeveretError
 from leveret.perf.plan import Address
-from leveret.perf.session import LoadSession
+from leveret.perf.session import BrokerError, LoadSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,7 +122,7 @@ def wait_for_amqp(uri: str, process: subprocess.Popen[bytes], log: Path) -> None
             raise BenchError(f"the broker ended: {log.read_text(errors='replace')[-2000:]}")
         try:
             LoadSession.connect(Address.parse(uri)).close()
-        except OSError:
+        except (OSError, BrokerError):  # RabbitMQ hangs up while it starts
             time.sleep(CONNECT_PAUSE_S)
         else:
             return

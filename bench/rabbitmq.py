@@ -22,18 +22,26 @@ SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 
 class RabbitMq:
-    """RabbitMQ on a data directory below `directory`."""
+    """RabbitMQ on a data directory below `directory`.
+
+    A node `beside` another one has its port mapper and its cookie, so that it can join its cluster.
+    """
 
     name = "RabbitMQ"
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, beside: RabbitMq | None = None) -> None:
         if not SERVER.exists():
             raise BenchError(f"{SERVER} is missing: install the package rabbitmq-server")
         self.version = ""
         self.pid = 0
         self.start_seconds = 0.0
         self._directory = directory
-        self._port, self._distribution_port, self._epmd_port = (free_port() for _ in range(3))
+        self._port, self._distribution_port = free_port(), free_port()
+        self.node = f"bench{os.getpid()}x{self._port}@localhost"
+        self._beside = beside
+        # The cookie is in the home directory.
+        self.home: Path = directory if beside is None else beside.home
+        self.epmd_port: int = free_port() if beside is None else beside.epmd_port
         self._process: subprocess.Popen[bytes] | None = None
         self._epmd: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
@@ -52,10 +60,10 @@ class RabbitMq:
 
     def start(self) -> None:
         """Start on the data directory as it is; returns when a connection can be opened."""
-        if self._epmd is None:
+        if self._epmd is None and self._beside is None:
             self._epmd = self._start_epmd()
         start = time.monotonic()
-        self._process = spawn([str(SERVER)], broker_core(), self.log, self._environment())
+        self._process = spawn([str(SERVER)], broker_core(), self.log, self.environment)
         wait_for_amqp(self.uri, self._process, self.log)
         self.start_seconds = time.monotonic() - start
         # Told to run detached, the script becomes the Erlang machine itself: its pid is ours.
@@ -69,25 +77,34 @@ class RabbitMq:
                 end(process)
         self._process = self._epmd = None
 
+    def kill(self) -> None:
+        """End the server as `kill -9` does; its port mapper stays."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
     def _start_epmd(self) -> subprocess.Popen[bytes]:
         program = shutil.which("epmd") or next(
             (str(path) for path in Path("/usr/lib/erlang").glob("erts-*/bin/epmd")), None
         )
         if program is None:
             raise BenchError("epmd is missing: install the package erlang-base")
-        command = [program, "-port", str(self._epmd_port), "-address", "127.0.0.1"]
+        command = [program, "-port", str(self.epmd_port), "-address", "127.0.0.1"]
         return spawn(command, broker_core(), self._directory / "epmd")
 
-    def _environment(self) -> dict[str, str]:
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return what the server, and its tools, need to know."""
         directory = self._directory
         return {
-            "HOME": str(directory),
+            "HOME": str(self.home),
             "detached": "1",
-            "RABBITMQ_NODENAME": f"bench{os.getpid()}x{self._port}@localhost",
+            "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self._port),
             "RABBITMQ_DIST_PORT": str(self._distribution_port),
-            "ERL_EPMD_PORT": str(self._epmd_port),
+            "ERL_EPMD_PORT": str(self.epmd_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "RABBITMQ_MNESIA_BASE": str(directory / "data"),
             "RABBITMQ_LOG_BASE": str(directory / "log"),

@@ -2,6 +2,9 @@
 
 Each is started with its own temporary directory and free ports on the loopback interface, keeps its
 port over a restart, and is ended by the ids of the processes started here.
+
+With INTEROP_CLUSTER=1 every Leveret is a node of a cluster that leads nothing: what its clients
+share is led by another node (`Others`).
 """
 
 from __future__ import annotations
@@ -22,7 +25,11 @@ from typing import Protocol
 import pytest
 
 from interop_tests import users
+from tests.cluster_processes.launcher import CHROOT, LocalCluster
+from tests.support.ports import free_port
 
+# Whether clients talk to a node of a cluster that leads nothing, instead of to a node by itself.
+IN_CLUSTER = os.environ.get("INTEROP_CLUSTER") == "1"
 REPOSITORY = Path(__file__).resolve().parent.parent
 LEVERET_COMMAND = [sys.executable, "-m", "leveret"]
 # What makes Leveret call itself what no client knows.
@@ -66,15 +73,8 @@ class Broker(Protocol):
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def kill(self) -> None: ...
+    def close(self) -> None: ...
     def trace(self, *, on: bool) -> None: ...
-
-
-def free_port() -> int:
-    """A port nobody listens on now; the brokers that need it are started at once."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 class Process:
@@ -120,10 +120,35 @@ class Process:
         return self.log.read_text(errors="replace")[-4000:]
 
 
+class Others:
+    """The rest of a cluster of two: a ZooKeeper, and node 1, which leads all that clients share."""
+
+    NUMBER = 2  # of the node that clients talk to
+
+    def __init__(self, directory: Path) -> None:
+        self.cluster = LocalCluster(directory / "cluster", 1, arguments=["--durability", "os"])
+        self.link_port = free_port()
+        self.is_drained = False
+
+    def options(self) -> list[str]:
+        """Return what makes `leveret serve` a node of the cluster."""
+        return [
+            *("--cluster", f"{self.cluster.zookeeper.address}{CHROOT}"),
+            *("--node-id", str(self.NUMBER)),
+            *("--advertise", f"127.0.0.1:{self.link_port}"),
+            *("--cluster-secret-file", str(self.cluster.secret)),
+        ]
+
+    def environment(self) -> dict[str, str]:
+        return {"LEVERET_LINK_HOST": "127.0.0.1", "LEVERET_LINK_PORT": str(self.link_port)}
+
+
 class LeveretBroker:
     """`leveret serve`, ready when it has printed its line `ready amqp=HOST:PORT ...`.
 
     `settings` are environment variables, LEVERET_NAME=value, for what tests want unlike others.
+    In a cluster (IN_CLUSTER), start, stop and kill are about the node that clients talk to; the
+    others stay until `close`.
     """
 
     name = "leveret"
@@ -132,11 +157,21 @@ class LeveretBroker:
         self.directory = directory
         self.data_dir = directory / "data"
         self.settings = settings or {}
-        self.address = Address("127.0.0.1", 0)
-        self.http_port = 0
+        self.address = Address("127.0.0.1", free_port())
+        self.http_port = free_port()
         self.process: Process | None = None
+        self.others = Others(directory) if IN_CLUSTER else None
 
     def start(self) -> None:
+        others = self.others
+        if others and not others.cluster.nodes[1].is_running:
+            others.cluster.start()
+        self._start_node()
+        if others and not others.is_drained:
+            self.control("cluster", "drain", str(others.NUMBER), "--wait")
+            others.is_drained = True
+
+    def _start_node(self) -> None:
         log = self.directory / f"leveret-{time.monotonic_ns()}.log"
         self.process = Process(
             [*LEVERET_COMMAND, "serve", *self.options()], log, self.environment()
@@ -150,11 +185,13 @@ class LeveretBroker:
             *("--http-port", str(self.http_port)),
             *("--prometheus-port", "-1"),
             *("--durability", "os"),
+            *(self.others.options() if self.others else []),
         ]
 
     def environment(self) -> dict[str, str]:
         inherited = os.environ.get("PYTHONPATH")
         return {
+            **(self.others.environment() if self.others else {}),
             **self.settings,
             "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), inherited])),
             "PYTHONUNBUFFERED": "1",
@@ -181,6 +218,14 @@ class LeveretBroker:
         if self.process:
             self.process.kill()
         self.process = None
+
+    def close(self) -> None:
+        """Stop, for good."""
+        try:
+            self.stop()
+        finally:
+            if self.others:
+                self.others.cluster.stop()
 
     def trace(self, *, on: bool) -> None:
         """Turn the firehose of vhost `/` on or off."""
@@ -282,6 +327,10 @@ class RabbitBroker:
         if self.process:
             self.process.kill()
         self._end_mapper()
+
+    def close(self) -> None:
+        """Stop, for good."""
+        self.stop()
 
     def trace(self, *, on: bool) -> None:
         """Turn the firehose of vhost `/` on or off."""

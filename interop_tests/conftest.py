@@ -23,7 +23,7 @@ def _running(broker: Broker) -> Iterator[Broker]:
     try:
         yield broker
     finally:
-        broker.stop()
+        broker.close()
 
 
 @pytest.fixture(scope="session")

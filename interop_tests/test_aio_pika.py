@@ -55,7 +55,7 @@ async def publish_until_taken(channel: aio_pika.abc.AbstractChannel, key: str, b
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
-                await channel.default_exchange.publish(persistent(body), key, timeout=5)
+                await channel.default_exchange.publish(persistent(body), key, timeout=60)
             except INTERRUPTED:
                 await asyncio.sleep(0.1)
             else:
@@ -89,7 +89,7 @@ async def test_iterator_and_prefetch(broker: Broker) -> None:
         for number in range(50):
             await channel.default_exchange.publish(persistent(b"%d" % number), queue.name)
         got = []
-        async with queue.iterator(timeout=10) as messages:
+        async with queue.iterator(timeout=60) as messages:
             async for message in messages:
                 async with message.process():
                     got.append(int(message.body))

@@ -49,7 +49,7 @@ def worker(mind: str, broker: Broker, tmp_path_factory: pytest.TempPathFactory) 
             yield running
     finally:
         if renamed:
-            renamed.stop()
+            renamed.close()
 
 
 @pytest.fixture

@@ -157,7 +157,7 @@ def from_rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file.write_text(exported_after_defining(broker))
         return file
     finally:
-        broker.stop()
+        broker.close()
 
 
 @pytest.mark.covers("B-422", "B-405")
@@ -174,7 +174,7 @@ def test_what_rabbitmq_exports_loads_unchanged(from_rabbitmq: Path, tmp_path: Pa
             with connected(broker.address) as channel:  # guest's password came along
                 assert channel.declare("classic", passive=True).name == "Queue.DeclareOk"
         finally:
-            broker.stop()
+            broker.close()
 
 
 @pytest.mark.covers("B-422")
@@ -184,7 +184,7 @@ def test_what_leveret_exports_loads_into_rabbitmq(from_rabbitmq: Path, tmp_path:
     try:
         exported = json.loads(leveret.control("definitions", "export"))
     finally:
-        leveret.stop()
+        leveret.close()
     file = tmp_path / "from_leveret.json"
     file.write_text(json.dumps(exported))
     directory = tmp_path / "rabbitmq"

@@ -36,7 +36,7 @@ def test_simple_queue_round_trip(connection: Connection) -> None:
     assert queue.qsize() == len(payloads)
     got = []
     for _ in payloads:
-        message = queue.get(block=True, timeout=10)
+        message = queue.get(block=True, timeout=60)
         got.append(message.payload)
         message.ack()
     assert got == payloads
@@ -63,7 +63,7 @@ def test_consumer_requeues_and_rejects(connection: Connection) -> None:
         for body in ("twice", "rejected", "once"):
             producer.publish(body, routing_key=queue.name)
         while len(seen) < 4:
-            connection.drain_events(timeout=10)
+            connection.drain_events(timeout=60)
     assert sorted(seen) == [("once", False), ("rejected", False), ("twice", False), ("twice", True)]
 
 

@@ -24,7 +24,7 @@ def own_name(tmp_path: Path) -> Iterator[Broker]:
     broker = LeveretBroker(tmp_path, UNDER_OWN_NAME)
     broker.start()
     yield broker
-    broker.stop()
+    broker.close()
 
 
 def _properties(address: Address) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
     broker = TlsBroker(tmp_path_factory.mktemp("tls"))
     broker.start()
     yield broker
-    broker.stop()
+    broker.close()
 
 
 async def test_aio_pika_over_amqps(broker: TlsBroker) -> None:

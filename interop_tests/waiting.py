@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.02
 
 
-def until(so: Callable[[], object], what: str, seconds: float = 30) -> None:
+def until(so: Callable[[], object], what: str, seconds: float = 60) -> None:
     """Return as soon as `so()` is true; an AssertionError names `what` was not to be seen."""
     deadline = time.monotonic() + seconds
     while not so():

@@ -16,6 +16,7 @@ __all__ = [
     "LeveretError",
     "NewerFormatError",
     "NodeRunningError",
+    "NotEnoughReplicasError",
     "StorageError",
     "ToleratedError",
 ]
@@ -100,6 +101,10 @@ class NewerFormatError(StorageError):
             f"{what} was written by a newer release: start that release, or restore a backup from "
             "before it; nothing was changed"
         )
+
+
+class NotEnoughReplicasError(StorageError):
+    """Too few replicas of a log are in sync, so that nothing is taken."""
 
 
 class NodeRunningError(StorageError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -16,19 +17,22 @@ from urllib.request import (
 
 import pika
 
+from tests.support.ports import free_port
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 STOP_SECONDS_MAX = 30
 
 
 class Node:
-    """One node, with its data in `directory`."""
+    """One node, with its data in `directory`; `settings` are environment variables for it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         self.directory = directory
-        self.amqp_port = self.http_port = 0  # until it has run once: any
+        self._environment = {**os.environ, **(settings or {})}
+        self.amqp_port, self.http_port = free_port(), free_port()
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
@@ -37,12 +41,11 @@ class Node:
         command += ["--port", str(self.amqp_port), "--http-port", str(self.http_port)]
         command += ["--prometheus-port", "-1"]
         with (self.directory / "node.log").open("a") as log:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=self._environment
+            )
         ready = self._process.stdout.readline()
         assert ready.startswith("ready "), ready
-        addresses = dict(word.split("=", 1) for word in ready.split()[1:])
-        self.amqp_port = int(addresses["amqp"].rpartition(":")[2])
-        self.http_port = int(addresses["http"].rpartition(":")[2])
 
     def stop(self) -> None:
         """Stop the node as an operator would."""

@@ -90,7 +90,7 @@ def test_headers_are_texts(read, channel, topic):
     publish(channel, topic, 0, key="k", headers=headers)
     publish(channel, topic, 1, key="k")
     channel.basic_publish("", topic, b"bare")
-    first, second, bare = read(includeHeaders="true").orderBy("timestamp").collect()
+    bare, first, second = read(includeHeaders="true").orderBy("value").collect()
     found = {header.key: header.value for header in first.headers}
     assert found == {
         KEY: b"k",
@@ -183,10 +183,22 @@ def test_single_partitions_and_patterns(spark, node, channel, topic):
 
 def test_large_partitions_are_read_in_pieces(read, channel, topic):
     publish(channel, topic, *range(40))
-    assert read().rdd.getNumPartitions() == 2
+    assert read(batchRows="10").rdd.getNumPartitions() == 2
     found = read(minPartitions="8", batchRows="3")
     assert found.rdd.getNumPartitions() == 8
     assert bodies(found) == numbered(range(40))
+
+
+def test_small_partitions_share_a_task(read, channel, topic, node):
+    node.set_partitions(topic, 9)
+    publish(channel, topic, *range(100))
+    together = read()
+    assert together.rdd.getNumPartitions() == 1
+    assert bodies(together) == numbered(range(100))
+    assert {row.partition for row in together.collect()} == set(range(9))
+    some = read(batchRows="40")
+    assert 3 <= some.rdd.getNumPartitions() <= 5
+    assert bodies(some) == numbered(range(100))
 
 
 def test_the_broker_filters(read, channel, topic):

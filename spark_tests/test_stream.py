@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from leveret.spark.errors import DataLossError
-from leveret.spark.options import read_options
+from leveret.spark.read_options import read_options
 from leveret.spark.schema import table_schema
 from leveret.spark.stream_reader import LeveretStreamReader
 
@@ -231,7 +231,8 @@ def test_the_first_batch_is_not_lost_in_a_crash(spark, node, channel, topic, tmp
     again = reader()
     assert again.partitions(again.initialOffset(), end) == []
     behind = again.latestOffset(end, ReadMaxRows(100))
-    ranges = [each.wanted for each in again.partitions(end, behind)]
+    tasks = again.partitions(end, behind)
+    ranges = [each.wanted for task in tasks for each in task.ranges]
     assert sum(each.end - each.first for each in ranges) == 10
 
 

@@ -9,6 +9,8 @@ from leveret.storage.schema import TABLES
 class MemoryMetadataStore:
     """Durable as far as a test can tell: what is put is pending until `flush`."""
 
+    keeps_all = is_following = False
+
     def __init__(self) -> None:
         self.kept: dict[tuple, Definition] = {}
         self.unwritten: dict[tuple, Definition | None] = {}

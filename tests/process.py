@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-STOP_SECONDS_MAX = 30  # a node that stops at all does so within its grace of 2 s
+STOP_SECONDS_MAX = 60  # a node that stops at all does so within its grace of 2 s
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import httpx
 import pytest
 
 from leveret.cli.app import COMMANDS
@@ -79,7 +80,7 @@ def steps_of(page: str) -> list[Step]:
 
 def in_the_order_of_the_index() -> list[Path]:
     index = GUIDE / "README.md"
-    named = re.findall(r"^- \[.*?\]\((\S+\.md)\)", index.read_text(), re.MULTILINE)
+    named = re.findall(r"^- \[.*?\]\(([\w-]+\.md)\)", index.read_text(), re.MULTILINE)
     return [index, *(GUIDE / name for name in named)]
 
 
@@ -134,6 +135,9 @@ class Reader:
 def reader_with_a_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     data = tmp_path_factory.mktemp("data")
     with node_addresses(data) as addresses:
+        # The examples' clients wait for five seconds: those who have just started a node see it
+        # load its web application, and this machine may be busy.
+        httpx.get(f"http://{addresses['http']}/api/version", timeout=60)
         yield Reader(addresses, data, tmp_path_factory.mktemp("working"))
 
 

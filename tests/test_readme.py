@@ -64,7 +64,7 @@ def test_first_hour(tmp_path):
                 assert command == ".venv/bin/leveret"
                 run(tmp_path, "-m", "leveret", *words, stdin=PASSWORD + "\n")
         assert printed == PRINTED
-        pages = httpx.Client(base_url=f"http://localhost:{http}")
+        pages = httpx.Client(base_url=f"http://localhost:{http}", timeout=60)
         with pages as browser:
             overview = browser.get("/api/overview", auth=("admin", PASSWORD))
             assert overview.status_code == 200

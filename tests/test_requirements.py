@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 WANTED = {
-    "run": PROJECT["project"]["dependencies"],
+    "run": PROJECT["project"]["dependencies"] + EXTRAS["cluster"],
     "build": PROJECT["build-system"]["requires"],
     "test": EXTRAS["dev"],
     "interop": EXTRAS["interop"],

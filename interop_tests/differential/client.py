@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pamqp import base, body, commands, encode, exceptions, frame, header, heartbeat
 
+from interop_tests.brokers import IN_CLUSTER
 from interop_tests.differential.transcript import Content, Transcript, Undecoded, describe
 
 if TYPE_CHECKING:
@@ -318,6 +319,9 @@ class Channel:
         return answer
 
     def declare(self, queue: str, **options: Any) -> Any:
+        """Declare a queue, in a cluster a durable one: it has replicas, and a leader elsewhere."""
+        if IN_CLUSTER and not options.get("exclusive") and not options.get("passive"):
+            options = {"durable": True, **options}
         return self.call(commands.Queue.Declare(queue=queue, **options))
 
     def exchange(self, exchange: str, kind: str = "direct", **options: Any) -> Any:

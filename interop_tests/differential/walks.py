@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
+from interop_tests.brokers import IN_CLUSTER
 from interop_tests.differential.client import unchecked
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Walk:
             commands.Queue.Declare,
             queue=self.talk.name(word),
             passive=self.flag(0.5),
-            durable=self.flag(0.1),
+            durable=self.flag(0.1) != IN_CLUSTER,  # as the channel declares, mostly
             auto_delete=self.flag(0.1),
             arguments=self.arguments[word],
         )

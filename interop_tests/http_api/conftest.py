@@ -20,7 +20,7 @@ def rabbitmq_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitBr
     broker = RabbitBroker(tmp_path_factory.mktemp("rabbitmq"), managed=True)
     broker.start()
     yield broker
-    broker.stop()
+    broker.close()
 
 
 @pytest.fixture(scope="module")
@@ -29,4 +29,4 @@ def leveret_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeveretBr
     broker.start()
     users.add_to_leveret(broker.data_dir)
     yield broker
-    broker.stop()
+    broker.close()

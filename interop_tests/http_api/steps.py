@@ -142,7 +142,6 @@ LOOKING = [
         "health/checks/certificate-expiration/1/weeks",
         "health/checks/certificate-expiration/1/fortnights",
         "health/checks/port-listener/1",
-        "shovels",
         "federation-links",
         "nonsense",
         "queues?page=x",

@@ -36,7 +36,7 @@ def test_no_request_is_our_mistake(leveret_http: LeveretBroker) -> None:
 
 def _described(url: str) -> set[tuple[str, str]]:
     """All that can be asked, as (method, path)."""
-    paths = httpx.get(url).json()["paths"]
+    paths = httpx.get(url, timeout=60).json()["paths"]
     return {(method, path) for path, operations in paths.items() for method in operations}
 
 

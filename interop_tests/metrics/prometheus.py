@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from interop_tests.brokers import free_port
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

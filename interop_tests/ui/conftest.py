@@ -67,7 +67,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield started
         started.connection.close()
     finally:
-        broker.stop()
+        broker.close()
 
 
 @pytest.fixture(scope="session")

@@ -115,7 +115,7 @@ def take(directory: Path) -> None:
         try:
             _visit(playwright, broker, directory)
         finally:
-            broker.stop()
+            broker.close()
     _shrink(directory)
 
 

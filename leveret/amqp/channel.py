@@ -14,7 +14,7 @@ from pamqp import commands
 
 from leveret.amqp import announcements, frames
 from leveret.amqp.confirms import Confirms
-from leveret.amqp.creating import KeptDefinitions, missing_queue
+from leveret.amqp.creating import KeptDefinitions, creates_missing
 from leveret.amqp.destinations import deposit, route, send_back, stored_form
 from leveret.amqp.received import ReceivedMessage
 from leveret.amqp.sender_selected import select_keys
@@ -191,7 +191,7 @@ class Channel(ChannelDeliveries):
 
         The message's confirm waits until a restart would find the queue.
         """
-        if missing_queue(self, key) is not None:
+        if creates_missing(self, key):
             self._taken_by.add(KeptDefinitions(self.broker))
 
     def _is_taken(self, intercepted: InterceptedPublish) -> bool:
@@ -255,18 +255,17 @@ class Channel(ChannelDeliveries):
         if not queue.deleted:
             queue.remove_consumer(consumer)
             if queue.definition.auto_delete and not queue.consumer_count:
-                self.broker.delete_queue(self.vhost, queue.whole)
+                self.broker.left_by_consumers(self.vhost, queue.whole)
 
     @contextmanager
-    def holding_back_cancels(self) -> Iterator[list[base.Frame]]:
-        """Collect the basic.cancels of this channel's consumers, to be sent after the answer.
+    def holding_back_cancels(self, cancels: list[base.Frame]) -> Iterator[None]:
+        """Add the basic.cancels of this channel's consumers to `cancels`, to be sent later.
 
         As in RabbitMQ, a client that deletes a queue it consumes gets the delete-ok first.
         """
-        cancels: list[base.Frame] = []
         self._held_back = cancels
         try:
-            yield cancels
+            yield
         finally:
             self._held_back = None
 

@@ -8,6 +8,8 @@ connection stops reading until it is done.
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from pamqp import commands
@@ -33,7 +35,7 @@ from leveret.ports.counters import PUBLISH
 from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Generator, Iterator, Sequence
 
     from pamqp import base
 
@@ -52,6 +54,8 @@ PROTOCOL_HEADER_BYTES = 8
 BASIC_PUBLISH = (60, 40)
 # A longer method is not remembered when it was handled: 128 kB of a table are megabytes of values.
 REMEMBERED_BYTES_MAX = 512
+# Longest time until a client is told that its connection is closed, while others are asked.
+REMOVAL_SECONDS_MAX = 10.0
 CLOSE_OK = encode_method(0, commands.Connection.CloseOk())
 
 
@@ -282,6 +286,10 @@ class Connection(ConnectionBase):
                 turn.touch(builder.owner)
         if self.broker.alarms.reason:
             self.check_alarms()
+        blocked = self.broker.blocked_publishers
+        if blocked.overdue:
+            for builder in filled:
+                blocked.published(self, builder.owner)
 
     async def _flushed(self, number: int) -> None:
         """Wait until parked builders are flushed: a message to thousands of queues fills memory."""
@@ -456,29 +464,50 @@ class Connection(ConnectionBase):
         """Send channel.close with an error, if that channel is open."""
         self.channels.close(number, error)
 
-    def close_socket(self) -> None:
-        """Close the socket once the output is sent, without waiting for the client."""
+    def close_socket(self, farewell: base.Frame | None = None) -> None:
+        """Close the socket once the output is sent (see ConnectionBase)."""
         self.state = CLOSED
-        self.take_time(self._ending())
+        self.take_time(self._ending(farewell))
 
-    def _ending(self) -> Iterator[None]:
-        yield from self._releasing()
+    def _ending(self, farewell: base.Frame | None) -> Iterator[None]:
+        removals = yield from self._releasing()
+        if removals and farewell is not None:
+            self.wait_for(self._end_after(removals, farewell))
+        else:
+            self._end(farewell)
+
+    async def _end_after(self, removals: Sequence[Awaitable[None]], farewell: base.Frame) -> None:
+        """Let the client know of the end when its exclusive queues are gone: their names are free.
+
+        Those that cannot be deleted now are later; it is not kept waiting.
+        """
+        all_removed = asyncio.shield(asyncio.gather(*removals))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(all_removed, REMOVAL_SECONDS_MAX)
+        self._end(farewell)
+
+    def _end(self, farewell: base.Frame | None) -> None:
+        if farewell is not None:
+            self.send(farewell)
         self.transport.close()
 
     def release(self) -> None:
         """Release all that the connection holds. Called when it ends, for whatever reason."""
         self.take_time(self._releasing())
 
-    def _releasing(self) -> Iterator[None]:
+    def _releasing(self) -> Generator[None, None, Sequence[Awaitable[None]]]:
         self.unblock_all()
         self._end_rates()
         yield from self.channels.releasing()
         self.note_unfinished()
-        if self in self.broker.connections:
-            self.broker.connections.discard(self)
-            self.broker.usage.ended(self)
-            yield from self.broker.release_owner(self.vhost, self)
-            announcements.connection_closed(self)
+        if self not in self.broker.connections:
+            return ()
+        self.broker.connections.discard(self)
+        self.broker.blocked_publishers.forget(self)
+        self.broker.usage.ended(self)
+        removals = yield from self.broker.release_owner(self.vhost, self)
+        announcements.connection_closed(self)
+        return removals
 
     def lost(self, reason: str = "", *, cut: bool = False) -> None:
         """Handle the loss of the socket, for `reason` if known; `cut`: this side closed it."""

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.amqp.added import CountedFields, PlacedFields
+from leveret.amqp.added import AddedField, CountedFields, PlacedFields
 from leveret.amqp.timeouts import LeaseHolder
-from leveret.core.queues.queue import Queue
-from leveret.core.queues.stream import Stream
 from leveret.core.settings.stream_offsets import STREAM_OFFSET
 from leveret.ports.counters import DELIVER, DELIVER_NO_ACK
 
 if TYPE_CHECKING:
-    from leveret.amqp.added import AddedField
     from leveret.amqp.settling import ChannelDeliveries
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.features.groups.groups import ConsumerGroup
     from leveret.features.rates.rates import ConnectionLimits, ConsumeMeter
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
 
+STREAM_FIELD = AddedField(STREAM_OFFSET)  # stream consumers get each message's offset
 OFFSET = "x-offset"  # header of what groups get
 UNLIMITED = 1 << 32  # capacity of a consumer without prefetch
 LACKS_SHARED = -1  # the capacity of a consumer that waits for what others may take, too
@@ -158,10 +157,12 @@ class ChannelConsumer(LeaseHolder):
 
         Deliveries of a stream say of which partition they are, and where in it.
         """
-        if isinstance(partition, Stream):
-            placed = PlacedFields(partition.number, STREAM_OFFSET, {})
-            return ConsumerShare(self, partition, placed, placed)
-        return ConsumerShare(self, partition, None, return_counts(partition))
+        if not partition.settings.is_stream:
+            return ConsumerShare(self, partition, None, return_counts(partition))
+        added: AddedField = STREAM_FIELD
+        if partition.whole.settings.partitioning is not None:
+            added = PlacedFields(partition.number, STREAM_OFFSET, {})
+        return ConsumerShare(self, partition, added, added)
 
     def member_share(self, queue: OpenQueue, partition: int) -> ConsumerShare:
         """Return what this member of a group gets of one partition, by the group's subscription."""
@@ -268,7 +269,7 @@ class ConsumerShare(ChannelConsumer):
         self.whole.queue_gone()
 
 
-def return_counts(queue: OpenQueue) -> AddedField | None:
+def return_counts(queue: DeclaredQueue) -> AddedField | None:
     """Return the header fields with delivery counts for consumers of a quorum queue, else None.
 
     x-acquired-count is the number of deliveries so far, x-delivery-count the number of those that
@@ -278,9 +279,10 @@ def return_counts(queue: OpenQueue) -> AddedField | None:
     return CountedFields(counts) if counts else None
 
 
-def _counts(queue: OpenQueue) -> dict[str, dict[int, int]]:
+def _counts(queue: DeclaredQueue) -> dict[str, dict[int, int]]:
     """Return the delivery counts of a quorum queue by header field."""
-    if not (isinstance(queue, Queue) and queue.settings.counts_deliveries):
+    counts = queue.return_counts
+    if counts is None:
         return {}
-    state = queue.state
-    return {"x-delivery-count": state.counts, "x-acquired-count": state.acquired}
+    failures, acquired = counts
+    return {"x-delivery-count": failures, "x-acquired-count": acquired}

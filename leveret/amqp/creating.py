@@ -13,37 +13,53 @@ from leveret.amqp.direct_reply import is_reply_address
 from leveret.core.events import acting_as
 from leveret.core.names import RESERVED_PREFIX, stripped
 from leveret.errors import ChannelError
+from leveret.ports.authentication import UnansweredError
+from leveret.ports.definition_changes import ChangeOutcome, DeclareQueue
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from leveret.amqp.protocol import ChannelBase
     from leveret.broker.broker import Broker
     from leveret.core.logs.log_writer import Waiter
-    from leveret.core.routing.bindings import QueueLike
 
-__all__ = ["KeptDefinitions", "missing_queue"]
+__all__ = ["KeptDefinitions", "creates_missing"]
 
 
-def missing_queue(channel: ChannelBase, key: bytes) -> QueueLike | None:
-    """Create the queue that a routing key names; None if it exists or cannot be created.
+class UnmadeQueueError(UnansweredError):
+    """Raised for a message whose queue other nodes must create first: await `ask()`, then repeat.
+
+    Unlike with permissions, `ask` raises what a declaration would.
+    """
+
+
+def creates_missing(channel: ChannelBase, key: bytes) -> bool:
+    """Create the queue that a routing key names; return False if it exists or cannot be created.
 
     Raises ChannelError 406 where no further queue is allowed, and UnansweredError.
     """
     try:
         name = key.decode()
     except UnicodeDecodeError:
-        return None
+        return False
     if not name or name != stripped(name) or name.startswith(RESERVED_PREFIX):
-        return None
+        return False
     if is_reply_address(key) or channel.vhost.find_queue(name) is not None:
-        return None
+        return False
     try:
         channel.require("configure", "queue", name)
     except ChannelError:
-        return None
+        return False
+    wanted = channel.vhost.named_queue(DeclareQueue(channel.vhost.name, name))
     with acting_as(channel.connection.user):
-        return channel.vhost.declare_queue(
-            name, durable=True, exclusive=False, auto_delete=False, arguments={}, owner=None
-        )
+        making = channel.broker.changes.make(wanted, None, _do_nothing)
+    if making is None:
+        return True
+    raise UnmadeQueueError(lambda: making)
+
+
+def _do_nothing(_outcome: ChangeOutcome) -> Awaitable[None] | None:
+    return None
 
 
 class KeptDefinitions:

@@ -8,22 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
+from leveret.amqp.client_frames import ClientFrames, Content
 from leveret.amqp.handshake import PROTOCOL_HEADER
-from leveret.amqp.methods import (
-    FRAME_BODY,
-    FRAME_HEADER,
-    FRAME_METHOD,
-    FRAME_OVERHEAD_BYTES,
-    body_size,
-    build,
-    decode_method,
-    encode_content,
-    encode_method,
-)
+from leveret.amqp.methods import build, encode_content, encode_method
 from leveret.amqp.rate_hold import OVER_RATE
 from leveret.core.clients import Endpoints
 from leveret.errors import ChannelError, ConnectionClosingError
@@ -40,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["InProcessClient", "InProcessClients"]
 
 CHANNEL = 1
-FRAME_HEAD_BYTES = 7
 # Longest time to wait for one answer; an alarm may hold a publisher for longer.
 ANSWER_SECONDS_MAX = 10.0
 # Longest time that a rate limit may hold it, since HTTP clients can retry. It is more than the
@@ -131,24 +121,13 @@ class MemoryTransport(asyncio.Transport):
         self._client.lost()
 
 
-class Content(NamedTuple):
-    """Method with the content that follows it."""
-
-    method: Any
-    header: bytes
-    body: bytes
-
-
 class InProcessClient:
     """Client's side of one in-process connection (see leveret.ports.sessions.Session)."""
 
     def __init__(self) -> None:
         self.transport = MemoryTransport(self)
-        self._data = bytearray()
+        self._frames = ClientFrames()
         self._answers: asyncio.Queue[Any] = asyncio.Queue()
-        self._method: base.Frame | None = None  # whose content is coming
-        self._header = b""
-        self._body = bytearray()
         self._frame_max = 0
         self._confirming = False
         self._over_rate = False  # the node has said so, and not yet that it goes on
@@ -158,32 +137,11 @@ class InProcessClient:
 
     def received(self, data: bytes | bytearray | memoryview) -> None:
         """Process bytes from the node; whole frames are handled, the rest is kept."""
-        self._data += data
-        while len(self._data) >= FRAME_HEAD_BYTES:
-            size = int.from_bytes(self._data[3:7], "big")
-            if len(self._data) < size + FRAME_OVERHEAD_BYTES:
-                return
-            kind, payload = self._data[0], bytes(self._data[7 : 7 + size])
-            del self._data[: size + FRAME_OVERHEAD_BYTES]
-            self._take(kind, payload)
-
-    def _take(self, kind: int, payload: bytes) -> None:
-        if kind == FRAME_METHOD:
-            method = decode_method(payload)
-            if isinstance(method, (commands.Basic.GetOk, commands.Basic.Return)):
-                self._method = method
-            elif isinstance(method, (commands.Connection.Blocked, commands.Connection.Unblocked)):
-                self._hear(getattr(method, "reason", ""))
+        for _, answer in self._frames.received(data):
+            if isinstance(answer, (commands.Connection.Blocked, commands.Connection.Unblocked)):
+                self._hear(getattr(answer, "reason", ""))
             else:
-                self._answers.put_nowait(method)
-            return
-        if kind == FRAME_HEADER:
-            self._header, self._body = payload, bytearray()
-        elif kind == FRAME_BODY:
-            self._body += payload
-        if self._method is not None and len(self._body) == body_size(self._header):
-            self._answers.put_nowait(Content(self._method, self._header, bytes(self._body)))
-            self._method = None
+                self._answers.put_nowait(answer)
 
     def _hear(self, reason: str) -> None:
         """Note connection.blocked, or unblocked (empty `reason`); move the deadline to match."""

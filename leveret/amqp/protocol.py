@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from leveret.errors import AmqpError
     from leveret.features.rates.rates import ConnectionLimits
     from leveret.ports.authentication import Kind, Permission, Rights, TopicPermission
+    from leveret.ports.definition_changes import ChangeOutcome, DefinitionChange
 
 REASON_BYTES_MAX = 255  # a short string holds no more
 
@@ -42,13 +43,15 @@ class Cause(Enum):
     """Reason not to read a connection; the client is told by connection.blocked.
 
     An alarm blocks connections that publish, a rate those that publish too fast, and too many
-    unfinished messages those that have begun one. Consumers on other connections are still served,
+    unfinished messages those that have begun one. A leader that is away or slow blocks those that
+    publish to its partition. Consumers on other connections are still served,
     because they free resources; those on a blocked connection are blocked with it, as in RabbitMQ.
     """
 
     ALARM = auto()
     RATE = auto()
     UNFINISHED = auto()
+    LEADER = auto()
 
 
 class ConnectionBase(ABC):
@@ -191,6 +194,14 @@ class ConnectionBase(ABC):
         if self.broker.alarms.reason:
             self.block(Cause.ALARM, self.broker.alarms.reason)
 
+    def leader_missed(self, reason: str) -> None:
+        """Block while a partition that was published to has no leader that takes more."""
+        self.block(Cause.LEADER, reason)
+
+    def leader_found(self) -> None:
+        """Read again, now that all such partitions take more."""
+        self.unblock(Cause.LEADER)
+
     # -- waiting
 
     def wait_for(self, work: Awaitable[None] | None) -> None:
@@ -231,8 +242,11 @@ class ConnectionBase(ABC):
         """Close the connection with a reply code and text; wait a while for its close-ok."""
 
     @abstractmethod
-    def close_socket(self) -> None:
-        """Close the socket once the output is sent, without waiting for the client."""
+    def close_socket(self, farewell: base.Frame | None = None) -> None:
+        """Close the socket once the output is sent, without waiting for the client.
+
+        The farewell follows when all that the connection held is released.
+        """
 
     @abstractmethod
     def close_channel(self, number: int, error: ChannelError) -> None:
@@ -315,7 +329,7 @@ class ChannelBase(ABC):
 
         Other methods do not wait for a flush, which a full disk may prevent.
         """
-        if kept and self.broker.metadata.pending:
+        if kept and self.broker.metadata.pending and not self.broker.changes.writes_first:
             return self._reply_kept(None if nowait else method)
         if not nowait:
             self.send(method)
@@ -325,6 +339,21 @@ class ChannelBase(ABC):
         await self.broker.metadata.flush()
         if method is not None:
             self.send(method)
+
+    # -- definitions
+
+    def change(
+        self, change: DefinitionChange, then: Callable[[ChangeOutcome], Awaitable[None] | None]
+    ) -> Awaitable[None] | None:
+        """Make a change of definitions for the client, and call `then` with the outcome.
+
+        At once, unless other nodes must be asked; then only if the channel is still open.
+        """
+
+        def go_on(outcome: ChangeOutcome) -> Awaitable[None] | None:
+            return then(outcome) if self.alive else None
+
+        return self.broker.changes.make(change, self.connection, go_on)
 
     # -- what must wait
 
@@ -343,7 +372,7 @@ class ChannelBase(ABC):
 
     def flush(self, queue: DeclaredQueue) -> None:
         """Have the effects of what was published to a queue in this turn."""
-        for part in queue.partitions:
+        for part in queue.places:
             self.broker.turn.flush_queue(part)
 
     def when_caught_up(
@@ -355,7 +384,24 @@ class ChannelBase(ABC):
         deleted meanwhile looks empty to `then`.
         """
         self.flush(queue)
-        return then() if queue.is_caught_up else self._after_commit([queue], then)
+        if not queue.is_led_here:
+            return self._after_refresh(queue, then)
+        if queue.is_caught_up:
+            return then()
+
+        def go_on() -> Awaitable[None] | None:
+            return then() if queue.is_led_here else self._after_refresh(queue, then)
+
+        return self._after_commit([queue], go_on)
+
+    async def _after_refresh(
+        self, queue: DeclaredQueue, then: Callable[[], Awaitable[None] | None]
+    ) -> None:
+        await queue.refresh()
+        if self.alive:
+            work = then()
+            if work is not None:
+                await work
 
     def when_effective(
         self, queues: Collection[DeclaredQueue], then: Callable[[], Awaitable[None] | None]

@@ -13,18 +13,14 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from leveret.config import CertificateLogin, ConfigurationError, VerifyPeer
+from leveret.ports.file_changes import FileChanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from leveret.config import TlsSettings
 
 logger = logging.getLogger(__name__)
-
-# Renewed certificates are noticed this late. Tools that renew them rarely signal servers, so
-# the files are checked when a client connects: three system calls per interval, not per client.
-FILES_CHECK_SECONDS = 10.0
 
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 VERIFY_MODES = {
@@ -44,24 +40,17 @@ class TlsContexts:
     def __init__(self, settings: TlsSettings, clock: Callable[[], float]) -> None:
         """Raises ConfigurationError where the files cannot be used."""
         self._settings = settings
-        self._clock = clock
-        self._files = [
-            file
-            for file in (
-                settings.tls_certificate_file,
-                settings.tls_key_file,
-                settings.tls_ca_file,
-            )
-            if file is not None
-        ]
-        self._seen = self._look()
-        self._next_check = clock() + FILES_CHECK_SECONDS
+        files = (
+            settings.tls_certificate_file,
+            settings.tls_key_file,
+            settings.tls_ca_file,
+        )
+        self._changes = FileChanges([file for file in files if file is not None], clock)
         self._context = make_context(settings)
 
     def current(self) -> ssl.SSLContext:
         """Return the context for a new connection; check the files for changes now and then."""
-        if self._clock() >= self._next_check:
-            self._next_check = self._clock() + FILES_CHECK_SECONDS
+        if self._changes.is_due():
             self._renew()
         return self._context
 
@@ -70,28 +59,13 @@ class TlsContexts:
         return certificate_login(connection, self._settings.ssl_cert_login_from)
 
     def _renew(self) -> None:
-        seen = self._look()
-        if seen == self._seen:
-            return
         try:
             self._context = make_context(self._settings)
         except ConfigurationError as error:
             logger.error("the TLS files changed and the old ones are kept: %s", error)  # noqa: TRY400
             return  # to be tried again: key and certificate may not change at the same moment
-        self._seen = seen
+        self._changes.accept()
         logger.info("the TLS files changed and were read again")
-
-    def _look(self) -> list[tuple[int, int, int] | None]:
-        return [_identity(file) for file in self._files]
-
-
-def _identity(file: Path) -> tuple[int, int, int] | None:
-    """Return inode, mtime and size of a file, which change when it is replaced, or None."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def make_context(settings: TlsSettings) -> ssl.SSLContext:

@@ -39,9 +39,9 @@ class Transaction:
     outstanding ones at once, so that a tag cannot be settled twice; they reach their queues at the
     commit, and are outstanding again after a rollback.
 
-    A message that a feature takes, such as a delayed one, reaches the feature at the commit and is
-    safe there before the rest takes effect: a crash in between may store it twice, but never loses
-    it.
+    A message that a feature takes reaches the feature at the commit. A delayed one takes effect
+    with the rest; one with a schedule id, or a mandatory one, is safe before that: a crash in
+    between may leave it, though the rest is lost.
 
     It may be long, so it is processed in steps, by `Connection.take_time`.
     """
@@ -174,7 +174,7 @@ class Commit:
     def add_publish(self, publish: Publish, then: Destinations | InterceptedPublish) -> None:
         """Add a message to the atomic write, unless a feature takes it. Raises ChannelError."""
         if isinstance(then, InterceptedPublish):
-            committing = then.intercept()
+            committing = then.intercept(self._write)
             if committing is not None:
                 self.taken.update(committing)
                 return

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.core.definitions.validation import AdministrationError
 from leveret.core.erlang_terms import frozen
 from leveret.core.names import NAME_BYTES_MAX, resource
+from leveret.core.queues.partitioned_queue import PartitionedQueue
 from leveret.core.settings.arguments import (
     DEAD_LETTER_EXCHANGE,
     GROUP_ORDERING,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.ports.definitions import Arguments, QueueDefinition
 
-__all__ = ["change_arguments", "pause", "rename", "resume"]
+__all__ = ["change_arguments", "follow", "pause", "rename", "resume"]
 
 ALIASES_MAX = 16  # former names of a queue; beyond that, some must be removed
 # Arguments that determine the order of messages: it is indexed when they come in, so that the
@@ -123,11 +124,31 @@ def rename(broker: Broker, queue: DeclaredQueue, name: str) -> None:
     broker.reconfigure(queue)
 
 
+def follow(broker: Broker, queue: DeclaredQueue, definition: QueueDefinition) -> None:
+    """Have a queue's definition as another node of a cluster has changed it, by the same name.
+
+    Raises StorageError where a partition cannot be opened.
+    """
+    before = queue.definition
+    vhost = broker.vhosts[definition.vhost]
+    for alias in set(before.aliases).difference(definition.aliases):
+        vhost.remove_alias(alias)
+    reorder = queue.can_reorder and any(
+        frozen(before.arguments.get(key)) != frozen(definition.arguments.get(key)) for key in ORDERS
+    )
+    queue.definition = definition
+    if isinstance(queue, PartitionedQueue) and before.layout != definition.layout:
+        broker.partitions.follow(queue)
+    broker.reconfigure(queue, reorder=reorder)
+    if definition.paused is Paused.NOTHING:
+        queue.wake()
+
+
 def _redefine(
     broker: Broker, queue: DeclaredQueue, definition: QueueDefinition, *, reorder: bool = False
 ) -> None:
     queue.definition = definition
-    if definition.durable:
+    if definition.durable or broker.metadata.keeps_all:
         broker.metadata.put(definition)
     broker.reconfigure(queue, reorder=reorder)
 

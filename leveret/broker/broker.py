@@ -5,14 +5,18 @@ Connections call it; the composition root passes it its stores, its turn and its
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from leveret.broker.changes import LocalChanges
 from leveret.core.access.authentication import log_in
 from leveret.core.access.limits import Quota
 from leveret.core.admission import Admission
 from leveret.core.alarms import Alarms, Resource
+from leveret.core.blocked_publishers import BlockedPublishers
 from leveret.core.chores import Chores, at_once, drain
 from leveret.core.command_replies import CommandReplies
+from leveret.core.definitions.changes import DefinitionChanges, NoHomes, QueueHomes
 from leveret.core.definitions.parameters import Parameters
 from leveret.core.dependencies import CoreServices
 from leveret.core.events import INTERNAL_USER, acting_as, actor
@@ -20,7 +24,7 @@ from leveret.core.feature_counters import FeatureCounters
 from leveret.core.internal_publisher import InternalPublisher
 from leveret.core.logs.atomic import AtomicWrites
 from leveret.core.logs.internal_topics import InternalTopics
-from leveret.core.names import resource
+from leveret.core.names import DELAYED_QUEUE, resource
 from leveret.core.publish_interceptors import PublishInterceptors
 from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
 from leveret.core.queues.opener import QueueOpener
@@ -28,6 +32,7 @@ from leveret.core.queues.partitioned_queue import PartitionedQueue
 from leveret.core.queues.services import QueueServices
 from leveret.core.queues.unopened_queue import UnopenedQueue
 from leveret.core.settings.arguments import type_of
+from leveret.core.settings.partitioning import layout_of
 from leveret.core.settings.policies import NO_POLICY
 from leveret.core.statistics.statistics import Statistics
 from leveret.core.telemetry.event_exchange import Events
@@ -40,6 +45,7 @@ from leveret.errors import (
     StorageError,
     ToleratedError,
 )
+from leveret.features.batch_leases.batch_leases import BatchLeases
 from leveret.features.celery.eta_hold import EtaHolds
 from leveret.features.dead_letter.counters import DeadLetterCounters
 from leveret.features.dead_letter.dead_lettering import DeadLettering
@@ -70,20 +76,25 @@ if TYPE_CHECKING:
     from leveret.core.environment import Environment
     from leveret.core.logs.log_writer import Committing, Waiter
     from leveret.core.queues.declared_queue import DeclaredQueue
+    from leveret.core.queues.opener import Placement
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.settings.policies import Policies
     from leveret.core.telemetry.usage import Metered
     from leveret.ports import MetadataStore, StateStore, TopicStore
     from leveret.ports.authentication import Authenticator, Rights
-    from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
+    from leveret.ports.definition_changes import ChangeOutcome, DefinitionChange
+    from leveret.ports.definitions import Definitions, Home, QueueDefinition, VhostDefinition
+    from leveret.ports.transactions import TransactionDecider
 
 TRANSACTIONS_MAX = (1 << 64) - 1  # random ids are drawn from this range
+TRANSACTIONS_HERE_MAX = (1 << 56) - 1  # and in a cluster from this one, if the node decides
 
 
 class Broker:
     """State and services shared by all connections of a node.
 
-    `authenticators` are tried in order at login.
+    `authenticators` are tried in order at login. In a cluster `placement` says where queues are
+    led, and shares `blocked_publishers`; `decider` decides about transactions over several nodes.
     """
 
     def __init__(
@@ -97,6 +108,9 @@ class Broker:
         metadata: MetadataStore,
         topics: TopicStore,
         state: StateStore,
+        placement: Placement | None = None,
+        decider: TransactionDecider | None = None,
+        blocked_publishers: BlockedPublishers | None = None,
     ) -> None:
         turn, spawn, report = environment.turn, environment.spawn, environment.report
         self._environment = environment
@@ -109,13 +123,15 @@ class Broker:
         self.turn = turn
         self.timers = environment.timers
         self.report = report
-        self.platform = settings.platform
-        self.node_name = settings.node_name
+        self.platform, self.node_name = settings.platform, settings.node_name
         self.vhosts: dict[str, Vhost] = {}
         self.connections: set[Any] = set()
         self.chores = Chores(turn, environment.report)
         self._closing: dict[Vhost, Generator[None]] = {}
         self._following: dict[str, Generator[None]] = {}  # by virtual host
+        # Both are a cluster's where the node is one of it.
+        self.changes: DefinitionChanges = LocalChanges(self)
+        self.homes: QueueHomes = NoHomes()
 
         # Events and statistics.
         self.publisher = InternalPublisher(turn, self.timers.wall_ms)
@@ -129,6 +145,7 @@ class Broker:
         self.alarms = Alarms(self.connections, environment.report, self._tell_alarm)
         self.admission = Admission(self.node_name, settings.limits, self.connections, access.user)
         self._quota = Quota(settings.limits)
+        self.blocked_publishers = blocked_publishers or BlockedPublishers()
         self.rates = Rates(self.timers, access.user, settings.connection_rates, self._follow_rates)
 
         # Features of messages.
@@ -139,11 +156,12 @@ class Broker:
         self.atomic = AtomicWrites(
             topics,
             turn,
-            lambda: 1 + environment.random_below(TRANSACTIONS_MAX),
+            partial(_random_id, environment.random_below, decider),
             self.timers.wall_ms,
             report,
+            decider=decider,
         )
-        self.internal_topics = InternalTopics(topics, settings.durability)
+        self.internal_topics = InternalTopics(topics, settings.durability, placement)
         self.delayed_stores = DelayedMessageStores(self.internal_topics, state, environment)
         core = CoreServices(
             **environment.common(),
@@ -159,22 +177,30 @@ class Broker:
             feature_counters=self.feature_counters,
         )
         self.groups = ConsumerGroups(core, metadata)
-        self.partitions = PartitionChanges(core, metadata, topics, self.groups)
+        self.partitions = PartitionChanges(core, metadata, topics, self.groups, leads=self._leads)
         self.range_reads = RangeReads(core, self.statistics)
+        self.batch_leases = BatchLeases(
+            core, self.statistics, self.range_reads, settings.lease_limits
+        )
         self.redrives = Redrives(self.vhosts, self.atomic, self.timers, spawn, self.events.emit)
         self.idempotency = IdempotentPublish(core, settings.once_limits, settings.dedup_keys_max)
         self.delayed = DelayedDelivery(
-            core, self.delayed_stores, self.idempotency.interceptor.forget_key
+            core,
+            self.delayed_stores,
+            self.idempotency.interceptor.forget_key,
+            None if placement is None else self._make_change,
         )
         self.schedules = self.delayed.schedules
         self.batches = BatchesOfNode(core, settings.batch_limits)
 
         self.dead_letter_counters = DeadLetterCounters()
         services = self._queue_services(core)
-        self._opener = QueueOpener(topics, settings.durability, policies, services)
+        self._opener = QueueOpener(topics, settings.durability, policies, services, placement)
 
     def _queue_services(self, core: CoreServices) -> QueueServices:
-        topics = DeadLetterTopics(self.vhosts, self.metadata, core.spawn, core.report)
+        topics = DeadLetterTopics(
+            self.vhosts, self.metadata, self._make_change, spawn=core.spawn, report=core.report
+        )
         dead_letter = DeadLettering(self.vhosts, topics, core.turn, core.timers.wall_ms)
         retry_topics = RetryTopics(self.delayed_stores, core.random_part)
         return QueueServices(
@@ -191,6 +217,7 @@ class Broker:
                 ConsumerFilters(),
                 self.groups,
                 self.range_reads,
+                *(() if self.delayed.queues is None else (self.delayed.queues,)),
             ),
             stream_filter=record_filter,
             feature_counters=core.feature_counters,
@@ -235,7 +262,19 @@ class Broker:
             counters=self.statistics.vhost(definition.name),
             begin=self.chores.begin,
             wall_ms=self.timers.wall_ms,
+            home_of=self._home_of,
         )
+
+    def _make_change(
+        self,
+        change: DefinitionChange,
+        owner: object | None,
+        then: Callable[[ChangeOutcome], None],
+    ) -> Awaitable[None] | None:
+        return self.changes.make(change, owner, then)
+
+    def _home_of(self, owner: object | None) -> Home | None:
+        return self.homes.home_of(owner)
 
     def _tolerates(self, queue: QueueLike, error: ChannelError) -> bool:
         """Whether a mismatching redeclaration of a queue is accepted.
@@ -329,7 +368,7 @@ class Broker:
     def _close_vhost(self, vhost: Vhost) -> Generator[None]:
         def drop(queue: QueueLike) -> None:
             vhost.remove_queue(queue)
-            self._drop_queue(vhost, self._opened(queue))
+            self.drop_queue(vhost, self._opened(queue))
 
         user = actor.get()  # later steps run in other turns
         steps = vhost.closing(drop)
@@ -394,6 +433,8 @@ class Broker:
     # -- queues
 
     def _open_queue(self, definition: QueueDefinition, owner: object | None) -> DeclaredQueue:
+        if definition.exclusive and owner is None:
+            owner = self.homes.owner_of(definition)
         queue = self._opener.open(definition, owner)
         self.rates.follow_queue(queue)
         if isinstance(queue, PartitionedQueue):
@@ -404,16 +445,27 @@ class Broker:
         self, vhost: Vhost, queue: DeclaredQueue, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
         """Delete a queue and return its number of ready messages. Raises ChannelError 406."""
-        name = resource("queue", queue.name, vhost.name)
+        count = self.check_deletion(queue, if_unused=if_unused, if_empty=if_empty)
+        self.drop_queue(vhost, queue)
+        return count
+
+    @staticmethod
+    def check_deletion(queue: DeclaredQueue, *, if_unused: bool, if_empty: bool) -> int:
+        """Return how many messages are ready; raise ChannelError 406 if that forbids deletion."""
+        name = resource("queue", queue.name, queue.definition.vhost)
         if if_unused and queue.consumer_count:
             raise ChannelError(406, f"{name} in use")
         if if_empty and queue.message_count:
             raise ChannelError(406, f"{name} not empty")
-        count = queue.message_count
-        self._drop_queue(vhost, queue)
-        return count
+        return queue.message_count
 
-    def _drop_queue(self, vhost: Vhost, queue: DeclaredQueue) -> None:
+    def left_by_consumers(self, vhost: Vhost, queue: DeclaredQueue) -> None:
+        """Have an auto-delete queue deleted that has lost its last consumer."""
+        if self._decides_end(queue.definition):
+            self.changes.remove_queue(vhost, queue)
+
+    def drop_queue(self, vhost: Vhost, queue: DeclaredQueue) -> None:
+        """Delete a queue with its messages; deleting it again does nothing."""
         if queue.deleted:
             return
         vhost.remove_queue(queue)
@@ -425,15 +477,31 @@ class Broker:
     def _remove_unused(self, queue: DeclaredQueue) -> None:
         """Delete a queue whose expiry time (`x-expires`) has passed without use."""
         vhost = self.vhosts.get(queue.definition.vhost)
-        if vhost is not None:
+        if vhost is not None and self._decides_end(queue.definition):
             with acting_as(INTERNAL_USER):  # not of the user whose action set the timer
-                self._drop_queue(vhost, queue)
+                self.changes.remove_queue(vhost, queue)
 
-    def release_owner(self, vhost: Vhost, owner: object) -> Iterator[None]:
-        """Delete the exclusive queues of a closed connection, one in each step."""
+    def _decides_end(self, definition: QueueDefinition) -> bool:
+        """Whether this node, of all that have the queue, decides that nobody uses it any more."""
+        return self._leads(definition, layout_of(definition).present[0])
+
+    def _leads(self, definition: QueueDefinition, partition: int) -> bool:
+        return self.homes.leads(definition, partition)
+
+    def release_owner(
+        self, vhost: Vhost, owner: object
+    ) -> Generator[None, None, list[Awaitable[None]]]:
+        """Delete the exclusive queues of a closed connection, one in each step.
+
+        Returns what ends when those are deleted that others must be asked about.
+        """
+        removals = []
         for queue in drain(vhost.exclusive_queues(owner)):
-            self._drop_queue(vhost, self._opened(queue))
+            removal = self.changes.remove_queue(vhost, self._opened(queue))
+            if removal is not None:
+                removals.append(removal)
             yield
+        return removals
 
     async def caught_up(
         self, committed: Callable[[Collection[Committing]], Awaitable[bool]]
@@ -463,8 +531,22 @@ class Broker:
         """Cast a queue as routing knows it to the DeclaredQueue that `_open_queue` made."""
         return cast("DeclaredQueue", queue)
 
+    def all_queues(self) -> Iterator[QueueDefinition]:
+        """Iterate over the queues of all virtual hosts that there are now."""
+        for vhost in list(self.vhosts.values()):
+            for queue in list(vhost.queues.values()):
+                yield queue.definition
+
+    def queue_here(self, vhost: Vhost, name: str) -> DeclaredQueue | None:
+        """Return the queue that has a name now, None if there is none."""
+        queue = vhost.queues.get(name)
+        return None if queue is None else self._opened(queue)
+
     def find_queue(self, vhost: Vhost, name: str, user: object | None) -> DeclaredQueue:
-        """Return a queue that a connection may use. Raises ChannelError 404 and 405."""
+        """Return a queue that a connection may use. Raises ChannelError 403, 404 and 405."""
+        if name == DELAYED_QUEUE and self.delayed.queues is not None:
+            text = f"{resource('queue', name, vhost.name)} is the broker's own"
+            raise ChannelError(403, f"{text}: delayed messages wait beside it")
         return self._opened(vhost.check_queue(name, user))
 
     # -- users
@@ -486,3 +568,8 @@ class Broker:
             else:
                 self.feature_counters.logins_accepted += 1
         return rights
+
+
+def _random_id(random_below: Callable[[int], int], decider: TransactionDecider | None) -> int:
+    """Return the number of a transaction that the node decides about itself."""
+    return 1 + random_below(TRANSACTIONS_MAX if decider is None else TRANSACTIONS_HERE_MAX)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leveret.core.access.limits import NodeLimits
+from leveret.features.batch_leases.rules import LeaseLimits
 from leveret.features.dedup.interceptor import IdempotencyLimits
 from leveret.features.rates.rules import NO_RATES, ConnectionRates
 from leveret.features.staged_batches.rules import BatchLimits
@@ -33,3 +34,4 @@ class BrokerSettings:
     connection_rates: ConnectionRates = NO_RATES
     once_limits: IdempotencyLimits = field(default_factory=IdempotencyLimits)
     batch_limits: BatchLimits = field(default_factory=BatchLimits)
+    lease_limits: LeaseLimits = field(default_factory=LeaseLimits)

@@ -1,7 +1,9 @@
 """Usage records: stored every minute, published to the stream `leveret.usage` every hour.
 
-Called by the node's clock and by readers of the figures. A crash loses at most the last minute's
-counts; an hour not yet published is published after the next start.
+Called by the node's clock and by readers of the figures. After a crash, what queues have stored and
+was not counted is counted at the start (usage_catch_up), so that messages in of queues are exact;
+of users, of virtual hosts, and of messages out, at most the last minute's counts are lost. An hour
+not yet published is published after the next start.
 """
 
 from __future__ import annotations
@@ -9,17 +11,21 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from leveret.broker.usage_catch_up import first_uncounted, uncounted
+from leveret.core.queues.declared_queue import DeclaredQueue
 from leveret.core.routing.message import MadeMessage
 from leveret.core.settings.arguments import QUEUE_TYPE
 from leveret.errors import LeveretError
-from leveret.ports.usage import HOUR_SECONDS, Account, Usage
+from leveret.ports.definition_changes import DeclareQueue
+from leveret.ports.usage import HOUR_SECONDS, Account, CountedLog, CountedLogs, Subject, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 
     from leveret.broker.broker import Broker
-    from leveret.core.queues.declared_queue import DeclaredQueue
-    from leveret.ports.usage import UsageStore
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.ports.definition_changes import DeclareQueue
+from leveret.ports.usage import UsageStore
 
 __all__ = ["USAGE_STREAM", "UsageKeeper"]
 
@@ -54,6 +60,50 @@ class UsageKeeper:
         self._publishes = publishes
         self._hour = self._now_hour()  # the hour that gathered usage is charged to
 
+    async def catch_up(self) -> None:
+        """Count what queues have stored and an earlier run has not counted. Raises StorageError.
+
+        Called once, before clients come.
+        """
+        known = await self._store.counted()
+        logs = {_log(part): (queue, part) for queue, part in self._opened_parts()}
+        if known.at_ms is None:  # nothing was noted so far: later runs count from here on
+            ends = {log: part.log.end for log, (_, part) in logs.items()}
+            await self._store.add(self._hour, {}, CountedLogs(ends, self._wall_ms()))
+            return
+        present = {
+            (name, queue.definition.topic, queue.definition.incarnation)
+            for name, vhost in self._broker.vhosts.items()
+            for queue in vhost.queues.values()
+        }
+        if gone := [log for log in known.ends if log[:3] not in present]:
+            await self._store.forget_logs(gone)
+        for log, (queue, part) in logs.items():
+            first = known.ends.get(log)
+            if first is None:
+                first = await first_uncounted(part, known.at_ms)
+            stop = part.log.end - part.appended_count
+            async for counted in uncounted(part, first, stop, self._wall_ms()):
+                used = dict.fromkeys(queue.accounts(), counted.usage)
+                await self._store.add(counted.hour, used, CountedLogs({log: counted.stop}))
+
+    def _opened_parts(self) -> Iterator[tuple[DeclaredQueue, OpenQueue]]:
+        """Yield all opened queues that a restart would restore, with their opened partitions."""
+        for source in self._broker.metered():
+            if isinstance(source, DeclaredQueue):
+                yield from ((source, part) for part in _restorable_parts(source))
+
+    def _counted_now(self, used: Iterable[Account]) -> CountedLogs:
+        """Return the present ends of the logs of queues that have been used."""
+        ends: dict[CountedLog, int] = {}
+        for account in used:
+            vhost = self._broker.vhosts.get(account.vhost)
+            if account.subject is Subject.QUEUE and vhost is not None:
+                queue = vhost.queues.get(account.name)
+                if isinstance(queue, DeclaredQueue):
+                    ends |= {_log(part): part.log.end for part in _restorable_parts(queue)}
+        return CountedLogs(ends, self._wall_ms())
+
     async def read(self, since: int, until: int) -> Sequence[tuple[int, Account, Usage]]:
         """Return the usage of the hours in [since, until), up to now. Raises StorageError."""
         await self._write_down()
@@ -77,7 +127,7 @@ class UsageKeeper:
         if not used:
             return
         try:
-            await self._store.add(hour, used)
+            await self._store.add(hour, used, self._counted_now(used))
         except LeveretError:
             meter.give_back(used)
             raise
@@ -90,15 +140,11 @@ class UsageKeeper:
         vhost = self._broker.vhosts.get(USAGE_VHOST)
         if vhost is None:
             return False
-        declared = vhost.declare_queue(
-            USAGE_STREAM,
-            durable=True,
-            exclusive=False,
-            auto_delete=False,
-            arguments={QUEUE_TYPE: "stream"},
-            owner=None,
-        )
-        stream = self._broker.find_queue(vhost, declared.definition.name, None)
+        wanted = DeclareQueue(USAGE_VHOST, USAGE_STREAM, arguments={QUEUE_TYPE: "stream"})
+        making = self._broker.changes.make(wanted, None, lambda _: None)
+        if making is not None:
+            await making
+        stream = self._broker.find_queue(vhost, USAGE_STREAM, None)
         for _, account, usage in await self._store.read(hour, hour + 1):
             record = {"hour": hour, **account._asdict(), **usage._asdict()}
             message = MadeMessage(
@@ -116,3 +162,14 @@ class UsageKeeper:
     def _now_hour(self) -> int:
         now = self._wall_ms() // 1000
         return now - now % HOUR_SECONDS
+
+
+def _restorable_parts(queue: DeclaredQueue) -> Iterator[OpenQueue]:
+    """Yield the opened partitions of a queue, none if a restart would not restore it."""
+    if queue.definition.durable and not queue.definition.exclusive and queue.is_opened:
+        yield from (part for part in queue.partitions if part.is_opened)
+
+
+def _log(part: OpenQueue) -> CountedLog:
+    definition = part.definition
+    return CountedLog(definition.vhost, definition.topic, definition.incarnation, part.number)

@@ -41,8 +41,10 @@ COMMANDS = {
     "operator-policy": "policies:operator_policies",
     "parameter": "parameters:app",
     "global-parameter": "parameters:global_app",
+    "shovel": "shovels:app",
     "definitions": "definitions:app",
     "node": "node:app",
+    "cluster": "cluster:app",
     "health": "node:health",
     "alarms": "node:alarms",
     "top": "top:top",
@@ -62,12 +64,14 @@ COMMANDS = {
     "topic": "topics:app",
     "prepared": "prepared:app",
     "batch": "batches:app",
+    "lease": "leases:app",
     "encryption": "encryption:app",
     "backup": "backup:app",
     "restore": "backup:restore",
     "adopt": "adopt:adopt",
     "certs": "certs:certs",
     "perf": "perf:perf",
+    "spark": "spark:app",
 }
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from leveret.cli.group import JSON, Group, with_common
 from leveret.cli.listing import Listing, show_list, whole
 from leveret.cli.options import with_options_of
-from leveret.cli.output import show_json
+from leveret.cli.output import show_json, show_warnings
 from leveret.cli.progress import progress
 from leveret.cli.session import as_json, ask, data_directory, fail
 from leveret.errors import LeveretError, NodeRunningError
@@ -27,6 +27,16 @@ app = Group("Backups of a node's data directory, taken while the node runs.")
 
 COLUMNS = ["backup", "taken_at", "release", "files", "bytes"]
 
+WITHOUT_DEFINITIONS: Final = (
+    "it is of a cluster's node that was stopped, and ZooKeeper has them. To restore it, start a "
+    "node with `leveret serve --accept-loss definitions`, make queues of the logs with `leveret "
+    "adopt`, and import definitions that were exported. A backup of a running node has them"
+)
+OF_A_CLUSTER: Final = (
+    "It was a node of a cluster: queues without a replica on it are empty. `leveret cluster join` "
+    "makes the node the first of a new cluster, once it is stopped again"
+)
+
 Target = Annotated[Path, typer.Argument(help="The directory that holds the backups.")]
 Taken = Annotated[Path, typer.Argument(help="One backup: a directory in that of the backups.")]
 
@@ -40,6 +50,7 @@ def create(target: Target) -> None:
     """
     from leveret.node.process import node_name
     from leveret.storage.backup import write_backup
+    from leveret.storage.definitions_copy import has_definitions
 
     data_dir = data_directory()
     if not data_dir.is_dir():
@@ -50,6 +61,8 @@ def create(target: Target) -> None:
     except LeveretError as error:
         fail(str(error))
     _show(made)
+    if made.manifest.cluster and not has_definitions(made.path / "leveret.db"):
+        show_warnings([f"no definitions are in it: {WITHOUT_DEFINITIONS}"])
 
 
 @app.command("list", common=JSON)
@@ -93,9 +106,11 @@ def restore(backup: Taken) -> None:
     """Copy a backup into a data directory that is empty or not there yet.
 
     A node started on it then serves everything up to the moment of the backup. Messages that were
-    consumed after it come again.
+    consumed after it come again. A backup of a cluster's node becomes a node by itself, which
+    `leveret cluster join` makes the first of a new cluster.
     """
     from leveret.storage.backup import restore as restore_files
+    from leveret.storage.definitions_copy import has_definitions
     from leveret.storage.manifest import read_manifest
 
     data_dir = data_directory()
@@ -105,13 +120,26 @@ def restore(backup: Taken) -> None:
             manifest = restore_files(backup, data_dir, bar.advance)
     except LeveretError as error:
         fail(str(error))
+    is_whole = has_definitions(data_dir / "leveret.db")
     if as_json():
-        show_json({"ok": True, "files": len(manifest.files), "bytes": manifest.bytes})
-    else:
-        typer.echo(
-            f"{data_dir} holds the backup of {manifest.taken_at}: "
-            f"`leveret serve --data-dir {data_dir}` starts a node on it"
+        show_json(
+            {
+                "ok": True,
+                "files": len(manifest.files),
+                "bytes": manifest.bytes,
+                "cluster": manifest.cluster,
+                "definitions": is_whole,
+            }
         )
+        return
+    holds = f"{data_dir} holds the backup of {manifest.taken_at}"
+    if not is_whole:
+        typer.echo(holds)
+        show_warnings([f"it has no definitions: {WITHOUT_DEFINITIONS}"])
+        return
+    typer.echo(f"{holds}: `leveret serve --data-dir {data_dir}` starts a node on it")
+    if manifest.cluster:
+        typer.echo(OF_A_CLUSTER)
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def import_(
 
     It may come from `definitions export` or from RabbitMQ. Users, permissions, policies and
     parameters that exist are replaced. Queues and exchanges that exist stay as they are: those that
-    differ from the file are listed, and so is what has no effect here, such as shovels.
+    differ from the file are listed, and so is what has no effect here, such as federation.
     """
     try:
         text = sys.stdin.read() if file == STREAM else Path(file).read_text(encoding="utf-8")

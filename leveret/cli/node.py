@@ -12,7 +12,7 @@ from leveret.cli.group import Group, with_common
 from leveret.cli.health import PROBE_SECONDS_MAX, probe
 from leveret.cli.output import iso, printable, show_done, show_json
 from leveret.cli.session import answer_of, as_json, ask, data_directory, fail, patience, reason_of
-from leveret.cli.values import MIB, span
+from leveret.cli.values import MIB, shown_alarms, span
 from leveret.errors import NodeRunningError, StorageError
 from leveret.storage.lock import DirectoryLock
 
@@ -144,19 +144,26 @@ def health() -> None:
 def alarms() -> None:
     """Show the alarms of a running node: while there is one, publishers are blocked.
 
+    In a cluster those of other nodes count, too: they block the publishers of all.
+
     Ends with status 0 without alarms, 1 with some, 3 where no node answers, 2 for other errors.
     """
-    low = _alarms()
+    low, elsewhere = _alarms()
     if as_json():
-        show_json(low)
+        show_json([*low, *(f"{each['node']}: {each['resource']}" for each in elsewhere)])
     else:
-        typer.echo(f"low on {' and '.join(low)}: publishers are blocked" if low else "no alarms")
-    if low:
+        lines = [f"low on {' and '.join(low)}: publishers are blocked"] if low else []
+        lines += [
+            f"{each['node']} is low on {each['resource']}: publishers are blocked on all nodes"
+            for each in elsewhere
+        ]
+        typer.echo("\n".join(map(printable, lines or ["no alarms"])))
+    if low or elsewhere:
         raise typer.Exit(1)
 
 
-def _alarms() -> list[str]:
-    """Return the active alarms; end the command if no node answers."""
+def _alarms() -> tuple[list[str], list[dict[str, str]]]:
+    """Return the active alarms, here and elsewhere; end the command if no node answers."""
     try:
         answer = answer_of("node.health")
     except StorageError as error:
@@ -164,8 +171,8 @@ def _alarms() -> list[str]:
     if not answer["ok"]:
         is_stopped = answer["error"] == "not_running"
         fail(reason_of(answer), NO_NODE_STATUS if is_stopped else ERROR_STATUS)
-    low: list[str] = answer["result"]["alarms"]
-    return low
+    found = answer["result"]
+    return found["alarms"], found["alarms_elsewhere"]
 
 
 def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -178,7 +185,7 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("running since", f"{iso(found['started'])} ({span(found['uptime_ms'] // 1000)})"),
         ("data", found["data_dir"]),
         ("listening", ", ".join(listeners)),
-        ("alarms", ", ".join(found["alarms"]) or "none"),
+        ("alarms", shown_alarms(found)),
         ("memory", f"{_mib(found['memory_bytes'])} of {_mib(found['memory_bytes_max'])}"),
         (
             "disk",

@@ -15,7 +15,7 @@ __all__ = ["app", "global_app"]
 app = Group("Settings of a virtual host's components, such as alert rules, by name.")
 global_app = Group("Settings of the whole node, such as its cluster_name.")
 
-Component = Annotated[str, typer.Argument(help="The component, such as alert.")]
+Component = Annotated[str, typer.Argument(help="The component, such as shovel.")]
 Name = Annotated[str, typer.Argument(help="The parameter's name.")]
 Value = Annotated[str, typer.Argument(help="Its value, in JSON."), Sent(read_json)]
 DELETE = ("delete",)
@@ -25,7 +25,7 @@ DELETE = ("delete",)
 def set_(component: Component, name: Name, value: Value, vhost: Vhost = "/") -> None:
     """Add or replace a parameter.
 
-    Those of components that do not run here, shovels for example, are kept with a warning.
+    Those of components that do not run here, federation for example, are kept with a warning.
     """
 
 

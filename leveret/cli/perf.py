@@ -30,7 +30,11 @@ EXIT_INCOMPLETE = 2
 def perf(
     *,
     pid: Annotated[
-        str, typer.Option(help="The broker's process, to measure it; auto: find it by its port.")
+        str,
+        typer.Option(
+            help="The broker's process, to measure it, or those of a cluster's nodes with commas; "
+            "auto: find it by its port."
+        ),
     ] = "",
     json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     **options: Any,
@@ -64,9 +68,9 @@ def _carry_out(plan: LoadPlan, pid_text: str, *, quiet: bool) -> Result:
     from leveret.perf.idle import hold_connections
     from leveret.perf.report import ProgressLine
 
-    pid = _pid(plan, pid_text)
+    pids = _pids(plan, pid_text)
     if plan.mode is Mode.IDLE:
-        return hold_connections(plan, pid)
+        return hold_connections(plan, pids)
     progress = ProgressLine()
     with nullcontext() if quiet else Live(transient=True, auto_refresh=False) as live:
 
@@ -74,17 +78,19 @@ def _carry_out(plan: LoadPlan, pid_text: str, *, quiet: bool) -> Result:
             if live is not None:
                 live.update(progress.line(moment, phase), refresh=True)
 
-        return Conductor(plan, pid, show).run()
+        return Conductor(plan, pids, show).run()
 
 
-def _pid(plan: LoadPlan, text: str) -> int | None:
+def _pids(plan: LoadPlan, text: str) -> list[int]:
+    """Return the processes that `--pid` names. Raises PlanError."""
     from leveret.perf.process import listener_pid
 
     if text == "auto":
-        return listener_pid(plan.address.port)
-    if text and not text.isdigit():
-        raise PlanError(f"--pid {text}: a number or auto")
-    return int(text) if text else None
+        return [listener_pid(plan.address.port)]
+    words = text.split(",") if text else []
+    if not all(word.isdigit() for word in words):
+        raise PlanError(f"--pid {text}: numbers or auto")
+    return [int(word) for word in words]
 
 
 if __name__ == "__main__":

@@ -72,6 +72,29 @@ def serve(
             help="Start once without it, although there are logs: docs/storage-format.md."
         ),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ZK1:2181,ZK2:2181/PATH",
+            help="ZooKeeper's addresses and the path of the cluster that the node joins; without, "
+            "it is alone.",
+        ),
+    ] = None,
+    node_id: Annotated[
+        int | None, typer.Option(help="Number of the node, its own in the cluster.")
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST[:PORT]", help="Where other nodes reach this one.  [default port: 25672]"
+        ),
+    ] = None,
+    rack: Annotated[
+        str | None, typer.Option(help="Rack or zone: replicas are spread over them.")
+    ] = None,
+    cluster_secret_file: Annotated[
+        Path | None, typer.Option(help="File with the secret that all nodes of the cluster share.")
+    ] = None,
     log_format: Annotated[
         _LogFormat | None, typer.Option(help="Format of log lines.  [default: text]")
     ] = None,
@@ -100,6 +123,11 @@ def serve(
                 "definitions": definitions,
                 "accept_loss": [loss.value for loss in accept_loss] if accept_loss else None,
                 "durability": durability.value if durability else None,
+                "cluster": cluster,
+                "node_id": node_id,
+                "advertise": advertise,
+                "rack": rack,
+                "cluster_secret_file": cluster_secret_file,
                 "log_format": log_format.value if log_format else None,
             },
         )

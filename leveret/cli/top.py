@@ -17,7 +17,7 @@ import typer
 from leveret.cli.group import with_common
 from leveret.cli.output import is_for_people, printable, show_json, show_rows
 from leveret.cli.session import answer_of, as_json, fail, reason_of
-from leveret.cli.values import MIB, span
+from leveret.cli.values import MIB, shown_alarms, span
 from leveret.errors import LeveretError
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def _screen(seen: dict[str, Any], sort: str) -> RenderableType:
     for row in seen["queues_shown"]:
         table.add_row(*(Text(printable(_figure(row[name]))) for name in COLUMNS))
     lines = [Text(printable(line)) for line in _summary(seen)]
-    if seen["alarms"]:
+    if seen["alarms"] or seen["alarms_elsewhere"]:
         lines[1].stylize("bold red")
     return Group(*lines, Text(), table, Text(), Text(f"{HELP}   (now: {sort})", style="dim"))
 
@@ -220,7 +220,7 @@ def _summary(seen: dict[str, Any]) -> list[str]:
     ]
     return [
         GAP.join([seen["name"], seen["version"], f"up {span(seen['uptime_ms'] // 1000)}"]),
-        f"alarms: {', '.join(seen['alarms']) or 'none'}",
+        f"alarms: {shown_alarms(seen)}",
         GAP.join(moved),
         f"latency {_latency(seen['latency_ms'])}{GAP}loop {seen['lag_ms']:.1f} ms late",
         GAP.join(held),

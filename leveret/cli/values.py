@@ -32,6 +32,7 @@ __all__ = [
     "moment_ms",
     "show_count",
     "show_one",
+    "shown_alarms",
     "span",
 ]
 
@@ -118,6 +119,12 @@ def show_one(fields: Mapping[str, object]) -> None:
         if name in MOMENTS and type(value) is int:
             text = iso(value)
         typer.echo(f"{name.removesuffix('_ms') if name in MOMENTS else name}: {printable(text)}")
+
+
+def shown_alarms(found: Mapping[str, Any]) -> str:
+    """Return the alarms of a node's status in one line: its own, and whose the others are."""
+    elsewhere = [f"{each['resource']} of {each['node']}" for each in found["alarms_elsewhere"]]
+    return ", ".join([*found["alarms"], *elsewhere]) or "none"
 
 
 def span(seconds: int) -> str:

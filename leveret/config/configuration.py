@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from leveret.config.addresses import AddressSettings
 from leveret.config.authentication import AuthenticationSettings
+from leveret.config.cluster import ClusterSettings
 from leveret.config.handshake import HandshakeSettings
 from leveret.config.limits import LimitSettings
 from leveret.config.management import ManagementSettings
@@ -28,6 +29,7 @@ class Configuration(
     ServiceSettings,
     ObservationSettings,
     StorageSettings,
+    ClusterSettings,
 ):
     """Configuration of one node. Never changes while the node runs.
 

@@ -220,6 +220,24 @@ class LimitSettings(Settings):
         description="Milliseconds after its last commit after which a writer without staged parts "
         "is forgotten: longer than any outage after which it repeats its last batch.",
     )
+    leased_messages_max: int = Field(
+        1_000_000,
+        ge=1,
+        description="Messages that one holder of batch leases may have of a queue: what it has is "
+        "withheld from all other consumers until it settles them or is given up.",
+    )
+    leased_bytes_max: int = Field(
+        4 * 1024 * MIB,
+        ge=1,
+        description="Bytes of the messages that one holder of batch leases may have of a queue, "
+        "about, for the same reason. They stay on disk.",
+    )
+    lease_holders_max: int = Field(
+        1_000,
+        ge=1,
+        description="Holders of batch leases in one virtual host, some kilobytes of memory each: "
+        "new ones are refused beyond that.",
+    )
     dedup_keys_max: int = Field(
         1_000_000,
         ge=1,

@@ -64,7 +64,7 @@ class ObservationSettings(Settings):
         60_000,
         ge=100,
         description="Milliseconds between two writes of usage: a crash loses at most that much of "
-        "it.",
+        "it. What queues have stored is counted again.",
     )
     usage_days_max: int = Field(
         400, ge=1, description="Days for which usage is kept: a year, and time to bill it."

@@ -19,6 +19,7 @@ VALUE_CHARACTERS_MAX: Final = 200  # of a wrong value that is quoted
 SENTENCES: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
     "bool": lambda _: "expected true or false",
     "string": lambda _: "expected text",
+    "string_too_long": lambda about: f"may have {about['max_length']} characters at most",
     "path": lambda _: "expected the path of a file",
     "dict": lambda _: 'expected a table; in the environment an object of JSON: {"name": "value"}',
     "tuple": lambda _: "expected a list of names",
@@ -52,7 +53,8 @@ def explain(
 
 def _line(name: str, error: ErrorDetails, value: object, source: str) -> str:
     where = f" ({source})" if source else ""
-    got = "" if name in SECRETS else f", not {_shown(value)}"
+    is_untold = name in SECRETS or value is None or value == ""
+    got = "" if is_untold else f", not {_shown(value)}"
     return f"setting '{name}'{where}: {_sentence(name, error)}{got}"
 
 

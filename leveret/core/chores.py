@@ -63,9 +63,16 @@ class Chores(TouchedQueue):
         self._turn = turn
         self._report = report
         self._waiting: deque[Iterator[None]] = deque()
+        self._is_running = False  # one of them
 
     def begin(self, chore: Iterator[None]) -> None:
-        """Run the first slice of a chore now, and the rest in later turns."""
+        """Run the first slice of a chore now, and the rest in later turns.
+
+        One that another chore begins waits for that to pause.
+        """
+        if self._is_running:
+            self._waiting.append(chore)
+            return
         self._waiting.appendleft(chore)
         self._go_on()
         if self._waiting:
@@ -80,6 +87,13 @@ class Chores(TouchedQueue):
         return bool(self._waiting)
 
     def _go_on(self) -> None:
+        self._is_running = True
+        try:
+            self._run_slice()
+        finally:
+            self._is_running = False
+
+    def _run_slice(self) -> None:
         clock_ns = self._turn.clock_ns
         ends_ns = clock_ns() + SLICE_NS_MAX
         while self._waiting:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 RESERVED_PREFIX = "amq."
 SERVER_NAMED_PREFIX = "amq.gen"
+# Queue of each virtual host in a cluster, beside which delayed messages wait: the broker's own.
+DELAYED_QUEUE = "leveret.delayed"
 NAME_BYTES_MAX = 255  # a name is a short string
 # Limit that leaves room for the unique part.
 NAME_PREFIX_BYTES_MAX = 64

@@ -7,7 +7,7 @@ it with a ChannelError before anything is stored. A message that nobody takes is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from leveret.ports.records import RecordFlag
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from leveret.core.clients import Origin
+    from leveret.core.logs.atomic import AtomicWrite
     from leveret.core.logs.log_writer import Committing
     from leveret.core.routing.message import Message
     from leveret.core.vhost import Vhost
@@ -68,7 +69,8 @@ class PublishContext:
     """One message on its way in.
 
     `message` is what is to be stored, BCC included; `keys` are its routing key and those that its
-    sender has added; `requests` the RecordFlags above STORED; `tag` its number on the channel.
+    sender has added; `requests` the RecordFlags above STORED; `tag` its number on the channel;
+    `write` what it is published by, for a message of a transaction or a staged batch.
     """
 
     vhost: Vhost
@@ -79,6 +81,7 @@ class PublishContext:
     tag: int
     user: str
     channel: Publisher
+    write: AtomicWrite | None = None
 
 
 class PublishInterceptor(Protocol):
@@ -87,7 +90,8 @@ class PublishInterceptor(Protocol):
     def intercept(self, context: PublishContext) -> Collection[Committing] | None:
         """Take the message, or not (None). Raises ChannelError.
 
-        The confirm of what was taken waits for all that is returned: nothing, if it is empty.
+        The confirm of what was taken waits for all that is returned: nothing, if it is empty. What
+        is stored by the context's `write` takes effect with that, or not at all.
         """
         ...
 
@@ -98,10 +102,11 @@ class InterceptedPublish(NamedTuple):
     context: PublishContext
     interceptors: Sequence[PublishInterceptor]
 
-    def intercept(self) -> Collection[Committing] | None:
+    def intercept(self, write: AtomicWrite | None = None) -> Collection[Committing] | None:
         """Let one of them intercept the message, or none (None). Raises ChannelError."""
+        context = self.context if write is None else replace(self.context, write=write)
         for interceptor in self.interceptors:
-            committing = interceptor.intercept(self.context)
+            committing = interceptor.intercept(context)
             if committing is not None:
                 return committing
         return None

@@ -32,6 +32,7 @@ from leveret.core.topology.predeclared import check_not_default
 from leveret.core.topology.topology import Topology
 from leveret.errors import ChannelError
 from leveret.ports.counters import Counters
+from leveret.ports.definition_changes import DeclareQueue
 from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from leveret.core.routing.routes import RouteCache
     from leveret.ports import DefinitionSink
     from leveret.ports.authentication import Kind
-    from leveret.ports.definitions import Arguments, VhostDefinition
+    from leveret.ports.definitions import Arguments, Home, VhostDefinition
 
 __all__ = ["Vhost"]
 
@@ -53,6 +54,10 @@ __all__ = ["Vhost"]
 def tolerate_none(_queue: QueueLike, _error: ChannelError) -> bool:
     """Reject every mismatching redeclaration: the default for `tolerates`."""
     return False
+
+
+def no_home(_owner: object | None) -> None:
+    """Return None: the default for `home_of`."""
 
 
 class Vhost:
@@ -63,7 +68,8 @@ class Vhost:
     message)` stores a message in queues; `emit(key, headers)` publishes an event (see
     leveret.core.events); `tolerates(queue, error)` accepts a mismatching redeclaration,
     after reporting it; `begin(chore)` runs long work in slices; `wall_ms()` gives queues their
-    creation time. `traced` says whether the firehose is on (see leveret.core.telemetry.trace);
+    creation time; `home_of(owner)` tells where one lives that is exclusive or not durable.
+    `traced` says whether the firehose is on (see leveret.core.telemetry.trace);
     Broker.trace sets it.
     """
 
@@ -84,6 +90,7 @@ class Vhost:
         counters: Counters | None = None,
         begin: Callable[[Generator[None]], object] = at_once,
         wall_ms: Callable[[], int] = lambda: 0,
+        home_of: Callable[[object | None], Home | None] = no_home,
     ) -> None:
         self.definition = definition  # replaced when its description or limits change
         self.name = definition.name
@@ -94,6 +101,7 @@ class Vhost:
         self._quota = quota or Quota()
         self._tolerates = tolerates
         self._wall_ms = wall_ms
+        self._home_of = home_of
         self.topology = Topology(
             self.name,
             store=store,
@@ -198,32 +206,48 @@ class Vhost:
         auto_delete: bool,
         arguments: Arguments,
         owner: object | None,
-        permit: Callable[[str], None] | None = None,
     ) -> QueueLike:
         """Create a queue, or check that an existing one is equivalent. Raises 405, 406.
 
         An empty name is replaced by a generated one. `owner` is the declaring connection, whether
-        or not the queue is exclusive. `permit` raises unless the name is permitted.
+        or not the queue is exclusive.
         """
+        wanted = DeclareQueue(self.name, name, durable, exclusive, auto_delete, arguments)
+        return self.take_queue(self.named_queue(wanted), owner)
+
+    def named_queue(self, wanted: DeclareQueue) -> DeclareQueue:
+        """Return a declaration with its type and a name, generated if it is empty. Raises 406."""
         arguments = with_default_type(
-            arguments,
+            wanted.arguments,
             self.definition.default_queue_type,
-            replicable=durable and not exclusive and not auto_delete,
+            replicable=wanted.durable and not wanted.exclusive and not wanted.auto_delete,
         )
-        name, is_server_named = stripped(name), False
+        name, is_server_named = stripped(wanted.name), False
         if not name:
             check_server_named(arguments)
             name = server_named(self._random_name, arguments.get("x-name-prefix"))
             is_server_named = True
-        if permit is not None:
-            permit(name)
+        return replace(wanted, name=name, arguments=arguments, is_server_named=is_server_named)
+
+    def take_queue(self, wanted: DeclareQueue, owner: object | None) -> QueueLike:
+        """Create a queue that has a name, or check that an existing one is equivalent.
+
+        Raises 405, 406.
+        """
+        name, exclusive = wanted.name, wanted.exclusive
         received = QueueDefinition(
-            self.name, name, durable and not exclusive, exclusive, auto_delete, arguments
+            self.name,
+            name,
+            wanted.durable and not exclusive,
+            exclusive,
+            wanted.auto_delete,
+            wanted.arguments,
+            home=wanted.home,
         )
         owner = owner if exclusive else None
         queue = self.find_queue(name)
         if queue is None:
-            if not is_server_named:
+            if not wanted.is_server_named:
                 check_not_reserved("queue", name)
             return self._create_queue(received, owner)
         if queue.owner is not owner:
@@ -354,8 +378,7 @@ class Vhost:
 
     def add_binding(self, definition: BindingDefinition) -> bool:
         """Add a binding. Returns False if an end does not exist. Raises 406."""
-        if definition.destination_type == "queue":
-            definition = replace(definition, destination=self._present(definition.destination))
+        definition = self.with_present_name(definition)
         of = f"a binding of {self._describe(definition.source)}"
         self._quota.check_arguments(definition.arguments, of)
         binding = self.topology.with_ends(definition)
@@ -380,6 +403,45 @@ class Vhost:
         """
         opened = (self._open_queue(queue, None) for queue in queues)
         self.topology.restore(exchanges, opened, bindings)
+
+    # ----- what another node of a cluster has changed, which was checked there
+
+    def follow_exchange(self, definition: ExchangeDefinition) -> bool:
+        """Have an exchange as another node has it. Returns whether another one made way for it.
+
+        Raises 406 for what this version does not know.
+        """
+        check_type(definition.type)
+        present = self.exchanges.get(definition.name)
+        if present is not None and present.definition == definition:
+            return False
+        if present is not None:
+            self.topology.remove_exchange(present)
+        self.topology.add_exchange(definition)
+        return present is not None
+
+    def follow_queue(self, definition: QueueDefinition) -> None:
+        """Have a queue as another node has it; its name must be free. Raises StorageError."""
+        self.topology.add_queue(self._open_queue(definition, None))
+
+    def follow_binding(self, definition: BindingDefinition) -> None:
+        """Have a binding as another node has it; without one of its ends it is skipped.
+
+        Raises 406 for what this version does not know.
+        """
+        binding = self.topology.with_ends(definition)
+        if binding is not None:
+            self.topology.bind(binding)
+
+    def has_binding(self, definition: BindingDefinition) -> bool:
+        """Whether there is a binding, of a queue by its name or alias."""
+        return self.topology.graph.find_binding(self.with_present_name(definition)) is not None
+
+    def with_present_name(self, definition: BindingDefinition) -> BindingDefinition:
+        """Return the definition of a binding, of a queue by its name instead of an alias."""
+        if definition.destination_type == "queue":
+            return replace(definition, destination=self._present(definition.destination))
+        return definition
 
     def adopt_queue(self, received: QueueDefinition) -> QueueLike:
         """Create a durable queue on an existing log of a lost queue.
@@ -419,10 +481,16 @@ class Vhost:
             # An imported definition may carry these of the queue it was exported from.
             created_ms=received.created_ms or self._wall_ms(),
             created_by=received.created_by or actor.get(),
+            home=self._home_for(received, owner),
         )
         queue = self._open_queue(made, owner)
         self.topology.add_queue(queue)
         return queue
+
+    def _home_for(self, received: QueueDefinition, owner: object | None) -> Home | None:
+        if received.durable and not received.exclusive:
+            return None
+        return received.home or self._home_of(owner)
 
     def _bind(self, binding: Binding) -> None:
         """Add a checked binding; no-op if it exists."""

@@ -10,17 +10,23 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeAlias
 
+from leveret.errors import LeveretError
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     Ends: TypeAlias = tuple[object, object]  # (host, port) of the client, and of the server
 
-__all__ = ["HttpConnection", "HttpConnections"]
+__all__ = ["AnswerCutError", "HttpConnection", "HttpConnections"]
 
 # Connections beyond those that are answered which get a 503; each takes a file until then.
 REFUSED_MAX = 16
 REQUEST_SECONDS_MAX = 10.0  # to send a request, from the start or after the last answer
 ANSWER_SECONDS_MAX = 60.0  # to make and to take an answer: some megabytes over a slow line
+
+
+class AnswerCutError(LeveretError):
+    """Raised for an answer that was begun and cannot be ended: its client must see that."""
 
 
 class HttpConnections:
@@ -48,7 +54,12 @@ class HttpConnections:
 
         connection.expect_answer()
         try:
-            await self._app(scope, receive, send_noting_end)
+            try:
+                await self._app(scope, receive, send_noting_end)
+            except AnswerCutError:
+                connection.cut()
+                if not connection.is_lost:  # then this is cancelled, once the server knows of it
+                    await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError:
             if not connection.is_cut:
                 raise
@@ -80,6 +91,7 @@ class HttpConnection(asyncio.Protocol):
         self._ends: Ends
         self._answering: asyncio.Task[object] | None = None
         self.is_cut = False
+        self.is_lost = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit of a request; abort if too many connections are open."""
@@ -111,6 +123,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the time limit and remove the connection."""
+        self.is_lost = True
         if self._deadline is not None:
             self._deadline.cancel()
         self._connections.remove(self._ends, self)

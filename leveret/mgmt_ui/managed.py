@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
     from leveret.config import Configuration
+    from leveret.mgmt_ui.forwarded import RequestForwarding
     from leveret.mgmt_ui.metrics.instruments import Instruments
     from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.mgmt_ui.operations.runtime import Listener
@@ -35,3 +36,4 @@ class ManagedNode:
         return self.broker.parameters.cluster_name or self.configuration.cluster_name
 
     instruments: Instruments | None = None  # on a running node
+    forwarding: RequestForwarding | None = None  # of a node of a cluster

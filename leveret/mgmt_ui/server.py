@@ -3,7 +3,7 @@
     open ──► serve: load in a thread, then answer ──► close
 
 A node is ready before its management is. Requests that come in between wait in the socket's backlog
-for the part of a second that the libraries take to import.
+for the second or two that the libraries and the routes take to load.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leveret.errors import StorageError
 from leveret.mgmt_ui.operations.runtime import Listener
@@ -20,10 +20,12 @@ from leveret.ports.callbacks import do_nothing
 if TYPE_CHECKING:
     import ssl
 
+    from starlette.types import ASGIApp
+
     from leveret.mgmt_ui.managed import ManagedNode
     from leveret.mgmt_ui.web import WebServer
 
-__all__ = ["ManagementServer", "MetricsServer", "SecureManagementServer"]
+__all__ = ["ManagementServer", "MetricsServer", "SecureManagementServer", "load_forwarded"]
 
 BACKLOG = 128  # connections that wait while the application is loaded
 
@@ -109,11 +111,22 @@ class MetricsServer(ManagementServer):
     _maker = "metrics_server"
 
 
+def load_forwarded(node: ManagedNode) -> ASGIApp:
+    """Build the application for requests that other nodes forward; it takes long, as a server's."""
+    app: ASGIApp = _web().create_forwarded_app(node)
+    return app
+
+
 def _load(maker: str, node: ManagedNode) -> WebServer:
     """Import FastAPI, pydantic and uvicorn, and build the application."""
+    server: WebServer = getattr(_web(), maker)(node)
+    return server
+
+
+def _web() -> Any:
+    """Import the module of the web application."""
     web = importlib.import_module("leveret.mgmt_ui.web")
     # The first streamed answer makes anyio import its part for asyncio, 10 ms of the node's event
     # loop, unless another loop has made it do so before.
     asyncio.run(importlib.import_module("starlette.concurrency").run_in_threadpool(do_nothing))
-    server: WebServer = getattr(web, maker)(node)
-    return server
+    return web

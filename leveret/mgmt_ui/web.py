@@ -23,6 +23,7 @@ from leveret.mgmt_ui.api import (
     bindings,
     channels,
     cluster,
+    cluster_nodes,
     connections,
     consumer_groups,
     dead_letters,
@@ -32,6 +33,7 @@ from leveret.mgmt_ui.api import (
     exchanges,
     features,
     health,
+    leases,
     limits,
     live,
     message_trace,
@@ -46,12 +48,19 @@ from leveret.mgmt_ui.api import (
     queues,
     retries,
     schedules,
+    shovels,
     sign_in,
     topic_objects,
     topics,
     usage,
     users,
     vhosts,
+)
+from leveret.mgmt_ui.api.forwarding import (
+    AnsweredElsewhereError,
+    MisdirectedError,
+    answer_elsewhere,
+    answer_misdirected,
 )
 from leveret.mgmt_ui.api.listing import PRIVATE
 from leveret.mgmt_ui.api.problems import ApiError
@@ -69,7 +78,14 @@ if TYPE_CHECKING:
 
     from leveret.mgmt_ui.managed import ManagedNode
 
-__all__ = ["WebServer", "create_app", "create_metrics_app", "management_server", "metrics_server"]
+__all__ = [
+    "WebServer",
+    "create_app",
+    "create_forwarded_app",
+    "create_metrics_app",
+    "management_server",
+    "metrics_server",
+]
 
 HTTP_CONNECTIONS_MAX = 256  # dashboards, scrapers and people; the rest of the files are AMQP's
 SCRAPERS_MAX = 16  # on their port without authentication: each scrape scans all objects
@@ -77,9 +93,11 @@ STOP_SECONDS_MAX = 1  # for answers under way when the node stops
 API = (
     topics,  # routes are tried in turn: those that read as fast as they can ask most often
     batches,
+    leases,
     documents,
     overview,
     cluster,
+    cluster_nodes,
     sign_in,
     definitions,
     features,
@@ -96,6 +114,7 @@ API = (
     limits,
     policies,
     parameters,
+    shovels,
     health,
     live,
     messages,
@@ -111,6 +130,7 @@ API = (
     audit,
     usage,
 )
+FORWARDED_API = (topics, leases, pull)  # what nodes of a cluster ask each other for
 STATUS_ERRORS = {404: "not_found", 405: "method_not_allowed"}
 API_ROOMS = (["api"], ["metrics"])  # first segments of paths that are for machines
 
@@ -131,6 +151,11 @@ def create_metrics_app(node: ManagedNode) -> ASGIApp:
     return KnownHosts(app, node.configuration.http_allowed_hosts)
 
 
+def create_forwarded_app(node: ManagedNode) -> ASGIApp:
+    """Return the ASGI application for requests that other nodes of the cluster forward."""
+    return _application(node, _sessions(node), [part.router for part in FORWARDED_API])
+
+
 def _sessions(node: ManagedNode) -> WebSessions:
     return WebSessions(node.broker.access, node.broker.timers.wall_ms)
 
@@ -145,6 +170,8 @@ def _application(node: ManagedNode, sessions: WebSessions, routers: Iterable[API
         # holds the event loop for a tenth of a second.
         app.router.routes += router.routes
     app.add_exception_handler(ApiError, _refused)
+    app.add_exception_handler(AnsweredElsewhereError, answer_elsewhere)
+    app.add_exception_handler(MisdirectedError, answer_misdirected)
     app.add_exception_handler(HTTPException, _unroutable)
     app.add_exception_handler(Exception, _broken)
     return app

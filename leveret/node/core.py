@@ -29,6 +29,7 @@ from leveret.core.settings.policies import Policies
 from leveret.core.settings.queue_settings import rate_of
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
+from leveret.features.batch_leases.rules import LeaseLimits
 from leveret.features.dedup.interceptor import IdempotencyLimits
 from leveret.features.rates.rules import ConnectionRates
 from leveret.features.staged_batches.rules import BatchLimits
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from leveret.config import Configuration
+    from leveret.node.cluster_broker import ClusterParts
     from leveret.node.process import Process
     from leveret.node.stores import Stores
     from leveret.ports.authentication import Authenticator
@@ -69,16 +71,25 @@ class Core:
 
 
 @contextlib.asynccontextmanager
-async def open_core(process: Process, stores: Stores) -> AsyncIterator[Core]:
-    """Restore the definitions; on the first start, create the defaults."""
+async def open_core(
+    process: Process, stores: Stores, cluster: ClusterParts | None = None
+) -> AsyncIterator[Core]:
+    """Restore the definitions; on the first start, create the defaults.
+
+    The controller of a cluster does that later.
+    """
     access, policies = AccessControl(), Policies()
     async with _open_logins(process, access) as authenticators:
-        broker = _make_broker(process, stores, access, policies, authenticators)
+        broker = _make_broker(
+            process, stores, access, policies, authenticators=authenticators, cluster=cluster
+        )
         raise_alarm_on_full_disk(process, broker)
         broker.publish_interceptors.commands[LEASE_EXCHANGE] = LeaseCommands()
         administration = _administer(broker, policies)
-        is_first_start = await stores.metadata.is_new()
-        definitions = await stores.metadata.load()
+        if cluster is not None:
+            cluster.share(process, broker, administration, policies)
+        is_first_start = cluster is None and await stores.metadata.is_new()
+        definitions = await broker.metadata.load()
         administration.restore(definitions)
         broker.restore(definitions)
         while broker.is_restoring:  # noqa: ASYNC110  # at the start
@@ -139,7 +150,9 @@ def _make_broker(
     stores: Stores,
     access: AccessControl,
     policies: Policies,
+    *,
     authenticators: Sequence[Authenticator],
+    cluster: ClusterParts | None,
 ) -> Broker:
     environment = Environment(
         turn=Turn(process.loop.call_soon, process.report, time.monotonic_ns),
@@ -155,15 +168,18 @@ def _make_broker(
         access=access,
         policies=policies,
         authenticators=authenticators,
-        metadata=stores.metadata,
+        metadata=stores.metadata if cluster is None else cluster.definitions,
         topics=stores.topics,
         state=stores.state,
+        placement=None if cluster is None else cluster.placement,
+        decider=None if cluster is None else cluster.transactions.decider,
+        blocked_publishers=None if cluster is None else cluster.blocked_publishers,
     )
 
 
 def _broker_settings(configuration: Configuration) -> BrokerSettings:
     return BrokerSettings(
-        node_name=node_name(),
+        node_name=node_name(configuration.node_id),
         platform=f"Python {platform.python_version()}",
         durability=configuration.durability,
         log_exchange=configuration.log_exchange,
@@ -186,6 +202,11 @@ def _broker_settings(configuration: Configuration) -> BrokerSettings:
             configuration.staged_batches_expire_ms,
             configuration.staged_writer_idle_ms,
             configuration.message_bytes_max,
+        ),
+        lease_limits=LeaseLimits(
+            configuration.leased_messages_max,
+            configuration.leased_bytes_max,
+            configuration.lease_holders_max,
         ),
     )
 

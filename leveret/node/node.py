@@ -13,6 +13,8 @@ import platform
 import resource
 import sys
 import time
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -32,11 +34,13 @@ from leveret.mgmt_ui.operations.inventory import object_totals
 from leveret.mgmt_ui.operations.runtime import Runtime
 from leveret.mgmt_ui.operations.transfer import import_definitions, log_import
 from leveret.mgmt_ui.readiness import tell_ready, tell_stopping
+from leveret.mgmt_ui.server import load_forwarded
 from leveret.node.collector import collect_garbage, start_collector
 from leveret.node.core import node_limits, open_core
 from leveret.node.open_files import share_open_files
 from leveret.node.process import Process, node_name
 from leveret.node.servers import open_amqp, open_control, open_http, publishing_log
+from leveret.node.shovels import NodeShovels
 from leveret.node.stores import open_stores
 from leveret.node.telemetry import open_telemetry
 from leveret.node.watching import start_watching
@@ -68,14 +72,14 @@ def run(configuration: Configuration, notices: Sequence[str] = ()) -> int:
     began = time.monotonic()
     output = open_log(
         configuration,
-        node_name(),
+        node_name(configuration.node_id),
         LineBudget(configuration.log_lines_per_second_max, time.monotonic),
     )
     logger.info(
         "starting leveret %s on Python %s: node %s, data directory %s",
         __version__,
         platform.python_version(),
-        node_name(),
+        node_name(configuration.node_id),
         configuration.data_dir,
     )
     for notice in notices:
@@ -147,7 +151,13 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
     async with contextlib.AsyncExitStack() as parts:
         enter = parts.enter_async_context
         stores = await enter(open_stores(process, lock))
-        core = await enter(open_core(process, stores))
+        cluster = None
+        if configuration.cluster:
+            from leveret.node.cluster import open_cluster  # noqa: PLC0415  # needs kazoo
+            from leveret.node.cluster_broker import ClusterParts  # noqa: PLC0415  # likewise
+
+            cluster = ClusterParts.make(process, stores, await enter(open_cluster(process)))
+        core = await enter(open_core(process, stores, cluster))
         broker = core.broker
         sockets = ClientSockets(broker, configuration, process.spawn)
         telemetry = await enter(open_telemetry(process, stores, core, committed))
@@ -155,13 +165,25 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
             configuration, process.started_ms, process.clock.wall_ms, process.stopping
         )
         sessions = InProcessClients(sockets)
-        context = _admin_context(stores, core, telemetry, runtime, sessions)
+        shovels = NodeShovels(process, broker, sockets, cluster)
+        context = replace(
+            _admin_context(stores, core, telemetry, runtime, sessions), shovels=shovels.shovels
+        )
+        if cluster is not None:
+            context = replace(
+                context,
+                forwarding=cluster.forwarding,
+                cluster=cluster.operated,
+                queues_of_cluster=cluster.figures,
+            )
+            await cluster.begin(process, context)
         await _import_definitions(context, runtime.configuration)
         await _tell_recovered(context, began)
         collector = start_collector(broker)
         await enter(open_control(process, context))
         http = await enter(open_http(process))
         amqp = await enter(open_amqp(sockets, broker))
+        await enter(shovels.running(context))
         parts.enter_context(publishing_log(process, broker))
         instruments = start_watching(process, stores, broker)
         process.spawn(stores.encryption.remove_unneeded())
@@ -170,24 +192,30 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
         tell_ready(
             listeners, configuration.data_dir, time.monotonic() - began, configuration.log_format
         )
-        http.start(
-            ManagedNode(
-                broker.node_name,
-                broker,
-                context,
-                configuration,
-                sessions,
-                listeners,
-                lambda: runtime.is_serving,
-                instruments,
-            )
+        managed = ManagedNode(
+            broker.node_name,
+            broker,
+            context,
+            configuration,
+            sessions,
+            listeners,
+            lambda: runtime.is_serving,
+            instruments,
+            None if cluster is None else cluster.http,
         )
+        http.start(managed)
+        if cluster is not None:
+            cluster.http.serve_by(partial(load_forwarded, managed))
         parts.callback(broker.pulls.close)
         parts.callback(broker.range_reads.close)
+        parts.callback(broker.batch_leases.close)
         await process.stopping.wait()
         logger.info("stopping: %d connections are open", len(broker.connections))
         tell_stopping()
-        return time.monotonic()
+        stopping_since = time.monotonic()
+        if cluster is not None:
+            await cluster.leave()
+        return stopping_since
 
 
 async def _tell_recovered(context: AdminContext, began: float) -> None:

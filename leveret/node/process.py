@@ -24,9 +24,10 @@ __all__ = ["Process", "SystemClock", "node_name"]
 logger = logging.getLogger(__package__)
 
 
-def node_name() -> str:
-    """Return the node's name in logs, lists and metrics."""
-    return f"leveret@{platform.node()}"
+def node_name(node_id: int | None = None) -> str:
+    """Return a node's name in logs, lists and metrics. Nodes of a cluster may share a machine."""
+    number = "" if node_id is None else f"-{node_id}"
+    return f"leveret{number}@{platform.node()}"
 
 
 class SystemClock:

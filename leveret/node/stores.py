@@ -24,6 +24,7 @@ from leveret.storage.lineage import (
 )
 from leveret.storage.losses import LossLedger
 from leveret.storage.master_key import read_master_key
+from leveret.storage.node_file import check_alone
 from leveret.storage.snapshot import Snapshots, remove_snapshot
 from leveret.storage.state import LmdbStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
@@ -66,7 +67,12 @@ async def open_stores(process: Process, lock: DirectoryLock) -> AsyncIterator[St
         accept = AcceptedLoss.DEFINITIONS in configuration.accept_loss
         losses = LossLedger(RealFileSystem(), data_dir, process.clock.wall_ms, logger.error)
         before = losses.has(LossKind.DEFINITIONS)
-        metadata = await open_definitions(data_dir, process.spawn, losses, accept=accept)
+        in_cluster = bool(configuration.cluster)
+        if not in_cluster:
+            check_alone(data_dir)
+        metadata = await open_definitions(
+            data_dir, process.spawn, losses, accept=accept, in_cluster=in_cluster
+        )
         is_accepted = losses.has(LossKind.DEFINITIONS) is not before
         stack.push_async_callback(metadata.close)
         state = LmdbStateStore(data_dir / "state.lmdb", logger.warning)

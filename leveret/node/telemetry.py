@@ -38,6 +38,7 @@ __all__ = ["Telemetry", "open_telemetry"]
 
 logger = logging.getLogger(__package__)
 
+HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
 SAMPLES_KEPT_EVERY_MS = 1_800_000  # longest part of the week's charts that a crash loses
 
@@ -75,6 +76,10 @@ async def open_telemetry(
         configuration.usage_days_max,
         publishes=configuration.usage_stream,
     )
+    try:
+        await usage.catch_up()
+    except StorageError as error:
+        logger.error("usage of the last run is not complete: %s", error)  # noqa: TRY400  # says it all
     tasks.append(process.spawn(_keep_usage(process, usage)))
     audit = Audit(stores.audit, wall_ms)
     tasks.append(process.spawn(_forget_audited(process, audit)))
@@ -128,8 +133,11 @@ async def _write_samples(keeper: SamplesKeeper) -> None:
 
 
 async def _keep_usage(process: Process, keeper: UsageKeeper) -> None:
+    interval_ms = process.configuration.usage_interval_ms
     while not process.stopping.is_set():
-        await asyncio.sleep(process.configuration.usage_interval_ms / 1000)
+        # Also when an hour is over, so that what is counted counts for that hour.
+        hour_left_ms = HOUR_MS - process.clock.wall_ms() % HOUR_MS
+        await asyncio.sleep(min(interval_ms, hour_left_ms) / 1000)
         await _write_usage(keeper)
 
 

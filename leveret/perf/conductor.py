@@ -21,7 +21,7 @@ from leveret.perf.topology import declare, delete, messages_ready
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
 
     from leveret.perf.plan import LoadPlan, Share
@@ -49,10 +49,11 @@ class Conductor:
     """One run of a plan against a running broker."""
 
     def __init__(
-        self, plan: LoadPlan, pid: int | None, on_progress: Callable[[Moment, RunPhase], None]
+        self, plan: LoadPlan, pids: Sequence[int], on_progress: Callable[[Moment, RunPhase], None]
     ) -> None:
+        """`pids` are the broker's processes, whose usage is measured; none: it is not."""
         self._plan = plan
-        self._broker = ProcessTree(pid) if pid is not None else None
+        self._broker = ProcessTree(*pids) if pids else None
         self._client = ProcessTree(os.getpid())
         self._on_progress = on_progress
         self._shares = plan.shares()
@@ -76,8 +77,9 @@ class Conductor:
             return self._measure(resident_before)
         finally:
             self._end_workers()
-            if not self._plan.keep and self._plan.mode is Mode.FLOW:
-                delete(self._plan)
+            plan = self._plan
+            if not (plan.keep or plan.existing) and plan.mode is Mode.FLOW:
+                delete(plan)
 
     def _measure(self, before: ProcessUsage | None) -> Result:
         self._start_workers()

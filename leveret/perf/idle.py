@@ -12,6 +12,8 @@ from leveret.perf.result import Result
 from leveret.perf.session import open_sessions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leveret.perf.plan import LoadPlan
     from leveret.perf.session import LoadSession
 
@@ -20,10 +22,10 @@ __all__ = ["hold_connections"]
 FILES_BESIDE_CONNECTIONS = 64  # standard streams, modules, the sockets of name look-ups
 
 
-def hold_connections(plan: LoadPlan, pid: int | None) -> Result:
+def hold_connections(plan: LoadPlan, pids: Sequence[int]) -> Result:
     """Open the plan's connections with a channel each, hold them, close them."""
     _allow_files(plan.connections + FILES_BESIDE_CONNECTIONS)
-    before = usage(pid) if pid else None
+    before = usage(*pids) if pids else None
     start = time.monotonic()
     sessions: list[LoadSession] = []
     try:
@@ -31,7 +33,7 @@ def hold_connections(plan: LoadPlan, pid: int | None) -> Result:
             sessions += group
         connect_seconds = time.monotonic() - start
         time.sleep(plan.duration)
-        after = usage(pid) if pid else None
+        after = usage(*pids) if pids else None
     finally:
         for session in sessions:
             session.socket.close()

@@ -137,6 +137,9 @@ class Options:
         str, _queues(help="Name of the exchange and beginning of the queues' names.")
     ] = "leveret-perf"
     keep: Annotated[bool, _queues(help="Leave queues and exchange behind.")] = False
+    existing: Annotated[
+        bool, _queues(help="Use queues and exchange that are there: declare and delete nothing.")
+    ] = False
 
     # The client
     channels: Annotated[

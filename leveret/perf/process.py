@@ -1,4 +1,4 @@
-"""Resource usage of the broker's process and its children, from /proc."""
+"""Resource usage of the broker's processes and their children, from /proc."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class ProcessUsage:
 
 
 class ProcessTree:
-    """A process and its descendants.
+    """Processes and their descendants: a broker, or all nodes of its cluster.
 
     The members are found when it is made and by `refresh`, as that reads all of /proc; `usage`
     reads only known ones, so it may be called ten times a second.
     """
 
-    def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
-        self._pid = pid
+    def __init__(self, *pids: int, proc: Path = Path("/proc")) -> None:
+        self._heads = frozenset(pids)
         self._proc = proc
-        self._members = {pid}
+        self._members = set(pids)
         self.refresh()
 
     def refresh(self) -> None:
@@ -50,25 +50,29 @@ class ProcessTree:
             for path in self._proc.iterdir()
             if path.name.isdigit() and (fields := _fields(path))
         }
-        added = self._members = {self._pid}
+        added = self._members = set(self._heads)
         while added:
             added = {pid for pid, parent in parents.items() if parent in added} - self._members
             self._members = self._members | added
 
     def usage(self) -> ProcessUsage:
-        """Return the usage of all members, and of their ended children."""
-        if not (head := _fields(self._proc / str(self._pid))):
-            raise ProcessError(f"there is no process {self._pid}")
-        others = [_fields(self._proc / str(pid)) for pid in self._members - {self._pid}]
-        rows = [head, *(row for row in others if row)]
+        """Return the usage of all members, and of their ended children. Raises ProcessError."""
+        heads = [self._head(pid) for pid in self._heads]
+        others = [_fields(self._proc / str(pid)) for pid in self._members - self._heads]
+        rows = [*heads, *(row for row in others if row)]
         ticks = sum(row[at] for row in rows for at in (USER_AT, SYSTEM_AT))
-        ticks += head[WAITED_USER_AT] + head[WAITED_SYSTEM_AT]
+        ticks += sum(head[at] for head in heads for at in (WAITED_USER_AT, WAITED_SYSTEM_AT))
         return ProcessUsage(ticks * TICK_US, sum(row[RESIDENT_AT] for row in rows) * PAGE_BYTES)
 
+    def _head(self, pid: int) -> list[int]:
+        if not (head := _fields(self._proc / str(pid))):
+            raise ProcessError(f"there is no process {pid}")
+        return head
 
-def usage(pid: int) -> ProcessUsage:
-    """Return the current usage of `pid` and its descendants."""
-    return ProcessTree(pid).usage()
+
+def usage(*pids: int) -> ProcessUsage:
+    """Return the current usage of these processes and their descendants, added up."""
+    return ProcessTree(*pids).usage()
 
 
 def _fields(path: Path) -> list[int]:

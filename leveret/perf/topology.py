@@ -20,7 +20,7 @@ def declare(plan: LoadPlan) -> None:
 
     A drain changes nothing: its queues hold the messages that it consumes.
     """
-    if plan.mode in (Mode.DRAIN, Mode.IDLE):
+    if plan.existing or plan.mode in (Mode.DRAIN, Mode.IDLE):
         return
     with LoadSession.connect(plan.address) as session:
         session.call(commands.Channel.Open(), 1)

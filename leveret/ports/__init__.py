@@ -154,6 +154,14 @@ class TopicLog(Protocol):
         ...
 
     @property
+    def confirmed(self) -> int:
+        """One past the last offset that may be confirmed: `committed`, or more.
+
+        More where publishers need not wait for all replicas; that is lost if the leader is.
+        """
+        ...
+
+    @property
     def settled(self) -> RangeSet:
         """Settled offsets, including those below `first` if `settle` or recovery has reported them.
 
@@ -222,6 +230,9 @@ class TopicLog(Protocol):
         """Bytes of the records appended since the log was opened, as stored."""
         ...
 
+    follows: bool
+    """Whether another node leads it, if it has replicas: then nothing is appended here."""
+
     redelivered_stop: int
     """Offset below which records may have been delivered before.
 
@@ -229,7 +240,10 @@ class TopicLog(Protocol):
     """
 
     def on_commit(self, callback: Callable[[], None]) -> None:
-        """Call `callback` on the loop whenever `committed` advances outside of `append`."""
+        """Call `callback` on the loop when `committed` or `confirmed` advances outside of `append`.
+
+        With replicas perhaps within, too.
+        """
         ...
 
     def on_failure(self, callback: Callable[[Exception], None]) -> None:
@@ -237,6 +251,10 @@ class TopicLog(Protocol):
 
         Records from `end` on, as it is then, are lost and have been truncated from the log.
         """
+        ...
+
+    def detach(self, committed: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        """Call neither of these callbacks of `on_commit` and `on_failure` any more."""
         ...
 
     def append(self) -> int:
@@ -264,12 +282,24 @@ class TopicLog(Protocol):
         """
         ...
 
-    def resolve(self, transaction: int, *, committed: bool) -> None:
+    def resolve(
+        self,
+        transaction: int,
+        *,
+        committed: bool,
+        told: Callable[[Exception | None], None] | None = None,
+    ) -> None:
         """Apply this log's part of a transaction if it `committed`, otherwise discard it.
 
         Records of an aborted transaction count as settled, at the latest when `committed` passes
         them. Calls the `on_commit` callbacks if `committed` advances. Must be called before
-        anything else is done to the ranges that the part settles. No-op if the log has no part.
+        anything else is done to the ranges that the part settles. No-op if the log has no part, or
+        follows a leader, which is told as well.
+
+        `told` is called once it may be told that the part is applied, possibly before this returns.
+        Where the log has replicas, and this node has decided, they have the outcome then: another
+        leader will apply it, too. Only then are the records visible. Should this node cease to lead
+        before that, it is called with an error: the outcome is another leader's.
         """
         ...
 
@@ -436,6 +466,16 @@ class StateStore(Protocol):
 
 class DefinitionSink(Protocol):
     """Destination of definition changes. Writes are queued in order."""
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether it is told of all definitions, not only of those that outlive the process."""
+        ...
+
+    @property
+    def is_following(self) -> bool:
+        """Whether another node makes all changes, those that go with others included."""
+        ...
 
     def put(self, definition: Definition) -> None:
         """Insert or replace a definition by its natural key. Returns without waiting."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 # A field table: str, int (some are a WireInteger), float, bool, bytes, bytearray, None, Decimal,
 # datetime, list, dict.
@@ -148,15 +148,27 @@ class PartitionLayout:
         return tuple(sorted((*self.active, *self.retired)))
 
 
+class Home(NamedTuple):
+    """Where a queue of a cluster lives that is exclusive or not durable: with it, the queue goes.
+
+    `session` is that of the node's process, `connection` names the owner of an exclusive queue.
+    """
+
+    node: int
+    session: int
+    connection: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
-    """A queue; only durable, non-exclusive ones are stored.
+    """A queue; only durable, non-exclusive ones are stored, in a cluster all of them.
 
     `incarnation` distinguishes a queue from an earlier one of the same name. The directory of its
     log is named after it and the name at declaration: `log_name` if that was a different one.
     `aliases` are former names under which clients still reach the queue. `created_by` is the user
     that declared it, `created_ms` the time in ms since 1970; empty and 0 if unknown. `layout` is
-    None as long as the queue has the partitions that its arguments say.
+    None as long as the queue has the partitions that its arguments say. `home` is None for queues
+    of a single node, and for durable ones that are not exclusive; no database of one node has it.
     """
 
     vhost: str
@@ -172,6 +184,7 @@ class QueueDefinition:
     created_ms: int = 0
     created_by: str = ""
     layout: PartitionLayout | None = None
+    home: Home | None = field(default=None, metadata={"is_stored": False})
 
     @property
     def topic(self) -> str:

@@ -290,6 +290,47 @@ cdef class Batch:
         self.view(self.locate(offset), &record)
         return _as_tuple(&record, self.first_time)
 
+    def cut(self, uint64_t first, uint64_t stop, size_t bytes_max):
+        """Return a batch of its own with the records [first, stop), or fewer.
+
+        It has as many of them as fit into `bytes_max`, at least one. The caller sets its checksum.
+        Raises IndexError unless this batch has them all.
+        """
+        cdef size_t begin, end, size, after
+        cdef uint64_t reached
+        cdef Batch part
+        if first >= stop or stop > self.base_offset + self.count:
+            raise IndexError(first)
+        begin = self.locate(first)
+        if first == self.base_offset and stop == first + self.count and self.size <= bytes_max:
+            end = self.size
+        else:
+            end = begin + self._size_at(begin)
+            reached = first + 1
+            while reached < stop:
+                after = end + self._size_at(end)
+                if BATCH_HEADER_BYTES + after - begin > bytes_max:
+                    break
+                end = after
+                reached += 1
+            stop = reached
+        size = BATCH_HEADER_BYTES + end - begin
+        part = Batch.__new__(Batch)
+        part.data = <uint8_t*>malloc(size)
+        if part.data == NULL:
+            raise MemoryError
+        part.size = size
+        part.base_offset = first
+        part.count = <uint32_t>(stop - first)
+        memcpy(part.data, self.data, BATCH_HEADER_BYTES)
+        store32(part.data + 4, <uint32_t>size)
+        store64(part.data + 8, first)
+        store16(part.data + 20, load16(self.data + 20) & TRANSIENT)
+        store32(part.data + 24, part.count)
+        store64(part.data + 48, 0)
+        memcpy(part.data + BATCH_HEADER_BYTES, self.data + begin, end - begin)
+        return part
+
     @staticmethod
     def parse(data, size_t position=0):
         """Return the batch at `position` of a bytes-like object, which it keeps alive.
@@ -487,6 +528,44 @@ cdef class BatchBuilder:
                 record.flags, source.last_time, record.tag_mask, record.address, record.address_size,
                 record.header, record.header_size, record.body, record.body_size,
             )
+
+    def add_batch(self, Batch batch not None):
+        """Pack the records of a batch, which keep their times as far as those do not go back.
+
+        Raises CorruptBatchError unless the batch is whole; nothing is packed then.
+        """
+        cdef RecordView record
+        cdef size_t position = BATCH_HEADER_BYTES
+        cdef uint64_t began = load64(batch.data + 32), first_time = 0, last_time = self.last_time
+        cdef uint64_t tag_mask = self.tag_mask
+        cdef uint32_t features = self.features, i
+        cdef bint transient = self.transient
+        cdef uint8_t* p
+        self.reserve(batch.size - BATCH_HEADER_BYTES)
+        # They are copied at once; what differs here is written over. They count at the end only.
+        memcpy(
+            self.data + self.size, batch.data + BATCH_HEADER_BYTES, batch.size - BATCH_HEADER_BYTES
+        )
+        for i in range(batch.count):
+            p = self.data + self.size + position - BATCH_HEADER_BYTES
+            position = batch.view(position, &record)
+            last_time = max(last_time, began + record.time_delta)
+            if i == 0:
+                first_time = self.first_time if self.count else began + record.time_delta
+            store32(p + 4, record.flags & STORED)
+            store32(p + 8, <uint32_t>(last_time - first_time))
+            features |= record.flags & STORED
+            tag_mask |= record.tag_mask
+            if record.flags & PERSISTENT:
+                transient = False
+        if position != batch.size:
+            raise CorruptBatchError(f"{batch.size - position} bytes follow a batch's last record")
+        if batch.count == 0:
+            return
+        self.first_time, self.last_time = first_time, last_time
+        self.features, self.tag_mask, self.transient = features, tag_mask, transient
+        self.size += batch.size - BATCH_HEADER_BYTES
+        self.count += batch.count
 
     def for_message(self, uint32_t flags, bytes routing_key, bytes header, number=None):
         """Return itself: the builder for a message, as `Partitioner.for_message` does."""

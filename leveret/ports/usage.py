@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-__all__ = ["HOUR_SECONDS", "Account", "Subject", "Usage", "UsageStore"]
+__all__ = [
+    "HOUR_SECONDS",
+    "NOTHING_COUNTED",
+    "Account",
+    "CountedLog",
+    "CountedLogs",
+    "Subject",
+    "Usage",
+    "UsageStore",
+]
 
 HOUR_SECONDS = 3600
 
@@ -50,11 +60,49 @@ class Usage(NamedTuple):
         return Usage(*(max(now - then, 0) for now, then in zip(self, earlier, strict=True)))
 
 
+class CountedLog(NamedTuple):
+    """Log of a queue whose records are counted. Another queue of the name has another incarnation.
+
+    `queue` is the name with which the queue was declared.
+    """
+
+    vhost: str
+    queue: str
+    incarnation: str
+    partition: int
+
+
+class CountedLogs(NamedTuple):
+    """How far logs were counted: the end of each, as of `at_ms`, milliseconds since 1970.
+
+    Messages below these offsets are in the usage that is stored, others are not.
+    """
+
+    ends: Mapping[CountedLog, int]
+    at_ms: int | None = None  # None: nothing was ever counted
+
+
+NOTHING_COUNTED: Final = CountedLogs(MappingProxyType({}))
+
+
 class UsageStore(Protocol):
     """Usage per hour. An hour is identified by its beginning, in seconds since 1970."""
 
-    async def add(self, hour: int, used: Mapping[Account, Usage]) -> None:
-        """Add to the usage of an hour; durable on return. Raises StorageError."""
+    async def add(
+        self, hour: int, used: Mapping[Account, Usage], counted: CountedLogs = NOTHING_COUNTED
+    ) -> None:
+        """Add to the usage of an hour, and note how far logs were counted by that: both or none.
+
+        Durable on return. Raises StorageError.
+        """
+        ...
+
+    async def counted(self) -> CountedLogs:
+        """Return how far logs were counted."""
+        ...
+
+    async def forget_logs(self, logs: Collection[CountedLog]) -> None:
+        """Delete what was noted of logs that exist no more."""
         ...
 
     async def read(self, since: int, until: int) -> Sequence[tuple[int, Account, Usage]]:

@@ -1,4 +1,4 @@
-"""Client of range reads: reads partitions by offset over HTTP, as columns.
+"""Client of range reads and batch leases: reads partitions by offset over HTTP, as columns.
 
 It needs nothing but the standard library, and imports nothing of the broker, so that a job can
 import it in each of its processes.
@@ -12,15 +12,27 @@ from leveret.range_reader.client import (
     ReadRefusedError,
     TopicBounds,
 )
+from leveret.range_reader.lease_client import (
+    LeaseClient,
+    LeasedOffsets,
+    LeaseLostError,
+    LeaseName,
+    SettledMessages,
+)
 
 __all__ = [
     "ChunkColumn",
+    "LeaseClient",
+    "LeaseLostError",
+    "LeaseName",
+    "LeasedOffsets",
     "MalformedChunkError",
     "OutOfRangeError",
     "PartitionOffsets",
     "RangeReader",
     "ReadChunk",
     "ReadRefusedError",
+    "SettledMessages",
     "TopicBounds",
     "parse_chunk",
 ]

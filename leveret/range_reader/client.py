@@ -7,42 +7,28 @@ commit the same offsets again changes nothing either.
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
+from leveret.api_connection import ApiClient, RequestRefusedError
 from leveret.range_reader.chunk import FRONT_BYTES, chunk_bytes, parse_chunk
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
-    from typing import Self
 
     from leveret.range_reader.chunk import ReadChunk
 
 __all__ = ["OutOfRangeError", "PartitionOffsets", "RangeReader", "ReadRefusedError", "TopicBounds"]
 
-TIMEOUT_S: Final = 90.0  # longer than the longest wait and answer
 CHUNKS_AT_ONCE: Final = 1000  # of one request: the most that a node sends
-REASON_BYTES_MAX: Final = 1 << 20  # of an answer that refuses; ours have some hundred
 
 
-class ReadRefusedError(Exception):
-    """An answer that is no success: its HTTP status, and the reason.
-
-    `retry_after_s` is set where the same request may be sent again after that time.
-    """
-
-    def __init__(self, status: int, reason: str, retry_after_s: float | None = None) -> None:
-        super().__init__(f"{status}: {reason}")
-        self.status = status
-        self.reason = reason
-        self.retry_after_s = retry_after_s
+class ReadRefusedError(RequestRefusedError):
+    """A read is refused."""
 
 
 class OutOfRangeError(ReadRefusedError):
@@ -76,48 +62,19 @@ class PartitionOffsets:
     bytes: int | None = None
 
 
-class RangeReader:
+class RangeReader(ApiClient):
     """Client for the queues of one virtual host. `url` is that of the management port.
 
     Raises OSError or http.client.HTTPException where the node cannot be reached.
     """
 
-    def __init__(
-        self,
-        url: str,
-        user: str,
-        password: str,
-        vhost: str = "/",
-        *,
-        context: ssl.SSLContext | None = None,
-        timeout_s: float = TIMEOUT_S,
-    ) -> None:
-        place = urlsplit(url)
-        if place.scheme not in {"http", "https"} or place.hostname is None:
-            raise ValueError(f"no URL of a management port: {url!r}")
-        self._connection: http.client.HTTPConnection
-        if place.scheme == "https":
-            self._connection = http.client.HTTPSConnection(
-                place.hostname, place.port, timeout=timeout_s, context=context
-            )
-        else:
-            self._connection = http.client.HTTPConnection(
-                place.hostname, place.port, timeout=timeout_s
-            )
-        token = base64.b64encode(f"{user}:{password}".encode()).decode()
-        self._headers = {"Authorization": f"Basic {token}"}
-        self._topics = f"/api/leveret/topics/{quote(vhost, safe='')}"
-        self._groups = f"/api/leveret/consumer-groups/{quote(vhost, safe='')}"
+    @property
+    def _topics(self) -> str:
+        return f"/api/leveret/topics/{self._vhost}"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection; it is opened again when it is needed."""
-        self._connection.close()
+    @property
+    def _groups(self) -> str:
+        return f"/api/leveret/consumer-groups/{self._vhost}"
 
     def offsets(self, queue: str, time_ms: int | None = None) -> list[PartitionOffsets]:
         """Return the bounds of all partitions, and where a time begins in each.
@@ -191,7 +148,7 @@ class RangeReader:
             query |= {"chunks": CHUNKS_AT_ONCE, "tags": tags, "filter": where}
             with self._asked(_records(queue, partition), query, columns) as answer:
                 before = offset
-                while offset < end and (chunk := _next_chunk(answer)) is not None:
+                while offset < end and (chunk := next_chunk(answer)) is not None:
                     offset = chunk.next_offset
                     yield chunk
                 if offset == before:
@@ -204,9 +161,18 @@ class RangeReader:
         changes nothing. Raises ReadRefusedError, also if the group has members.
         """
         target = f"{self._groups}/{quote(queue, safe='')}/{quote(group, safe='')}/offsets"
-        body = json.dumps({"offsets": {str(number): offsets[number] for number in offsets}})
-        with self._answered("PUT", target, body.encode()) as answer:
-            return {row["partition"]: row["after"] for row in json.loads(answer.read())}
+        asked = {"offsets": {str(number): offsets[number] for number in offsets}}
+        rows = self._connection.ask("PUT", target, asked)
+        return {row["partition"]: row["after"] for row in rows}
+
+    def resource(self, *path: str, **query: object) -> Any:
+        """Return the JSON of another resource of the HTTP API: `resource("leveret", "usage")`.
+
+        Parameters that are None are left out. Raises ReadRefusedError.
+        """
+        given = {name: value for name, value in query.items() if value is not None}
+        target = "/api/" + "/".join(quote(part, safe="") for part in path)
+        return self._connection.ask("GET", f"{target}?{urlencode(given)}")
 
     def _asked(
         self, path: str, query: dict[str, Any], columns: Iterable[str] | None = None
@@ -215,37 +181,16 @@ class RangeReader:
         given = {name: value for name, value in query.items() if value is not None}
         if columns is not None:
             given["columns"] = ",".join(columns)
-        return self._answered("GET", f"{self._topics}{path}?{urlencode(given)}")
+        return self._connection.answered("GET", f"{self._topics}{path}?{urlencode(given)}")
 
-    @contextmanager
-    def _answered(
-        self, method: str, target: str, body: bytes | None = None
-    ) -> Iterator[http.client.HTTPResponse]:
-        """Yield the answer to a request; what is left of it closes the connection."""
-        try:
-            answer = self._answer(method, target, body)
-            _check(answer)
-            yield answer
-        except ReadRefusedError:
-            raise
-        except BaseException:
-            self._connection.close()
-            raise
-        if not answer.isclosed():
-            self._connection.close()
-
-    def _answer(self, method: str, target: str, body: bytes | None) -> http.client.HTTPResponse:
-        """Send a request that may be repeated, and return its answer."""
-        is_kept = self._connection.sock is not None
-        try:
-            self._connection.request(method, target, body, self._headers)
-            return self._connection.getresponse()
-        except (http.client.RemoteDisconnected, ConnectionError):
-            self._connection.close()
-            if not is_kept:
-                raise
-        self._connection.request(method, target, body, self._headers)
-        return self._connection.getresponse()
+    @staticmethod
+    def _refusal(
+        status: int, reason: str, retry_after_s: float | None, details: dict[str, Any]
+    ) -> ReadRefusedError:
+        first, end = details.get("first"), details.get("end")
+        if status == 416 and isinstance(first, int) and isinstance(end, int):
+            return OutOfRangeError(reason, first, end)
+        return ReadRefusedError(status, reason, retry_after_s)
 
 
 def _records(queue: str, partition: int) -> str:
@@ -253,14 +198,14 @@ def _records(queue: str, partition: int) -> str:
 
 
 def _whole_chunk(answer: http.client.HTTPResponse) -> ReadChunk:
-    chunk = _next_chunk(answer)
+    chunk = next_chunk(answer)
     if chunk is None:
         raise http.client.IncompleteRead(b"")
     answer.read()  # its end, so that the connection can be used again
     return chunk
 
 
-def _next_chunk(answer: http.client.HTTPResponse) -> ReadChunk | None:
+def next_chunk(answer: http.client.HTTPResponse) -> ReadChunk | None:
     """Return the next chunk of an answer; None at its end."""
     front = bytearray(FRONT_BYTES)
     count = _fill(answer, memoryview(front))
@@ -284,21 +229,3 @@ def _fill(answer: http.client.HTTPResponse, room: memoryview) -> int:
             break
         filled += count
     return filled
-
-
-def _check(answer: http.client.HTTPResponse) -> None:
-    """Raise ReadRefusedError for an answer that is no success."""
-    if answer.status != 200:
-        raise _refusal(answer, answer.read(REASON_BYTES_MAX))
-
-
-def _refusal(answer: http.client.HTTPResponse, body: bytes) -> ReadRefusedError:
-    try:
-        told = json.loads(body)
-        reason = str(told["reason"])
-        if answer.status == 416:
-            return OutOfRangeError(reason, int(told["first"]), int(told["end"]))
-    except (ValueError, KeyError, TypeError):
-        reason = answer.reason
-    after = answer.headers.get("retry-after", "")
-    return ReadRefusedError(answer.status, reason, float(after) if after.isdigit() else None)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from leveret.range_reader import ChunkColumn, ReadChunk
+    from leveret.spark.body_columns import BodyColumns, DecodedColumns
 
 __all__ = ["BatchMaker"]
 
@@ -26,17 +27,26 @@ MICROSECONDS: Final = pa.scalar(1000, pa.int64())  # of a millisecond
 
 
 class BatchMaker:
-    """Makes record batches with the columns of `schema`, of at most `rows_max` rows."""
+    """Makes record batches with the columns of `schema`, of at most `rows_max` rows.
 
-    def __init__(self, schema: pa.Schema, topic: str, rows_max: int) -> None:
+    With `bodies`, the column `value` has what bodies are decoded to.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, topic: str, rows_max: int, bodies: BodyColumns | None = None
+    ) -> None:
         self._schema = schema
         self._topic = topic
         self._rows_max = rows_max
+        self._bodies = bodies
         self._properties = [name for name in schema.names if name in STRINGS or name == PRIORITY]
         self._has_headers = "headers" in schema.names
 
     def batches(self, chunk: ReadChunk, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a chunk whose offsets are below `end`."""
+        """Yield the rows of a chunk whose offsets are below `end`.
+
+        Raises MalformedBodyError, if malformed bodies are to end the query.
+        """
         offsets = chunk.columns["offset"].values
         rows = chunk.rows
         if rows and offsets[rows - 1] >= end:
@@ -44,10 +54,28 @@ class BatchMaker:
         if not rows:
             return
         properties = self._unpack(chunk, rows)
-        arrays = [self._array(field, chunk, properties, rows) for field in self._schema]
+        decoded = self._decode(chunk, rows)
+        made = {} if decoded is None else decoded.arrays
+        arrays = [
+            made[field.name] if field.name in made else self._array(field, chunk, properties, rows)
+            for field in self._schema
+        ]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        for first in range(0, rows, self._rows_max):
+        if decoded is not None and decoded.kept is not None:
+            batch = batch.filter(decoded.kept)
+        for first in range(0, batch.num_rows, self._rows_max):
             yield batch.slice(first, self._rows_max)
+
+    def _decode(self, chunk: ReadChunk, rows: int) -> DecodedColumns | None:
+        if self._bodies is None:
+            return None
+        bodies = _bytes(chunk.columns["value"], rows, pa.binary())
+        offsets = chunk.columns["offset"].values
+
+        def place(row: int) -> str:
+            return f"topic '{self._topic}', partition {chunk.partition}, offset {offsets[row]}"
+
+        return self._bodies.decode(bodies, place)
 
     def _unpack(self, chunk: ReadChunk, rows: int) -> PropertyColumns | None:
         if not self._properties and not self._has_headers:

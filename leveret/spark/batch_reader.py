@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader
 
+from leveret.spark.archive_reader import topics_of
 from leveret.spark.errors import SourceError
-from leveret.spark.offsets import divide_ranges, ranges_between
-from leveret.spark.partition_reader import RangePartition, read_partition
+from leveret.spark.offsets import ranges_between
+from leveret.spark.partition_reader import plan_tasks, read_partition
 from leveret.spark.places import offsets_at
-from leveret.spark.servers import servers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
-    from leveret.spark.options import ReadOptions
+    from leveret.spark.read_options import ReadOptions
 
 __all__ = ["LeveretBatchReader"]
 
@@ -33,15 +33,14 @@ class LeveretBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the ranges that are read at a time (see pyspark). Raises SourceError."""
-        options, broker = self._options, servers_of(self._options.connection)
+        options, broker = self._options, topics_of(self._options)
         start = offsets_at(broker, options, options.starting)
         end = offsets_at(broker, options, options.ending)
         try:
             ranges = ranges_between(start, end)
         except ValueError as error:
             raise SourceError(f"the ending offsets are before the starting ones: {error}") from None
-        divided = divide_ranges(ranges, options.min_partitions)
-        return [RangePartition(each, end.logs.get(each.topic)) for each in divided]
+        return plan_tasks(ranges, end.logs, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range (see pyspark). Raises SourceError."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 __all__ = [
     "AccessRefusedError",
+    "BatchTooLargeError",
     "BrokerUnreachableError",
     "DataLossError",
+    "MalformedBodyError",
     "SourceError",
     "TopicMissingError",
 ]
@@ -27,5 +29,13 @@ class TopicMissingError(SourceError):
     """A topic, a partition of it or the virtual host does not exist."""
 
 
+class BatchTooLargeError(SourceError):
+    """A staged batch is larger than one commit may be."""
+
+
 class DataLossError(SourceError):
     """Messages that were to be read are not there any more."""
+
+
+class MalformedBodyError(SourceError):
+    """A body cannot be decoded, and `mode=FAILFAST` is set."""

@@ -104,17 +104,19 @@ def limit_offsets(
 ) -> TopicOffsets:
     """Return offsets between two, so that messages of about `limit` in all lie before them.
 
-    A message counts 1, or the weight of its (topic, partition). Every partition gets its share by
-    what it has, and one message at least, so that none is left behind.
+    A message counts 1, or the weight of its (topic, partition). Every partition gets one message,
+    so that none is left behind, and its share of the rest of the limit by what it has besides.
     """
     ranges = ranges_between(start, end)
     weights = weights or {}
+    ones = sum(weights.get(each[:2], 1) for each in ranges)
     total = sum((each.end - each.first) * weights.get(each[:2], 1) for each in ranges)
     if total <= limit:
         return end
+    part = max(limit - ones, 0) / (total - ones) if total > ones else 0
     limited = {topic: dict(places) for topic, places in end.by_topic.items()}
     for topic, partition, first, stop in ranges:
-        share = max(1, int((stop - first) * limit / total))
+        share = 1 + int((stop - first - 1) * part)
         limited[topic][partition] = min(stop, first + share)
     return TopicOffsets(limited, end.logs)
 

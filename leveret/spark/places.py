@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from leveret.spark.errors import DataLossError, SourceError, TopicMissingError
 from leveret.spark.offsets import TopicOffsets
-from leveret.spark.options import EARLIEST, LATEST, StartKind
+from leveret.spark.read_options import EARLIEST, LATEST, StartKind
 
 if TYPE_CHECKING:
     from leveret.range_reader import PartitionOffsets, TopicBounds
-    from leveret.spark.options import ReadOptions, StartingPoint, TopicSelection
-    from leveret.spark.servers import BrokerServers
+    from leveret.spark.read_options import ReadOptions, StartingPoint, TopicSelection
 
-__all__ = ["TopicsNow", "check_present", "look_up", "offsets_at", "start_of_new"]
+__all__ = ["TopicLookup", "TopicsNow", "check_present", "look_up", "offsets_at", "start_of_new"]
 
 logger = logging.getLogger(__name__)
+
+
+class TopicLookup(Protocol):
+    """The broker, or the broker with an archive, as far as it tells of topics."""
+
+    def topic(self, name: str, time_ms: int | None = None, *, sizes: bool = False) -> TopicBounds:
+        """Return the partitions of a topic, with the offsets of a time if one is given."""
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics that can be read by offset."""
 
 
 class TopicsNow:
@@ -65,7 +74,7 @@ class TopicsNow:
 
 
 def look_up(
-    broker: BrokerServers,
+    broker: TopicLookup,
     selection: TopicSelection,
     time_ms: int | None = None,
     *,
@@ -86,7 +95,7 @@ def look_up(
     return TopicsNow(found, selection)
 
 
-def offsets_at(broker: BrokerServers, options: ReadOptions, point: StartingPoint) -> TopicOffsets:
+def offsets_at(broker: TopicLookup, options: ReadOptions, point: StartingPoint) -> TopicOffsets:
     """Return the offsets of a starting or ending point. Raises SourceError."""
     now = look_up(broker, options.topics, point.time_ms)
     if point.kind is StartKind.TIMES:
@@ -103,7 +112,7 @@ def offsets_at(broker: BrokerServers, options: ReadOptions, point: StartingPoint
     return TopicOffsets(by_topic, now.logs)
 
 
-def _at_times(broker: BrokerServers, point: StartingPoint, now: TopicsNow) -> TopicOffsets:
+def _at_times(broker: TopicLookup, point: StartingPoint, now: TopicsNow) -> TopicOffsets:
     """Return the offsets of times by partition: one request for each different time."""
     by_topic: dict[str, dict[int, int]] = {}
     for topic, partitions in now.partitions.items():

@@ -1,12 +1,9 @@
 from typing import Final
 
+from leveret.spark.arrow_buffer import ArrowBuffer
+
 STRINGS: Final[dict[str, int]]
 PRIORITY: Final = "priority"
-
-class ArrowBuffer:
-    size: int
-    def __len__(self) -> int: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class NullableBytes:
     rows: int

@@ -19,10 +19,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-if TYPE_CHECKING:
-    from leveret.spark.options import ColumnsWanted
+from leveret.spark.option_reader import OptionError
 
-__all__ = ["HEADERS_TYPE", "PROPERTIES", "columns_read", "table_schema"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leveret.spark.read_options import ColumnsWanted
+
+__all__ = ["HEADERS_TYPE", "PROPERTIES", "check_names", "columns_read", "table_schema"]
 
 HEADERS_TYPE: Final = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -62,6 +66,16 @@ def table_schema(wanted: ColumnsWanted) -> StructType:
         known = {each.name for each in fields}
         fields += [each for each in RECORD if each.name not in known]
     return StructType(fields)
+
+
+def check_names(given: StructType, known: Iterable[str]) -> None:
+    """Raise OptionError if columns that the user has named do not exist."""
+    unknown = sorted(set(given.names) - set(known))
+    if unknown:
+        raise OptionError(
+            f"the table has no column '{unknown[0]}'; with these options it has "
+            + ", ".join(sorted(known))
+        )
 
 
 def columns_read(names: list[str]) -> list[str]:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailableNow
 
+from leveret.spark.archive_reader import topics_of
 from leveret.spark.errors import DataLossError
 from leveret.spark.group_progress import GroupProgress
-from leveret.spark.offsets import TopicOffsets, divide_ranges, limit_offsets, ranges_between
-from leveret.spark.partition_reader import RangePartition, read_partition
+from leveret.spark.offsets import TopicOffsets, limit_offsets, ranges_between
+from leveret.spark.partition_reader import plan_tasks, read_partition
 from leveret.spark.places import check_present, look_up, offsets_at, start_of_new
 from leveret.spark.servers import servers_of
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from leveret.spark.options import ReadOptions
     from leveret.spark.places import TopicsNow
+    from leveret.spark.read_options import ReadOptions
     from leveret.spark.servers import BrokerServers
 
 __all__ = ["LeveretStreamReader"]
@@ -59,7 +60,7 @@ class LeveretStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return where a new query begins (see pyspark). Raises SourceError."""
         if self._initial is None:  # it is asked for twice
-            start = offsets_at(self._servers, self._options, self._options.starting)
+            start = offsets_at(topics_of(self._options), self._options, self._options.starting)
             self._initial = start.to_json()
         return self._initial
 
@@ -130,8 +131,7 @@ class LeveretStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_known = all(first.get(topic, number) is not None for topic, number, _ in stop)
         if not is_known or not all(first.is_same_log(topic, stop) for topic in stop.logs):
             first = start_of_new(first, self._now())
-        ranges = divide_ranges(ranges_between(first, stop), self._options.min_partitions)
-        return [RangePartition(each, stop.logs.get(each.topic)) for each in ranges]
+        return plan_tasks(ranges_between(first, stop), stop.logs, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range, in a worker (see pyspark). Raises SourceError."""
@@ -152,7 +152,7 @@ class LeveretStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the partitions as they are, or were a moment ago."""
         if self._polled is None or time.monotonic() - self._polled[0] > POLL_S:
             options = self._options
-            found = look_up(self._servers, options.topics, sizes=bool(options.max_bytes))
+            found = look_up(topics_of(options), options.topics, sizes=bool(options.max_bytes))
             self._polled = (time.monotonic(), found)
         return self._polled[1]
 

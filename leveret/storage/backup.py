@@ -32,6 +32,7 @@ from leveret.errors import StorageError
 from leveret.storage.files import RealFileSystem, storage_error
 from leveret.storage.lock import DirectoryLock
 from leveret.storage.manifest import MANIFEST, BackedUpFile, Manifest, read_manifest
+from leveret.storage.node_file import cluster_of
 from leveret.storage.snapshot import LENGTHS
 
 if TYPE_CHECKING:
@@ -107,20 +108,25 @@ class _Writer:
         linked = snapshot()
         self._copy_topics(linked or self._data)
         for name in PLAIN:
-            held = linked / name if linked is not None and (linked / name).exists() else None
-            source = held or self._data / name
+            source = self._held(linked, name)
             if source.exists():
                 self._copy(source, name, source.stat().st_size)
         for name in DATABASES:
-            self._copy_database(name)
+            self._copy_database(self._held(linked, name), name)
         taken_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began))
-        manifest = Manifest(__version__, self._node, taken_at, self._files)
+        cluster = cluster_of(self._data)
+        manifest = Manifest(__version__, self._node, taken_at, self._files, cluster)
         (self._target / MANIFEST).write_text(manifest.to_json())
         os.sync()  # one call for thousands of files
         self._target.rename(self._final)
         _name_latest(self._final)
         RealFileSystem().sync_directory(self._final.parent)
         return Backup(self._final, manifest, self._linked_bytes)
+
+    def _held(self, linked: Path | None, name: str) -> Path:
+        """Return where a file is to be copied from: the snapshot's, if that has it."""
+        held = None if linked is None else linked / name
+        return held if held is not None and held.exists() else self._data / name
 
     def _copy_state(self) -> None:
         """Copy the state store as of one transaction."""
@@ -169,9 +175,9 @@ class _Writer:
         made.chmod(0o640 if relative.startswith(TOPICS) else 0o600)
         self._files.append(BackedUpFile(relative, size, checksum, path.stat().st_mtime_ns))
 
-    def _copy_database(self, name: str) -> None:
+    def _copy_database(self, source: Path, name: str) -> None:
         """Copy a database as of one transaction, even while others write to it."""
-        source, made = self._data / name, self._target / name
+        made = self._target / name
         if not source.exists():
             return
         try:

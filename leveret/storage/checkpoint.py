@@ -23,13 +23,18 @@
     the end of a segment that was compacted
      0  u8   version and kind: 8; the batch's offset is where the segment ends
 
+    the same in a log that is replicated
+     0  u8   version and kind: 9, epochs of its records, and all there is to know
+     1  u32  count of epochs
+     5       for each: u32 epoch, u64 offset of its first record; then a payload of kind 2, 4 or 7
+
 Records of a transaction stand in a batch with the attribute PENDING. Those of an aborted one are
 settled, and told apart for whoever reads what is settled. What a committed one settles stands among
 the ranges of kind 6.
 
-Every segment begins with a control batch of kind 2, 4 or 7, the checkpoint: the log's own files are
-the one source of truth, recovery needs the last segment only, and an older segment can go whatever
-control batches it holds (decision 0005).
+Every segment begins with a control batch of kind 2, 4, 7 or 9, the checkpoint: the log's own files
+are the one source of truth, recovery needs the last segment only, and an older segment can go
+whatever control batches it holds (decision 0005).
 """
 
 from __future__ import annotations
@@ -39,6 +44,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError, NewerFormatError
+from leveret.ports.epochs import EpochIndex
 from leveret.ports.ranges import RangeSet
 from leveret.ports.returns import RUN_OFFSETS_MAX, Returns
 
@@ -53,6 +59,7 @@ __all__ = [
     "apply_payload",
     "checkpoint_payload",
     "compacted_payload",
+    "concerns_transactions",
     "is_checkpoint",
     "is_part",
     "part_payload",
@@ -69,11 +76,14 @@ PART = 5
 RESOLVED_SINCE = 6
 TOLD_ALL_UNRESOLVED = 7
 COMPACTED = 8
-CHECKPOINTS = (SETTLED_ALL, TOLD_ALL, TOLD_ALL_UNRESOLVED)
+TOLD_ALL_EPOCHS = 9
+WITHOUT_EPOCHS = (SETTLED_ALL, TOLD_ALL, TOLD_ALL_UNRESOLVED)
+CHECKPOINTS = (*WITHOUT_EPOCHS, TOLD_ALL_EPOCHS)
 COUNT = struct.Struct("<I")
 TRANSACTION = struct.Struct("<Q")
 UNRESOLVED = struct.Struct("<QQQ")
 RETURNED = struct.Struct("<QQII")
+EPOCH = struct.Struct("<IQ")
 RANGE_BYTES = 16
 COUNT_MAX = (1 << 32) - 1
 
@@ -97,6 +107,7 @@ class RecoveredState:
     unresolved: dict[int, TransactionPart] = field(
         default_factory=dict
     )  # by transaction, in their order
+    epochs: EpochIndex = field(default_factory=EpochIndex)  # of the records, if it is replicated
 
 
 def settlement_payload(ranges: RangeSet) -> bytes:
@@ -122,6 +133,13 @@ def resolved_payload(transactions: Sequence[int], undone: RangeSet, settled: Ran
 
 def checkpoint_payload(told: RecoveredState) -> bytes:
     """Encode the whole state of a log: the first batch of a segment."""
+    if not told.epochs:
+        return _pack_state(told)
+    epochs = b"".join(EPOCH.pack(*each) for each in told.epochs)
+    return bytes([TOLD_ALL_EPOCHS]) + COUNT.pack(len(told.epochs)) + epochs + _pack_state(told)
+
+
+def _pack_state(told: RecoveredState) -> bytes:
     if told.unresolved or told.undone:
         parts = _pack_parts(told.unresolved) + _pack_ranges(told.undone)
         rest = _pack_returns(told.returns) + told.settled.to_bytes()
@@ -166,6 +184,11 @@ def is_part(batch: Batch) -> bool:
     return batch.is_control and len(batch.payload) > 0 and batch.payload[0] == PART
 
 
+def concerns_transactions(batch: Batch) -> bool:
+    """Whether a control batch holds a part of a transaction, or outcomes."""
+    return len(batch.payload) > 0 and batch.payload[0] in (PART, RESOLVED_SINCE)
+
+
 class _Cursor:
     """Reads a payload from its front. Raises ValueError where it is too short."""
 
@@ -190,7 +213,7 @@ def apply_payload(data: bytes | memoryview, told: RecoveredState) -> None:
     payload = memoryview(data)
     if len(payload) == 0 or payload[0] < SETTLED_SINCE:
         raise CorruptBatchError("control batch that says nothing")
-    if payload[0] > COMPACTED:
+    if payload[0] > TOLD_ALL_EPOCHS:
         raise NewerFormatError(f"a control batch (kind {payload[0]})")
     if payload[0] == COMPACTED:
         return  # its offset says where its segment ends
@@ -202,18 +225,16 @@ def apply_payload(data: bytes | memoryview, told: RecoveredState) -> None:
 
 def _apply(kind: int, cursor: _Cursor, told: RecoveredState) -> None:
     if kind == PART:
-        (transaction,) = cursor.unpack(TRANSACTION)
-        settles = RangeSet.from_bytes(cursor.rest)
-        told.unresolved[transaction] = TransactionPart(0, 0, settles)
+        _unpack_part(cursor, told.unresolved)
         return
-    if kind in CHECKPOINTS:
+    if kind == TOLD_ALL_EPOCHS:
+        kind = _unpack_epochs(cursor, told)
+    if kind in WITHOUT_EPOCHS:
         told.unresolved.clear()  # it has all that still matter
     if kind == TOLD_ALL_UNRESOLVED:
         _unpack_parts(cursor, told.unresolved)
     if kind == RESOLVED_SINCE:
-        (count,) = cursor.unpack(COUNT)
-        for (transaction,) in TRANSACTION.iter_unpack(cursor.take(count * TRANSACTION.size)):
-            told.unresolved.pop(transaction, None)
+        _unpack_resolved(cursor, told.unresolved)
     if kind in (RESOLVED_SINCE, TOLD_ALL_UNRESOLVED):
         for first, stop in _unpack_ranges(cursor):
             told.undone.add(first, stop)
@@ -221,6 +242,28 @@ def _apply(kind: int, cursor: _Cursor, told: RecoveredState) -> None:
         _unpack_returns(cursor, told.returns)
     for first, stop in RangeSet.from_bytes(cursor.rest):
         told.settled.add(first, stop)
+
+
+def _unpack_part(cursor: _Cursor, unresolved: dict[int, TransactionPart]) -> None:
+    (transaction,) = cursor.unpack(TRANSACTION)
+    part = unresolved.setdefault(transaction, TransactionPart(0, 0))
+    part.settles = RangeSet.from_bytes(cursor.rest)
+
+
+def _unpack_resolved(cursor: _Cursor, unresolved: dict[int, TransactionPart]) -> None:
+    (count,) = cursor.unpack(COUNT)
+    for (transaction,) in TRANSACTION.iter_unpack(cursor.take(count * TRANSACTION.size)):
+        unresolved.pop(transaction, None)
+
+
+def _unpack_epochs(cursor: _Cursor, told: RecoveredState) -> int:
+    """Return the kind of what stands behind the epochs."""
+    (count,) = cursor.unpack(COUNT)
+    told.epochs = EpochIndex(EPOCH.iter_unpack(cursor.take(count * EPOCH.size)))
+    kind = cursor.take(1)[0]
+    if kind not in WITHOUT_EPOCHS:
+        raise ValueError(f"kind {kind} behind the epochs")
+    return kind
 
 
 def _unpack_parts(cursor: _Cursor, unresolved: dict[int, TransactionPart]) -> None:

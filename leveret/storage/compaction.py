@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
 
+    from leveret.storage.compacted_log import CompactedLog
     from leveret.storage.files import FileSystem
     from leveret.storage.keyring import Keyring
-    from leveret.storage.log import PartitionLog
 
 __all__ = ["CompactionFigures", "Compactor", "is_clean", "is_due"]
 
@@ -86,7 +86,7 @@ class _Pass:
     """
 
     compactor: Compactor
-    log: PartitionLog
+    log: CompactedLog
     tombstones_ms: int
     now_ms: int
     figures: CompactionFigures = field(default_factory=CompactionFigures)
@@ -172,21 +172,21 @@ class Compactor:
         self._stop = threading.Event()
         self.throttle = Throttle(bytes_per_s, self._stop)
         self.worker: Committer | None = None  # once there is something to do
-        self._waiting: dict[PartitionLog, None] = {}
+        self._waiting: dict[CompactedLog, None] = {}
         self._running: _Pass | None = None
-        self._failing: dict[PartitionLog, str] = {}  # with what they failed last
+        self._failing: dict[CompactedLog, str] = {}  # with what they failed last
 
     def make_map(self, count: int) -> KeyMap:
         """Return an empty map for `count` keys, or as many as memory is for."""
         wanted = int(count * MAP_FILL + 1) * ENTRY_BYTES * 2  # it takes a power of two below
         return KeyMap(min(wanted, self._map_bytes_max), secrets.token_bytes(SECRET_BYTES))
 
-    def check(self, log: PartitionLog) -> None:
+    def check(self, log: CompactedLog) -> None:
         """Compact a log soon if it pays now. Cheap if it does not."""
         if is_due(log, self.wall_ms()):
             self.compact(log)
 
-    def compact(self, log: PartitionLog) -> None:
+    def compact(self, log: CompactedLog) -> None:
         """Compact a log as soon as those that wait already are compacted."""
         self._waiting[log] = None
         if self._running is None:
@@ -248,7 +248,7 @@ class Compactor:
         else:
             self._complain(log, error)
 
-    def _complain(self, log: PartitionLog, error: StorageError | OSError) -> None:
+    def _complain(self, log: CompactedLog, error: StorageError | OSError) -> None:
         """Warn of a failure, once until something else fails."""
         told = error
         if isinstance(error, OSError):
@@ -260,7 +260,7 @@ class Compactor:
                 _subject(log.directory), told,
             )  # fmt: skip
 
-    def forget(self, log: PartitionLog) -> None:
+    def forget(self, log: CompactedLog) -> None:
         """Drop a log that is closed or deleted."""
         self._waiting.pop(log, None)
         self._failing.pop(log, None)
@@ -277,12 +277,12 @@ class Compactor:
             self.worker.close()
 
 
-def is_clean(log: PartitionLog, segment: Segment) -> bool:
+def is_clean(log: CompactedLog, segment: Segment) -> bool:
     """Whether a segment was compacted: what is behind, if anything, was removed with its file."""
     return log.settled.contains(max(segment.base, segment.compacted_stop), segment.stop)
 
 
-def is_due(log: PartitionLog, now_ms: int) -> bool:
+def is_due(log: CompactedLog, now_ms: int) -> bool:
     """Whether a pass over a log pays: half of it is dirty, or it has waited long enough."""
     segments = log.compactable()
     dirty = sum(each.size for each in segments if not is_clean(log, each))

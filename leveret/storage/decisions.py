@@ -27,10 +27,17 @@ if TYPE_CHECKING:
     from leveret.storage.files import FileSystem
     from leveret.storage.segment import Segment
 
-__all__ = ["DECISIONS_INCARNATION", "DECISIONS_TOPIC", "Decisions", "read_decisions"]
+__all__ = [
+    "CLUSTER_INCARNATION",
+    "DECISIONS_INCARNATION",
+    "DECISIONS_TOPIC",
+    "Decisions",
+    "read_decisions",
+]
 
 DECISIONS_TOPIC = "leveret.transactions"
 DECISIONS_INCARNATION = "node"
+CLUSTER_INCARNATION = "cluster"  # of the logs in which a cluster decides
 BODY = struct.Struct("<Q")
 
 
@@ -43,7 +50,10 @@ class Waiting(NamedTuple):
 
 
 class Decisions:
-    """Committed transactions that must be remembered. Used on the event loop."""
+    """Committed transactions that must be remembered. Used on the event loop.
+
+    In a cluster others decide about those that are `is_elsewhere`: they are never asked for here.
+    """
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
@@ -52,6 +62,7 @@ class Decisions:
         self._unheard: dict[int, int] = {}  # of how many logs it is not known that they remember
         self._earlier: list[int] = []  # of an earlier run, while not all logs are open
         self._waiting: deque[Waiting] = deque()
+        self.is_elsewhere: Callable[[int], bool] = lambda _transaction: False
 
     def __contains__(self, transaction: int) -> bool:
         return transaction in self._offsets

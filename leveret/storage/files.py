@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -263,19 +264,25 @@ def write_all(
 def write_file(files: FileSystem, path: Path, content: bytes, *, flush: bool = False) -> None:
     """Create or atomically replace `path` with `content`, flushed if `flush`.
 
-    The directory entry is not flushed: use `sync_directory`.
+    The directory entry is not flushed: use `sync_directory`. Raises OSError; `path` is as before
+    then, and of the half-written file nothing is left, as far as the disk allows that.
     """
     draft = path.with_name(path.name + ".new")
     if files.exists(draft):
         files.unlink(draft)
-    handle = files.open(draft, create=True)
     try:
-        write_all(files.pwrite, handle, content, 0)
-        if flush:
-            files.fdatasync(handle)
-    finally:
-        files.close(handle)
-    files.rename(draft, path)
+        handle = files.open(draft, create=True)
+        try:
+            write_all(files.pwrite, handle, content, 0)
+            if flush:
+                files.fdatasync(handle)
+        finally:
+            files.close(handle)
+        files.rename(draft, path)
+    except OSError:
+        with suppress(OSError):
+            files.unlink(draft)
+        raise
 
 
 def read_file(files: FileSystem, path: Path) -> bytearray:

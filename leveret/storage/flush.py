@@ -19,6 +19,7 @@ from leveret.errors import StorageError
 from leveret.ports import Durability
 from leveret.ports.callbacks import call_each
 from leveret.storage.files import storage_error
+from leveret.storage.index import OFFSET_MAX
 from leveret.storage.reader import LogReader
 from leveret.storage.reclaimer import Reclaimer
 from leveret.storage.segments import Segments
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from leveret.storage.segment import Segment
     from leveret.storage.services import LogServices
 
-__all__ = ["Flush", "FlushedLog"]
+__all__ = ["Flush", "FlushedLog", "UnflushedBatch"]
 
 REWRITE_BYTES_MAX = 256 << 20  # kept per log to be written anew should a flush fail
 DIRECTORIES_SYNCED = 4  # PARTITION, TOPIC, VHOST and topics/: any of them may be new
@@ -117,6 +118,7 @@ class FlushedLog(ABC):
         "_cache",
         "_closed",
         "_commit_callbacks",
+        "_commit_limit",
         "_durable",
         "_failure_callbacks",
         "_failures",
@@ -136,11 +138,13 @@ class FlushedLog(ABC):
         "_unresolved",
         "_until_flushed",
         "_until_idle",
+        "appended_bytes",
         "committed",
         "directory",
         "end",
         "flushed",
         "is_flushing",
+        "returns",
         "settled",
         "undone",
     )
@@ -160,6 +164,8 @@ class FlushedLog(ABC):
             self._stated = self.settled.copy()
             self.settled.add_all(recovered.compacted)
         self.undone = recovered.told.undone
+        self.returns = recovered.returns
+        self.appended_bytes = 0
         self.flushed = recovered.flushed
         self._services = services
         self._keeps = durability is not Durability.NONE
@@ -192,6 +198,7 @@ class FlushedLog(ABC):
         )
         self._unresolved = self._parts.unresolved  # asked for at each append
         self._closed = False
+        self._commit_limit = OFFSET_MAX  # what other replicas have, if there are any
         self._commit_callbacks: list[Callable[[], None]] = []
         self._failure_callbacks: list[Callable[[Exception], None]] = []
         self.is_flushing = False
@@ -236,6 +243,14 @@ class FlushedLog(ABC):
         """Apply a transaction's outcome in memory."""
 
     @abstractmethod
+    def _flush_begins(self) -> None:
+        """Note what the flush that begins will cover."""
+
+    @abstractmethod
+    def _flush_covers(self) -> None:
+        """Note that this is flushed."""
+
+    @abstractmethod
     def check_retention(self) -> None:
         """Settle records beyond the retention limits."""
 
@@ -251,6 +266,11 @@ class FlushedLog(ABC):
     def on_failure(self, callback: Callable[[Exception], None]) -> None:
         """Call `callback` when a write has failed (see ports.TopicLog)."""
         self._failure_callbacks.append(callback)
+
+    def detach(self, committed: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        """Call neither callback any more (see ports.TopicLog)."""
+        self._commit_callbacks.remove(committed)
+        self._failure_callbacks.remove(failed)
 
     # Beginning
 
@@ -278,6 +298,7 @@ class FlushedLog(ABC):
         stop = self._unflushed[-1].stop if self._unflushed else 0
         flush = Flush(self._services.files, dirty, sealed, len(self._unflushed), stop)
         self._running = flush
+        self._flush_begins()
         self._services.committer.submit(flush.run, partial(self._flush_finished, flush))
 
     def _start_flush_behind(self) -> None:
@@ -364,6 +385,7 @@ class FlushedLog(ABC):
             self.flushed = max(self.flushed, flush.stop)
         if flush.sealed:
             self.flushed = max(self.flushed, flush.sealed[-1][1])
+        self._flush_covers()
         if self._reclaimer.flushing:
             self._reclaimer.flushed()
         if any(self._parts.flushing):
@@ -380,8 +402,11 @@ class FlushedLog(ABC):
 
     def _advance(self) -> None:
         """Advance the committed offset to the durable one or the first unresolved transaction."""
-        committed = self._parts.limit(self._durable) if self._unresolved else self._durable
-        if committed == self.committed:
+        parts, committed = self._parts, self._durable
+        if self._unresolved or parts.untold:
+            committed = parts.limit(committed)
+        committed = min(committed, self._commit_limit)
+        if committed <= self.committed:
             return
         self.committed = committed
         call_each(self._commit_callbacks, self._services.report)

@@ -20,7 +20,11 @@ from leveret.ports.check_results import CheckResult, Severity
 from leveret.ports.definitions import Definitions
 from leveret.storage.damage import survey
 from leveret.storage.database_checksum import verify_checksum
-from leveret.storage.decisions import DECISIONS_INCARNATION, DECISIONS_TOPIC
+from leveret.storage.decisions import (
+    CLUSTER_INCARNATION,
+    DECISIONS_INCARNATION,
+    DECISIONS_TOPIC,
+)
 from leveret.storage.encryption import HEAD_BYTES, key_id_of, key_id_text
 from leveret.storage.files import RehearsalFiles, read_exactly
 from leveret.storage.lineage import noted_changes, older_than_noted
@@ -239,8 +243,10 @@ class LogCheck:
         self._key_ids = key_ids
         self._advance = advance
         self._marks = None if state is None else LogMarks(state, boot_id())
-        decisions = self._topics / log_key("", DECISIONS_TOPIC, DECISIONS_INCARNATION, 0)
-        self._decisions = decisions.parent
+        self._decisions = {
+            (self._topics / log_key("", DECISIONS_TOPIC, incarnation, 0)).parent
+            for incarnation in (DECISIONS_INCARNATION, CLUSTER_INCARNATION)
+        }
         self._known = {encode_name(vhost.name): set[str]() for vhost in definitions.vhosts}
         for known in self._known.values():
             known.add(INTERNAL_INCARNATION)
@@ -286,7 +292,7 @@ class LogCheck:
         incarnation = topic.name.rpartition("~~")[2]
         if topic.parent.name in self._known:
             return incarnation in self._known[topic.parent.name]
-        return incarnation == INTERNAL_INCARNATION or topic == self._decisions
+        return incarnation == INTERNAL_INCARNATION or topic in self._decisions
 
     def _orphan(self, topic: Path) -> CheckResult:
         return CheckResult(

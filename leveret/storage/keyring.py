@@ -34,7 +34,7 @@ from cryptography.exceptions import InvalidTag
 
 from leveret.errors import StorageError
 from leveret.storage.encryption import DataKey, MissingKeyError, Sealer, Unsealer, key_id_text
-from leveret.storage.files import read_file, storage_error, write_all
+from leveret.storage.files import read_file, storage_error, write_file
 from leveret.storage.master_key import MasterKeyError
 
 if TYPE_CHECKING:
@@ -256,18 +256,9 @@ class Keyring:
 
     def _write(self, content: bytes) -> None:
         """Replace the file atomically and durably. Raises StorageError."""
-        files, draft = self._files, self._path.with_name(FILE_NAME + ".new")
         try:
-            if files.exists(draft):
-                files.unlink(draft)
-            handle = files.open(draft, create=True)
-            try:
-                write_all(files.pwrite, handle, content, 0)
-                files.fdatasync(handle)
-            finally:
-                files.close(handle)
-            files.rename(draft, self._path)
-            files.sync_directory(self._path.parent)
+            write_file(self._files, self._path, content, flush=True)
+            self._files.sync_directory(self._path.parent)
         except OSError as error:
             raise storage_error("write", self._path, error) from error
 

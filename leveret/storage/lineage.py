@@ -92,12 +92,18 @@ def _queue_logs(data: Path) -> list[str]:
 
 
 async def open_definitions(
-    data: Path, spawn: Spawn, losses: LossLedger, *, accept: bool = False
+    data: Path,
+    spawn: Spawn,
+    losses: LossLedger,
+    *,
+    accept: bool = False,
+    in_cluster: bool = False,
 ) -> SqliteMetadataStore:
     """Open the definitions, or create them if nothing is lost by that.
 
-    `accept`: begin anew where they are lost; the ledger notes it, and until that is acknowledged it
-    is accepted only once. Raises DefinitionsLostError, StorageError; then nothing was changed.
+    `in_cluster`: the coordinator has the definitions, and there must be none here. `accept`: begin
+    anew where they are lost; the ledger notes it, and until that is acknowledged it is accepted
+    only once. Raises DefinitionsLostError, StorageError; then nothing was changed.
     """
     path = data / "leveret.db"
     size = path.stat().st_size if path.exists() else None
@@ -114,7 +120,9 @@ async def open_definitions(
         _accept(what, AS_IT_IS, path, losses, accept=accept)
         return await SqliteMetadataStore.open(path, spawn, as_it_is=True)
     traces = [name for name in older_data(data) if name in USED or name == "topics/"]
-    if traces and await store.is_new():
+    if in_cluster:
+        await _check_empty(store, data)
+    elif traces and await store.is_new():
         what = f"{path} holds no definitions, but {_listed(traces)} there"
         try:
             _accept(what, ANEW, path, losses, accept=accept)
@@ -123,6 +131,17 @@ async def open_definitions(
             raise
         await _without_guest(store)
     return store
+
+
+async def _check_empty(store: SqliteMetadataStore, data: Path) -> None:
+    """Raise StorageError if a node by itself has used the directory: a cluster has its own."""
+    if not await store.is_new():
+        await store.close()
+        raise StorageError(
+            f"{data} has the definitions and messages of a node by itself, which would be ignored "
+            "in a cluster: `leveret cluster join` makes them the cluster's first, or give the node "
+            "an empty data directory"
+        )
 
 
 def _listed(names: list[str]) -> str:

@@ -23,10 +23,10 @@ from leveret.storage.checkpoint import (
     return_payload,
     settlement_payload,
 )
-from leveret.storage.compacted_log import CompactedLog
 from leveret.storage.files import storage_error
 from leveret.storage.marks import LogMark
 from leveret.storage.quarantine import Quarantine
+from leveret.storage.replica_log import ReplicaLog
 from leveret.storage.retention import Retainer, segment_bytes
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ RETENTION = "retention"  # as a reader that needs records (see keep_from)
 MERGED_RANGES_MIN = 64  # so many settled at once take one pass over all ranges, not one each
 
 
-class PartitionLog(CompactedLog):
-    """One log on disk (see ports.TopicLog).
+class PartitionLog(ReplicaLog):
+    """One log on disk (see ports.TopicLog, ports.ReplicatedLog).
 
     Invariant: first <= committed <= durable <= end, settled below durable. Between committed and
     durable are a transaction's records, until it is resolved, and what was published behind them.
@@ -60,13 +60,11 @@ class PartitionLog(CompactedLog):
         "_retainer",
         "_returned",
         "_touched",
-        "appended_bytes",
         "builder",
         "key",
         "noted",
         "redelivered_stop",
         "retention_waits_at",
-        "returns",
         "unclean",
     )
 
@@ -80,15 +78,14 @@ class PartitionLog(CompactedLog):
         retention: Retention | None,
         data_key: DataKey | None,
         key: bytes = b"",
+        has_replicas: bool = False,
     ) -> None:
         """`data_key` seals new batches, until `use_key` sets another."""
         super().__init__(services, directory, durability, recovered, data_key)
         self.builder = BatchBuilder()
-        self.returns = recovered.returns
         self.unclean = recovered.unclean
         self.key = key
         self.noted = (-1, -1, -1)
-        self.appended_bytes = 0
         self.redelivered_stop = recovered.redelivered_stop
         self.retention_waits_at: Callable[[], int | None] = nobody
         self._retainer: Retainer | None = None  # once records are to be kept no longer than …
@@ -97,8 +94,10 @@ class PartitionLog(CompactedLog):
         self._returned = RangeSet()  # the same of what came back
         self._touched = False
         self.retention = retention
-        for transaction in list(self._unresolved):
-            self._resolve(transaction, committed=services.decisions.asked(transaction))
+        if has_replicas:
+            self.replicate(recovered.missing_from)
+        else:
+            self._ask_outcomes()
         if recovered.losses:
             self._touch()  # what is lost counts as settled: that is to be written down
 
@@ -160,11 +159,16 @@ class PartitionLog(CompactedLog):
             self._retainer = self._make_retainer()
         if self._retainer is not None:
             self._retainer.retention = retention
-            self.keep_from(RETENTION, 0 if self._keeps_settled else None)
+            self._keep_retained()
         self._segments.segment_bytes_max = segment_bytes(
             retention, self._services.segment_bytes_max
         )
         self.check_retention()
+
+    def _keep_retained(self) -> None:
+        if self._retainer is not None:
+            is_kept = self._keeps_settled and not self.follows
+            self.keep_from(RETENTION, 0 if is_kept else None)
 
     @property
     def kept_from(self) -> int | None:
@@ -189,7 +193,7 @@ class PartitionLog(CompactedLog):
 
     def check_retention(self) -> None:
         """Apply the retention limits; called at times and for sealed segments."""
-        if not self._closed and self._retainer is not None:
+        if not self._closed and self._retainer is not None and not self.follows:
             self._retainer.check()
             if self.compaction is not None:
                 self._services.may_compact(self.directory)
@@ -236,8 +240,11 @@ class PartitionLog(CompactedLog):
     def append(self) -> int:
         """Append the builder's records as one batch (see ports.TopicLog)."""
         base = self.end
+        if self.refuses:
+            self.builder.clear()
+            raise self._refuse_append()
         transient = self.builder.transient
-        batch = self.builder.seal(base)
+        batch = self.builder.seal(base, self.epoch)
         self.appended_bytes += batch.size - HEADER_BYTES
         if not self._keeps:
             if self._cache.stuck:
@@ -247,7 +254,11 @@ class PartitionLog(CompactedLog):
                 self.committed = self.end
         else:
             batch.set_checksum(crc32c(batch.checked))
-            segment, position = self._segments.write(batch, base)
+            try:
+                segment, position = self._segments.write(batch, base)
+            except StorageError:
+                self._append_failed()
+                raise
             self.end = base + batch.count
             if self._flushes and (self._unflushed or not transient):
                 self._add_unflushed(batch, segment, position)
@@ -255,9 +266,11 @@ class PartitionLog(CompactedLog):
                     self._start_flush()
             else:
                 self._durable = self.end
-                if not self._unresolved:
+                if not self._unresolved and not self.is_replicated:
                     self.committed = self.end
         self._cache.add(self._tail, batch)
+        if self.is_replicated:
+            self._appended(base)
         return base
 
     # Taking part in transactions
@@ -270,6 +283,10 @@ class PartitionLog(CompactedLog):
         prepared: Callable[[Exception | None], None],
     ) -> None:
         """Write the log's part of a transaction (see ports.TopicLog)."""
+        if self.refuses:
+            records.clear()
+            raise self._refuse_append()
+        prepared = self._once_replicated(self._unless_resolved(transaction, prepared))
         part = self._unresolved[transaction] = TransactionPart(self.end, self.end, RangeSet(ranges))
         try:
             # Settlements first: should they find no room, no offset has been used up.
@@ -291,7 +308,7 @@ class PartitionLog(CompactedLog):
 
     def _append_pending(self, transaction: int, records: BatchBuilder) -> None:
         base = self.end
-        batch = records.seal(base)
+        batch = records.seal(base, self.epoch)
         self.appended_bytes += batch.size - HEADER_BYTES
         if not self._keeps:
             if self._cache.stuck:
@@ -304,14 +321,30 @@ class PartitionLog(CompactedLog):
                 self._add_unflushed(batch, segment, position)
         self.end = base + batch.count
         self._cache.add(self._tail, batch)
+        if self.is_replicated:
+            self._appended(base)
 
-    def resolve(self, transaction: int, *, committed: bool) -> None:
+    def resolve(
+        self,
+        transaction: int,
+        *,
+        committed: bool,
+        told: Callable[[Exception | None], None] | None = None,
+    ) -> None:
         """Apply a transaction's outcome (see ports.TopicLog)."""
-        if transaction not in self._unresolved or self._closed:
+        told = told or ignore
+        part = self._unresolved.get(transaction)
+        if part is None or self._closed or self.follows:
+            told(self._refuse_append() if self.follows else None)
             return
         if not committed and not self._parts.undo(transaction):
+            told(None)
             return
         self._resolve(transaction, committed=committed)
+        if committed and self._decides(transaction):
+            self._tell_once_replicated(transaction, part, told)
+        else:
+            told(None)
         self._advance()
 
     def _resolve(self, transaction: int, *, committed: bool) -> None:
@@ -413,8 +446,10 @@ class PartitionLog(CompactedLog):
         self._touch()
 
     def _checkpoint(self) -> bytes:
+        if self.epochs:
+            self.epochs.forget(self.first)
         return checkpoint_payload(
-            RecoveredState(self._stated, self.returns, self.undone, self._unresolved)
+            RecoveredState(self._stated, self.returns, self.undone, self._unresolved, self.epochs)
         )
 
     def _touch(self) -> None:
@@ -461,10 +496,12 @@ class PartitionLog(CompactedLog):
         if self._returned:
             self._write_control(return_payload(self.returns, self._returned))
 
-    def _write_control(self, payload: bytes) -> None:
+    def _write_control(self, payload: bytes | memoryview) -> None:
         batch = Batch.control(self.end, payload, self._services.clock.wall_ms())
         batch.set_checksum(crc32c(batch.checked))
         self._segments.write(batch, self.end)
+        if self.is_replicated:
+            self._progressed()
 
     async def settlements_safe(self) -> None:
         """Wait until all settlements are flushed (see ports.TopicLog). Raises StorageError."""
@@ -476,6 +513,7 @@ class PartitionLog(CompactedLog):
         while self._flushes and was_flushing and (self.is_flushing or self._segments.dirty):
             was_flushing = self.is_flushing
             await self._next_flush()
+        await self._replicated()
 
     # Ending
 
@@ -484,6 +522,9 @@ class PartitionLog(CompactedLog):
         if self._closed:
             return
         mark = None
+        if self.failure is not None:
+            await self._abandon()
+            return
         try:
             if self._keeps:
                 self.write_settlements()
@@ -493,6 +534,14 @@ class PartitionLog(CompactedLog):
             self._closed = True
             self._release()
             self._services.closed(self.directory, mark)
+
+    async def _abandon(self) -> None:
+        """Let go of the files as they are, after a failure: recovery makes sense of them."""
+        self._closed = True
+        while self.is_flushing:
+            await self._flush_idle()
+        self._release()
+        self._services.closed(self.directory, None)
 
     def _mark(self) -> LogMark | None:
         """Return the mark of the closed log. Raises StorageError."""
@@ -543,6 +592,7 @@ class PartitionLog(CompactedLog):
         self.retention_waits_at = nobody
         self._commit_callbacks.clear()
         self._failure_callbacks.clear()
+        self._leave_replicas()
 
     async def delete(self) -> None:
         """Delete the log (see ports.TopicLog). Raises StorageError."""
@@ -553,6 +603,10 @@ class PartitionLog(CompactedLog):
             await self._flush_idle()
         self._release()
         self._services.deleted(self.directory, self.key)
+
+
+def ignore(error: Exception | None) -> None:
+    """Do nothing: nobody waits for an outcome."""
 
 
 def nobody() -> None:

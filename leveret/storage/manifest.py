@@ -1,6 +1,7 @@
 """The manifest of a backup: `manifest.json`, written last.
 
     {"format": 1, "release": "0.1.0", "node": "leveret@host", "taken_at": "2026-11-23T01:02:03Z",
+     "cluster": "",
      "files": [{"path": "leveret.db", "bytes": 4096, "crc32c": 123, "mtime_ns": 0}, …]}
 
 A manifest comes from outside: it may name no file but those below its own directory.
@@ -37,12 +38,16 @@ class BackedUpFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Manifest of one backup. `taken_at` is ISO 8601 in UTC."""
+    """Manifest of one backup. `taken_at` is ISO 8601 in UTC.
+
+    `cluster` is the id of the node's cluster, "" of a node by itself.
+    """
 
     release: str
     node: str
     taken_at: str
     files: list[BackedUpFile]
+    cluster: str = ""
 
     @property
     def bytes(self) -> int:
@@ -72,7 +77,8 @@ def read_manifest(backup: Path) -> Manifest:
         if not isinstance(found, int) or found > FORMAT:
             raise StorageError(f"{path} was written by a newer release (format {found})")
         files = [BackedUpFile(**file) for file in fields["files"]]
-        manifest = Manifest(fields["release"], fields["node"], fields["taken_at"], files)
+        cluster = str(fields.get("cluster", ""))  # not written by earlier releases
+        manifest = Manifest(fields["release"], fields["node"], fields["taken_at"], files, cluster)
     except (KeyError, TypeError) as error:
         raise StorageError(f"{path} is no manifest of a backup: {error}") from error
     for file in files:

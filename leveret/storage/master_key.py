@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from leveret.errors import StorageError
+from leveret.ports.secret_file import SECRET_FILE_BYTES_MAX, SecretFileError, read_secret_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,12 +26,9 @@ __all__ = ["MasterKey", "MasterKeyError", "generate_master_key_file", "read_mast
 
 KEY_BYTES = 32
 HEX_CHARACTERS = 2 * KEY_BYTES
-FILE_BYTES_MAX = 4096  # a longer file holds something else
 FINGERPRINT_BYTES = 8  # distinguishes keys without revealing them
 FINGERPRINT_INFO = b"leveret master key fingerprint"
 WRAPPING_INFO = b"leveret master key wrapping"
-FOREIGN_MODE = 0o037  # others may do nothing with the file, its group may read: secrets are
-# mounted that way
 
 
 class MasterKeyError(StorageError):
@@ -74,17 +71,10 @@ def read_master_key(file: Path | None, text: str) -> MasterKey | None:
 
 def _read(file: Path) -> str:
     try:
-        with file.open("rb") as stream:
-            mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
-            if mode & FOREIGN_MODE:
-                raise MasterKeyError(
-                    f"the master key file {file} has mode {mode:04o}: others must not read it, "
-                    "nor its group write it; `chmod 600` it"
-                )
-            content = stream.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise MasterKeyError(f"cannot read the master key file {file}: {error.strerror}") from None
-    return content.decode("ascii", "replace") if len(content) <= FILE_BYTES_MAX else ""
+        content = read_secret_file(file, "the master key file")
+    except SecretFileError as error:
+        raise MasterKeyError(str(error)) from None
+    return content.decode("ascii", "replace") if len(content) <= SECRET_FILE_BYTES_MAX else ""
 
 
 def _decode(text: str, source: str) -> bytes:

@@ -54,6 +54,9 @@ class SqliteMetadataStore:
     noted, an older file can be recognized later. `on_change` is called after each commit.
     """
 
+    keeps_all = False  # transient ones end with the process
+    is_following = False  # nobody else changes the definitions
+
     def __init__(
         self,
         database: aiosqlite.Connection,

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LogReader", "OpenFiles"]
 
+# Read at once because the batch before was as long: a batch that does not fit is read twice.
+GUESSED_BYTES_MAX = 256 * 1024
 WINDOW_BYTES_MIN = 64 * 1024  # one read: below this the call costs more than the bytes
 # A longer batch is read and checked in a thread, even if the page cache has it: a large message
 # would hold the event loop for milliseconds.
@@ -41,7 +43,8 @@ class Request:
     """Batches with records in [offset, stop), from bytes [position, limit) of a file.
 
     `begin` is the offset at `position` where each batch must follow the one before, else None. In
-    front of a compacted batch offsets may be missing.
+    front of a compacted batch offsets may be missing. They end with the batch with which they have
+    `bytes_max`; `window_bytes` are read at first.
     `unseal` decrypts. It raises CorruptBatchError, MissingKeyError.
     """
 
@@ -51,6 +54,7 @@ class Request:
     offset: int
     stop: int
     bytes_max: int
+    window_bytes: int
     unseal: Unseal
 
 
@@ -119,6 +123,7 @@ class LogReader:
     """Finds offsets in a log's segments; remembers where sequential readers go on."""
 
     __slots__ = (
+        "_batch_bytes",
         "_cursors",
         "_files",
         "_loop",
@@ -152,6 +157,7 @@ class LogReader:
         self._loop = loop
         self._pool = pool
         self._cursors: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
+        self._batch_bytes = 0  # of the last batch that was read: the next one may be as long
 
     def read(self, offset: int, stop: int, bytes_max: int) -> list[Batch] | None:
         """Return batches from the page cache; None if a device would have to be read.
@@ -237,6 +243,7 @@ class LogReader:
             offset,
             min(stop, segment.stop),
             bytes_max,
+            max(bytes_max, min(self._batch_bytes, GUESSED_BYTES_MAX), WINDOW_BYTES_MIN),
             self._unseal,
         )
 
@@ -267,6 +274,7 @@ class LogReader:
 
     def _remember(self, segment: Segment, batches: list[Batch], position: int) -> None:
         self._cursors[batches[-1].stop_offset] = segment, position
+        self._batch_bytes = batches[-1].size
         if len(self._cursors) > CURSORS_MAX:
             self._cursors.popitem(last=False)
         if segment is not self._segments.active:
@@ -288,7 +296,7 @@ def walk(
     wait and may not, OSError, MissingKeyError, NewerFormatError.
     """
     position, begin = request.position, request.begin
-    wanted = max(request.bytes_max, WINDOW_BYTES_MIN)
+    wanted = request.window_bytes
     while position < request.limit:
         size = min(wanted, request.limit - position)
         window, got = _window(files, handle, position, size, wait=wait)

@@ -73,7 +73,8 @@ class Recovered:
     """A log as recovered.
 
     `findings` are sentences for the operator about what is normal after a crash, `losses` durable
-    records that are gone. `begins_anew`: the last segment is not written to any more.
+    records that are gone. `begins_anew`: the last segment is not written to any more. From
+    `missing_from` on records are missing that were not settled, whether they had to survive or not.
     """
 
     segments: list[Segment] = field(default_factory=list)
@@ -84,6 +85,7 @@ class Recovered:
     findings: list[str] = field(default_factory=list)
     losses: list[LostRange] = field(default_factory=list)
     begins_anew: bool = False
+    missing_from: int | None = None
     flushed: int = 0  # so far it was known to be flushed
     removed: RangeSet = field(default_factory=RangeSet)  # offsets that no file holds
     compacted: RangeSet = field(default_factory=RangeSet)  # missing in files by compaction
@@ -353,13 +355,24 @@ class _Recovery:
     def _take(self, segment: Segment, position: int, batch: Batch) -> None:
         if batch.is_control:
             apply_payload(batch.payload, self._scanned)
+            if self._scanned.epochs:  # the checkpoint of a file written anew knows later ones
+                self._scanned.epochs.truncate(batch.base_offset)
             return
         assert segment.index is not None
         if position >= segment.index.due:
             segment.index.note(batch.base_offset, position)
+        if batch.leader_epoch:
+            self._take_epoch(batch)
         if batch.transaction:
             part = self._scanned.unresolved.setdefault(batch.transaction, TransactionPart(0, 0))
             part.first, part.stop = batch.base_offset, batch.stop_offset
+
+    def _take_epoch(self, batch: Batch) -> None:
+        """Note the epoch of a batch. Raises CorruptBatchError where it cannot be."""
+        try:
+            self._scanned.epochs.add(batch.leader_epoch, batch.base_offset)
+        except ValueError as error:
+            refuse(str(error))
 
     # -- damage
 
@@ -442,6 +455,7 @@ class _Recovery:
             found.begins_anew = True
         if self._lacks_newest and known.mark is not None:
             first, found.end = found.end, found.end + UNSEEN_OFFSETS
+            self._note_missing(first)
             found.settled.add(first, found.end)
             found.begins_anew = True
             found.findings.append(
@@ -473,11 +487,16 @@ class _Recovery:
             first, stop = lost.first, lost.stop
             assert first is not None
             assert stop is not None
+            self._note_missing(first)
             told = LostRange(first, stop, lost.count, gap.why)
             if gap.is_promised:
                 found.losses.append(told)
             else:
                 found.findings.append(f"{told}; they were not flushed")
+
+    def _note_missing(self, offset: int) -> None:
+        known = self._found.missing_from
+        self._found.missing_from = offset if known is None else min(known, offset)
 
     def _trim(self) -> None:
         """Trim the recovered state to the offsets that exist."""
@@ -489,3 +508,4 @@ class _Recovery:
         if found.returns.acquired:
             found.returns.keep(found.settled.gaps(0, found.end))
         found.compacted.remove(found.end, OFFSET_MAX)
+        found.told.epochs.truncate(found.end)

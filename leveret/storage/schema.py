@@ -39,7 +39,7 @@ from leveret.ports.definitions import (
 from leveret.storage.tagged_json import decode_arguments, encode_arguments, encode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["MIGRATIONS", "TABLES", "Row", "Table"]
 
@@ -121,7 +121,10 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Table of one kind of definition; columns are its fields, in their order."""
+    """Table of one kind of definition; columns are its fields, in their order.
+
+    A field whose metadata say `is_stored` False has no column.
+    """
 
     name: str
     kind: type[Definition]
@@ -130,7 +133,7 @@ class Table:
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns, in the order of the definition's fields."""
-        return tuple(field.name for field in fields(self.kind))
+        return tuple(f.name for f in fields(self.kind) if f.metadata.get("is_stored", True))
 
     @property
     def select_sql(self) -> str:
@@ -169,6 +172,18 @@ class Table:
         values = {
             column: _READERS[column](value) if column in _READERS else value
             for column, value in zip(self.columns, row, strict=True)
+        }
+        return self.kind(**values)
+
+    def definition_from(self, columns: Mapping[str, Any]) -> Definition:
+        """Return the definition of named columns; those that are missing have their defaults.
+
+        Others, of a newer release, are left out. Raises ValueError and TypeError.
+        """
+        values = {
+            column: _READERS[column](columns[column]) if column in _READERS else columns[column]
+            for column in self.columns
+            if column in columns
         }
         return self.kind(**values)
 

@@ -4,7 +4,7 @@
     00000000000000001000-2.log    the third file that begins with offset 1000
     00000000000000001000.index    its sparse index, once it is sealed and flushed
     00000000000000001000.log.damaged-1    a damaged stretch, kept for inspection
-    00000000000000001000.suspect         empty: a flush of the segment has failed
+    00000000000000001000.doubtful        empty: a flush of the segment has failed
     00000000000000001000-3.log.new       what compaction is writing, until it is whole
 
 A second file with the same first offset comes about when one filled up with control batches alone,
@@ -51,7 +51,8 @@ class Segment:
     `doubtful` that a flush failed, so that its content on disk is unknown. `handle` is set on the
     event loop only; `pins` counts worker threads that read through it. `began_ms` is the time of
     its first batch, None where that was not looked up. It was compacted below `compacted_stop`, as
-    far as known; its first tombstone may go at `due_ms`, 0 where none may yet.
+    far as known; its first tombstone may go at `due_ms`, 0 where none may yet. Its first byte has
+    the place `stream_first` in the log's stream (see Segments), None where it replaced another.
     """
 
     __slots__ = (
@@ -69,6 +70,7 @@ class Segment:
         "revision",
         "size",
         "stop",
+        "stream_first",
         "suspect",
     )  # fmt: skip
 
@@ -88,6 +90,7 @@ class Segment:
         self.listed = True  # whether the directory entry is known to be durable
         self.pins = 0
         self.retired = False
+        self.stream_first: int | None = None
 
     def __repr__(self) -> str:
         return f"Segment({self.path.name}, stop={self.stop}, size={self.size})"

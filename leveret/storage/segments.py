@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from leveret.errors import CorruptBatchError
+from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.callbacks import do_nothing
 from leveret.ports.records import Batch
 from leveret.storage.encryption import HEAD_BYTES, Sealer, key_id_of
@@ -45,6 +45,9 @@ class Segments:
     file was opened to be written to. `rests_unflushed`: no confirm waits for a flush. `new_sealer`
     returns a sealer for a key; a segment has one key at most, so that its first bytes name the key
     it needs.
+
+    The files one behind the other are the log's stream. Its positions grow from the opening on, and
+    what was cut off leaves a gap: none of them ever means other bytes.
     """
 
     __slots__ = (
@@ -60,6 +63,7 @@ class Segments:
         "_rests_unflushed",
         "_roll_at",
         "_sealer",
+        "_stream_gap",
         "_wall_ms",
         "directory",
         "dirty",
@@ -100,6 +104,7 @@ class Segments:
         self.position = 0
         self.latest_ms = 0
         self._contradicting: list[Path] = []
+        self._stream_gap = 0  # the next segment begins behind it in the stream
         self._index = SparseIndex()
         self._roll_at = OPEN_FIRST  # from this position on a write first prepares a segment
 
@@ -109,6 +114,9 @@ class Segments:
         `begins_anew`: it is not written to any more.
         """
         self.items = items
+        stream = 0
+        for segment in items:
+            segment.stream_first, stream = stream, stream + segment.size
         self.position = items[-1].size if items else 0
         self.latest_ms = self._wall_ms()  # records of earlier runs are not looked at
         if begins_anew or (items and items[-1].suspect):
@@ -118,6 +126,30 @@ class Segments:
     def active(self) -> Segment:
         """Segment that is written to; there must be one."""
         return self.items[-1]
+
+    @property
+    def stream_end(self) -> int:
+        """Position in the stream behind what is written."""
+        if not self.items:
+            return self._stream_gap
+        assert self.active.stream_first is not None, "no segment replaces the last one"
+        return max(self.active.stream_first + self.position, self._stream_gap)
+
+    def in_stream(self, position: int) -> tuple[Segment, int] | None:
+        """Return the segment with a position of the stream, and the position in its file.
+
+        None where what stood there is gone: removed, cut off, or replaced.
+        """
+        following: Segment | None = None
+        for segment in reversed(self.items):
+            first = segment.stream_first
+            if first is not None and first <= position:
+                if position < first + segment.size or following is None:
+                    return (segment, position - first) if position <= self.stream_end else None
+                goes_on = position == first + segment.size and following.stream_first is not None
+                return (following, 0) if goes_on else None
+            following = segment
+        return None
 
     @property
     def sealed_dirty(self) -> bool:
@@ -173,6 +205,15 @@ class Segments:
             self._soil(active)
         return active, position
 
+    def soil_from(self, offset: int) -> None:
+        """Mark recovered segments with records from `offset` on as dirty.
+
+        One that has an index file was flushed before that was written.
+        """
+        for segment in self.items:
+            if segment.stop > offset and segment.index is not None:
+                self._soil(segment)
+
     def _soil(self, segment: Segment) -> None:
         """Mark a segment as dirty and pin it, so that its file stays open until it is flushed."""
         if self._checkpoint is None:
@@ -204,9 +245,10 @@ class Segments:
         sealer = self._new_sealer(self._key) if self._key is not None else None
         self._remove_contradicting()
         try:
-            self._create(segment)
+            self._create_next(segment)
         except OSError as error:
             raise storage_error("create", segment.path, error) from error
+        segment.stream_first = self.stream_end
         rolled = bool(self.items)
         if rolled:
             self._seal(end)
@@ -221,16 +263,29 @@ class Segments:
             self._on_roll()
 
     def _remove_contradicting(self) -> None:
-        """Unlink files that were cut off as a whole, before others hold the same offsets."""
+        """Unlink files that were cut off as a whole, before others hold the same offsets.
+
+        The last one goes first: so none is missing in front of another, should the process die.
+        """
         while self._contradicting:
-            path = self._contradicting[-1]
+            path = self._contradicting[0]
             try:
                 self._files.unlink(path)
             except FileNotFoundError:
                 pass
             except OSError as error:
                 raise storage_error("remove", path, error) from error
-            self._contradicting.pop()
+            del self._contradicting[0]
+
+    def _create_next(self, segment: Segment) -> None:
+        """Create the file with the next revision that is free: a removed one may still be there."""
+        while True:
+            try:
+                self._create(segment)
+            except FileExistsError:
+                segment.revision += 1
+            else:
+                return
 
     def _create(self, segment: Segment) -> None:
         """Create the segment's file and write its checkpoint."""
@@ -326,6 +381,7 @@ class Segments:
         trusted any more (decision 0006).
         """
         self.mark_suspect()
+        self._stream_gap = self.stream_end
         while self.items[-1] is not segment:
             dropped = self.items.pop()
             dropped.release(self._files)
@@ -336,6 +392,48 @@ class Segments:
         self._undo(segment, position)
         if segment.index is not None:
             segment.index.cut(position)
+
+    def branch(self, segment: Segment | None, position: int, end: int) -> list[Segment]:
+        """Begin a new segment at offset `end`, in place of what stands behind a position.
+
+        `segment` is None where that is all. Returns the segments that the log has no more: they are
+        to be dropped once the new one, which says what theirs said of earlier records, is as safe
+        as they were. Raises StorageError; then nothing has changed.
+        """
+        kept = 0 if segment is None else self.items.index(segment) + 1
+        before = self.items, self.position, self._stream_gap
+        size, stop = (segment.size, segment.stop) if segment is not None else (0, 0)
+        self._stream_gap = self.stream_end
+        self.items, dropped = self.items[:kept], self.items[kept:]
+        self.position = position
+        if segment is not None:
+            segment.size = position
+        try:
+            self.roll(end)
+        except StorageError:
+            self.items, self.position, self._stream_gap = before
+            if segment is not None:
+                segment.size, segment.stop = size, stop
+            raise
+        return dropped
+
+    def drop(self, dropped: list[Segment], cut: Segment | None) -> None:
+        """Remove the files that a branch has left, and what it has left behind the end of `cut`.
+
+        Raises StorageError; nothing may be appended then, since those files might follow on it.
+        """
+        for segment in reversed(dropped):
+            if segment.dirty:
+                segment.dirty = False
+                self.dirty.remove(segment)
+                self.unpin(segment)
+            segment.release(self._files)
+            self._contradicting.append(segment.path)
+        if cut is not None:
+            self._undo(cut, cut.size)
+            if cut.index is not None:
+                cut.index.cut(cut.size)
+        self._remove_contradicting()
 
     def mark_suspect(self) -> None:
         """Mark all dirty segments as doubtful after a failed flush, and begin a new one."""
@@ -375,7 +473,7 @@ class Segments:
         at = self.items.index(old)
         assert old is not self.items[-1]
         assert not old.dirty
-        new.stop, new.began_ms = old.stop, old.began_ms
+        new.stop, new.began_ms, new.stream_first = old.stop, old.began_ms, None
         self.items[at] = new
         old.release(self._files)
 

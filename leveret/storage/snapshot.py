@@ -3,6 +3,8 @@
     DATA/snapshot/topics/VHOST/TOPIC/PARTITION/…    links to the segments
     DATA/snapshot/keyring.json                      a link, if there is one
     DATA/snapshot/lengths.json                      how much of each growing file counts
+    DATA/snapshot/leveret.db                        the definitions of a cluster, as its node has
+                                                    them; a node by itself has its own file
 
 All logs are cut at one instant of the event loop: what was written before is in the snapshot,
 nothing that came after it is. So a message that moved from one queue to another is in one of them
@@ -26,7 +28,7 @@ from leveret.storage.files import storage_error
 from leveret.storage.segment import NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
     from leveret.storage.held_files import HeldFiles
@@ -37,8 +39,11 @@ if TYPE_CHECKING:
 
 __all__ = ["LENGTHS", "SNAPSHOT", "Snapshots", "remove_snapshot"]
 
+WriteDefinitions: TypeAlias = "Callable[[Path], Awaitable[None]]"
+
 SNAPSHOT = "snapshot"  # in the data directory
 LENGTHS = "lengths.json"  # in the snapshot
+DEFINITIONS = "leveret.db"  # in the snapshot of a cluster's node
 
 
 def remove_snapshot(data: Path) -> None:
@@ -52,12 +57,16 @@ def remove_snapshot(data: Path) -> None:
 
 
 class Snapshots:
-    """Takes snapshots of `topics`, whose files are `files`; at most one exists at a time."""
+    """Takes snapshots of `topics`, whose files are `files`; at most one exists at a time.
+
+    `write_definitions` writes those of a cluster to a file, and raises StorageError.
+    """
 
     def __init__(self, data: Path, topics: FileTopicStore, files: HeldFiles) -> None:
         self._data = data
         self._topics = topics
         self._files = files
+        self.write_definitions: WriteDefinitions | None = None
         self._alone = asyncio.Lock()
 
     async def take(self) -> Path:
@@ -75,6 +84,8 @@ class Snapshots:
             finally:
                 self._topics.end_snapshot()
                 await asyncio.to_thread(self._files.release)
+            if self.write_definitions is not None:  # after the logs, as write_backup has it
+                await self.write_definitions(self._data / SNAPSHOT / DEFINITIONS)
         return self._data / SNAPSHOT
 
     async def release(self) -> None:

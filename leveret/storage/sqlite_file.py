@@ -22,8 +22,11 @@ from leveret.storage.database_checksum import remove_checksum, verify_checksum, 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
+    from typing import TypeAlias
 
     from leveret.storage.losses import LossLedger
+
+    Writes: TypeAlias = Sequence[tuple[str, Sequence[tuple[object, ...]]]]  # statements, their rows
 
 __all__ = [
     "SqliteFile",
@@ -36,13 +39,12 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-VERSION = 1  # of a file's tables; a change of them takes the next number
+VERSION = 1  # of a file's tables, where it has no other; a change of them takes the next number
 DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})  # of primary result codes
 ASIDE_MAX = 1000  # damaged files kept beside a store before something is surely wrong
 STORE = (
     "CREATE TABLE IF NOT EXISTS store (changes INTEGER NOT NULL)",
     "INSERT INTO store SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM store)",
-    f"PRAGMA user_version = {VERSION}",
 )
 
 _T = TypeVar("_T")
@@ -106,11 +108,19 @@ class SqliteFile:
     the loss. `on_change(count)` is called after each write with the number of all writes.
     """
 
-    def __init__(self, path: Path, schema: Sequence[str], losses: LossLedger | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        schema: Sequence[str],
+        losses: LossLedger | None = None,
+        *,
+        version: int = VERSION,
+    ) -> None:
         self.changes = 0
         self.on_change: Callable[[int], None] = lambda _: None
         self._path = path
-        self._schema = (*schema, *STORE)
+        self._schema = (*schema, *STORE, f"PRAGMA user_version = {version}")
+        self._version = version
         self._losses = losses
         self._database: aiosqlite.Connection | None = None
         self._alone = asyncio.Lock()  # one transaction at a time
@@ -144,8 +154,12 @@ class SqliteFile:
 
     async def write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
         """Execute a statement with each of the rows; durable on return."""
+        await self.write_all([(statement, rows)])
+
+    async def write_all(self, writes: Writes) -> None:
+        """Execute statements, each with each of its rows: all or none. Durable on return."""
         async with self._alone:
-            await self._patiently(partial(self._write, statement, rows))
+            await self._patiently(partial(self._write, writes))
         self.on_change(self.changes)
 
     async def rows(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
@@ -166,11 +180,12 @@ class SqliteFile:
         except sqlite3.Error as error:
             raise StorageError(f"{self._path}: {error}") from error
 
-    async def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+    async def _write(self, writes: Writes) -> None:
         database = await self._opened()
         if database.in_transaction:  # an earlier write was cancelled half way
             await database.rollback()
-        await database.executemany(statement, rows)
+        for statement, rows in writes:
+            await database.executemany(statement, rows)
         await database.execute("UPDATE store SET changes = changes + 1")
         await database.commit()
         self.changes += 1
@@ -215,7 +230,7 @@ class SqliteFile:
     async def _refuse_newer(self, database: aiosqlite.Connection) -> None:
         found = await database.execute_fetchall("PRAGMA user_version")
         version = max((row[0] for row in found), default=0)
-        if version > VERSION:
+        if version > self._version:
             raise NewerFormatError(f"{self._path} (schema {version})")
 
     async def _begin_anew(self, error: sqlite3.Error) -> None:

@@ -41,6 +41,7 @@ from leveret.storage.note_writer import NoteWriter
 from leveret.storage.reader import OpenFiles
 from leveret.storage.recovery import Recovered, is_all_settled, recover
 from leveret.storage.services import FlushFigures, LogServices
+from leveret.storage.suspects import renew_suspects
 from leveret.storage.tail import TailCache
 
 if TYPE_CHECKING:
@@ -240,6 +241,7 @@ class FileTopicStore:
         *,
         retention: Retention | None = None,
         has_records: bool = True,
+        has_replicas: bool = False,
     ) -> PartitionLog:
         """Open a log (see ports.TopicStore). Raises StorageError."""
         if not has_records:
@@ -254,6 +256,8 @@ class FileTopicStore:
         if durability is not Durability.NONE:
             self._unopened.discard(name)
             self._left.add(name)
+            if has_replicas:
+                renew_suspects(self._files, directory)
             mark_key = name.encode()
             known = self._marks.known(mark_key)
             recovered = recover(self._files, directory, known, has_records=has_records)
@@ -270,6 +274,7 @@ class FileTopicStore:
             retention=retention,
             data_key=key,
             key=mark_key,
+            has_replicas=has_replicas,
         )
         self._logs[directory] = log
         if self.opened_since is not None:
@@ -360,6 +365,13 @@ class FileTopicStore:
             raise storage_error("list", self._topics, error) from error
 
     # Transactions
+
+    def leave_to_others(self, is_elsewhere: Callable[[int], bool]) -> None:
+        """Leave transactions undecided in logs that others decide about, before any log is open.
+
+        `is_elsewhere(transaction)` says which those are.
+        """
+        self._decisions.is_elsewhere = is_elsewhere
 
     def decide(
         self,

@@ -52,20 +52,22 @@ cdef class LogTail:
         cdef Py_ssize_t at = self.place(offset)
         cdef Batch batch
         cdef size_t size
+        cdef uint64_t end
         if at < self.head or self.batches[at] is None:
             return []
         batch = self.batches[at]
         if offset >= stop_of(batch) or stop_of(batch) > stop:
             return []
         taken = [batch]
-        size = batch.size
+        size, end = batch.size, stop_of(batch)
         while size < bytes_max:
             at += 1
             batch = self.batches[at] if at < len(self.batches) else None
-            if batch is None or stop_of(batch) > stop:
+            # What was copied from another leader between two reigns is not here.
+            if batch is None or batch.base_offset != end or stop_of(batch) > stop:
                 break
             taken.append(batch)
-            size += batch.size
+            size, end = size + batch.size, stop_of(batch)
         return taken
 
     def holding(self, uint64_t offset, uint64_t stop):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from leveret.storage.checkpoint import TransactionPart
 
+    Told = Callable[[Exception | None], None]
     Prepared = Callable[[Exception | None], None]
 
 __all__ = ["TransactionParticipants"]
@@ -26,18 +27,20 @@ class TransactionParticipants:
     """Parts of one log in transactions. `remembered(id)` is called once its outcome is safe here.
 
     Parts that are `preparing` wait for a flush, in the order of writing, and so do outcomes that
-    were `written`; the running one covers `flushing` of both. `report(callback, error)` is called
-    for callbacks that raise.
+    were `written`; the running one covers `flushing` of both. Outcomes that wait for replicas are
+    `untold`: the offset of each part's first record, and who is told. `report(callback, error)` is
+    called for callbacks that raise.
     """
 
     __slots__ = (
-        "_remembered",
         "_report",
         "_undone",
         "flushing",
         "preparing",
+        "remembered",
         "resolved",
         "unresolved",
+        "untold",
         "written",
     )
 
@@ -49,17 +52,31 @@ class TransactionParticipants:
     ) -> None:
         self.unresolved = unresolved
         self.resolved: list[int] = []  # the outcome is to be written down
-        self._remembered = remembered
+        self.remembered = remembered
         self._report = report
         self.preparing: dict[int, Prepared] = {}
         self._undone: frozenset[int] = frozenset()  # aborted before they were flushed
         self.written: list[int] = []
+        self.untold: dict[int, tuple[int, Told]] = {}
         self.flushing = (0, 0)
 
     def limit(self, durable: int) -> int:
         """Return the end of the records that may be delivered, at most `durable`."""
         firsts = [part.first for part in self.unresolved.values() if part.first < part.stop]
-        return min([durable, *firsts])
+        return min([durable, *firsts, *(first for first, _ in self.untold.values())])
+
+    def knows(self, transaction: int) -> bool:
+        """Whether there is a part, or its outcome is not safe here yet."""
+        return (
+            transaction in self.unresolved
+            or transaction in self.resolved
+            or transaction in self.written
+        )
+
+    def tell(self, transactions: Iterable[int], error: Exception | None) -> None:
+        """Tell outcomes that were `untold`, or that they may not be told here."""
+        waiting = [self.untold.pop(each)[1] for each in transactions if each in self.untold]
+        self._tell(waiting, error)
 
     def await_flush(self, transaction: int, prepared: Prepared) -> None:
         """Call `prepared` once what was written so far is flushed, or has failed."""
@@ -124,4 +141,4 @@ class TransactionParticipants:
 
     def _remember(self, transactions: list[int]) -> None:
         for transaction in transactions:
-            self._remembered(transaction)
+            self.remembered(transaction)

@@ -42,7 +42,7 @@ def test_a_connection_and_its_channel(stage):
     identity = {
         "pid": NAME,
         "name": NAME,
-        "node": "leveret@stage",
+        "node": "leveret@test",
         "client_properties": ['{<<"capabilities">>,table,[]}'],
     }
     assert told(stage) == [

@@ -5,9 +5,10 @@ import shutil
 
 import pytest
 
-from leveret.amqp.tls import FILES_CHECK_SECONDS, TlsContexts, make_context
+from leveret.amqp.tls import TlsContexts, make_context
 from leveret.cli.certs import make_certificates
 from leveret.config import Configuration, ConfigurationError
+from leveret.ports.file_changes import FILES_CHECK_SECONDS
 
 
 class Clock:

@@ -45,7 +45,7 @@ def test_a_publish_is_copied_with_all_that_is_known_of_it(stage, client):
     assert copy.headers == {
         "exchange_name": "",
         "routing_keys": ["q", "other"],
-        "node": "leveret@stage",
+        "node": "leveret@test",
         "vhost": "/",
         "connection": NAME,
         "channel": 1,
@@ -80,7 +80,7 @@ def test_deliveries_and_gets_are_copied(stage, client):
         "exchange_name": "",
         "routing_keys": ["q"],
         "properties": {},
-        "node": "leveret@stage",
+        "node": "leveret@test",
         "redelivered": 0,
         "vhost": "/",
         "connection": NAME,

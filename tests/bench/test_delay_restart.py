@@ -4,7 +4,7 @@ from bench.delay_restart import measure
 
 
 def test_with_ten_thousand_messages(tmp_path):
-    found = list(measure(tmp_path, 10_000, "os", rounds=1, soon_ms=3000, down_ms=500))
+    found = list(measure(tmp_path, 10_000, "os", rounds=1, soon_ms=12_000, down_ms=6000))
     assert [restart.name for restart in found] == ["clean stop", "kill -9"]
     for restart in found:
         assert restart.delivered == 101

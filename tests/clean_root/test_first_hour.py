@@ -156,7 +156,7 @@ def test_first_hour(root, tmp_path):
                 if line.startswith("$ "):
                     root.run(in_clone + line.removeprefix("$ "), stdin=PASSWORD + "\n")
         assert printed == PRINTED
-        with httpx.Client(base_url="http://localhost:15672") as browser:
+        with httpx.Client(base_url="http://localhost:15672", timeout=60) as browser:
             assert browser.get("/api/overview", auth=("admin", PASSWORD)).status_code == 200
             assert browser.get("/api/overview", auth=("guest", "guest")).status_code == 401
             page = browser.get("/", follow_redirects=True)

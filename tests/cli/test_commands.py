@@ -142,6 +142,16 @@ def test_data_directory_has_the_configurations_default():
     assert Configuration().data_dir == DATA_DIR
 
 
+def test_serve_names_what_a_cluster_needs(leveret, tmp_path):
+    told = leveret("serve", "--cluster", "zk1:2181/x", "--rack", "north", status=1)
+    for name in ("node_id", "advertise", "cluster_secret_file"):
+        assert f"setting '{name}': is missing, and 'cluster' needs it" in told
+    options = ["--node-id=1", "--advertise=[::1", "--cluster-secret-file=x"]
+    told = leveret("serve", "--cluster=zk1:2181/x", *options, status=1)
+    assert told.startswith("leveret: setting 'advertise' (option --advertise): expected HOST")
+    assert len(told.splitlines()) == 1
+
+
 def test_serve_names_a_bad_setting(leveret):
     assert "setting 'port'" in leveret("serve", "--port", "70000", status=1)
 
@@ -169,7 +179,7 @@ class TestRunningNode:
         thread = threading.Thread(target=asyncio.run, args=(serve(),))
         with DirectoryLock(tmp_path):
             thread.start()
-            assert started.wait(10)
+            assert started.wait(60)
             yield
             stop.set()
             thread.join()

@@ -3,10 +3,11 @@
 import json
 import subprocess
 import sys
-import time
 
 import pika
 import pytest
+
+from tests.support.waiting import wait_until
 
 HOUR_MS = 3_600_000
 KEYS = "a", "order-42"  # of partition 0, and of partition 1
@@ -45,13 +46,6 @@ def reject_all(channel, queue):
     for _ in range(4):
         method, _, _ = channel.basic_get(queue)
         channel.basic_nack(method.delivery_tag, requeue=False)
-
-
-def eventually(look):
-    deadline = time.monotonic() + 15
-    while not look():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_single_messages_of_a_partition(leveret, channel):
@@ -94,7 +88,7 @@ def test_retries_of_a_partition(leveret, channel):
         told = leveret("retry", "list", "retried", "--partition", partition, "--json")
         return [row["id"] for row in json.loads(told)]
 
-    eventually(lambda: (len(ids("0")), len(ids("1"))) == (1, 3))
+    wait_until(lambda: (len(ids("0")), len(ids("1"))) == (1, 3))
     first, second, _ = ids("1")
     assert "state one of them" in leveret("retry", "list", "retried", status=1)
     there = ("--partition", "1")
@@ -114,7 +108,7 @@ def test_dead_letters_of_a_partition(leveret, channel):
         told = leveret("dlq", "list", "dying.dlq", "--partition", partition, "--json")
         return [row["message_id"] for row in json.loads(told)]
 
-    eventually(lambda: (rows("0"), rows("1")) == (["m0"], ["m1", "m2", "m3"]))
+    wait_until(lambda: (rows("0"), rows("1")) == (["m0"], ["m1", "m2", "m3"]))
     assert "state one of them" in leveret("dlq", "list", "dying.dlq", status=1)
     assert "payload: body 2\n" in leveret("dlq", "show", "dying.dlq", "1", "--partition", "1")
     leveret("dlq", "delete", *there, "--offset", "0")

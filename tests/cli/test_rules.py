@@ -88,13 +88,13 @@ def test_topic_permissions(leveret):
 
 
 def test_parameters(leveret):
-    leveret("parameter", "set", "shovel", "s", '{"src-uri": "amqp://"}')
+    leveret("parameter", "set", "federation-upstream", "s", '{"uri": "amqp://"}')
     leveret("global-parameter", "set", "n", "[1, null]")
-    assert shown(leveret, "parameter", "list", "--component", "shovel") == [
-        {"vhost": "/", "component": "shovel", "name": "s", "value": {"src-uri": "amqp://"}}
+    assert shown(leveret, "parameter", "list", "--component", "federation-upstream") == [
+        {"vhost": "/", "component": "federation-upstream", "name": "s", "value": {"uri": "amqp://"}}
     ]
     assert shown(leveret, "global-parameter", "list") == [{"name": "n", "value": [1, None]}]
-    leveret("parameter", "clear", "shovel", "s")
+    leveret("parameter", "clear", "federation-upstream", "s")
     leveret("global-parameter", "clear", "n")
     assert shown(leveret, "parameter", "list") == shown(leveret, "global-parameter", "list") == []
 
@@ -103,7 +103,10 @@ def test_parameters(leveret):
 @pytest.mark.parametrize(
     ("command", "warning"),
     [
-        (["parameter", "set", "shovel", "s", "{}"], "parameter of 'shovel' has no effect: "),
+        (
+            ["parameter", "set", "federation-upstream", "s", "{}"],
+            "parameter of 'federation-upstream' has no effect: ",
+        ),
         (["global-parameter", "set", "n", "1"], "global parameter 'n' has no effect: "),
         (["policy", "set", "p", "", '{"ha-mode": "all"}'], "setting ha-mode of policies has no"),
         (
@@ -224,7 +227,7 @@ def test_what_was_changed_is_in_the_audit_log(leveret):
 
 
 FROM_RABBITMQ = {
-    "parameters": [{"vhost": "/", "component": "shovel", "name": "move", "value": {}}],
+    "parameters": [{"vhost": "/", "component": "federation-upstream", "name": "move", "value": {}}],
     "exchanges": [
         {"vhost": "/", "name": "jms", "type": "x-jms-topic"},
         {"vhost": "/", "name": "plain", "type": "direct"},
@@ -237,7 +240,7 @@ FROM_RABBITMQ = {
 def test_import_from_rabbitmq_tells_what_has_no_effect(leveret):
     said = leveret("definitions", "import", "-", stdin=json.dumps(FROM_RABBITMQ))
     assert "imported 1 parameter, 1 queue, 1 exchange" in said
-    assert "parameter of 'shovel' has no effect: there are no shovels" in said
+    assert "parameter of 'federation-upstream' has no effect: there is no federation" in said
     assert "exchange of type 'x-jms-topic' has no effect: the type is unknown, it is left out" in (
         said
     )
@@ -249,7 +252,7 @@ def test_import_from_rabbitmq_tells_what_has_no_effect(leveret):
 def test_rehearsed_import_changes_nothing(leveret):
     said = leveret("definitions", "import", "-", "--dry-run", stdin=json.dumps(FROM_RABBITMQ))
     assert "would import 1 parameter," in said
-    assert "there are no shovels" in said
+    assert "there is no federation" in said
     assert shown(leveret, "parameter", "list") == []
     assert shown(leveret, "definitions", "export")["queues"] == []
 
@@ -257,7 +260,7 @@ def test_rehearsed_import_changes_nothing(leveret):
 def test_strict_import_refuses_what_has_no_effect(leveret):
     document = json.dumps(FROM_RABBITMQ)
     said = leveret("definitions", "import", "-", "--strict", stdin=document, status=1)
-    assert "parameter of 'shovel' has no effect" in said
+    assert "parameter of 'federation-upstream' has no effect" in said
     assert shown(leveret, "definitions", "export")["queues"] == []
 
 

@@ -15,7 +15,7 @@ import pytest
 from leveret.cli.output import printable
 from tests.process import running_node
 
-SECONDS_MAX = 30
+SECONDS_MAX = 60
 
 
 @pytest.fixture(scope="module")

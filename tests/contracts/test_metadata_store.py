@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from leveret.ports.coordination import NodeRegistration
 from leveret.ports.definitions import (
     BindingDefinition,
     Definitions,
@@ -24,7 +25,9 @@ from leveret.ports.definitions import (
     UserDefinition,
     VhostDefinition,
 )
+from leveret.replication.cluster_definitions import ClusterDefinitions
 from leveret.storage.metadata import SqliteMetadataStore
+from tests.memory_coordinator import MemoryEnsemble
 from tests.memory_metadata import MemoryMetadataStore
 
 ARGUMENTS = {
@@ -56,16 +59,24 @@ ONE_OF_EACH = [
 ]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "cluster"])
 def opened(request, tmp_path):
     """A context manager that opens the store under test; again for the same data."""
-    memory = MemoryMetadataStore()
+    memory, ensemble = MemoryMetadataStore(), MemoryEnsemble()
 
     @asynccontextmanager
     async def open_store():
         if request.param == "memory":
             yield memory
             await memory.close()
+            return
+        if request.param == "cluster":
+            coordinator = ensemble.open(NodeRegistration(1, "", "", "d"))
+            async with asyncio.TaskGroup() as group:
+                store = ClusterDefinitions(coordinator, group.create_task)
+                yield store
+                await store.close()
+            await coordinator.close()
             return
         async with asyncio.TaskGroup() as group:
             store = await SqliteMetadataStore.open(tmp_path / "leveret.db", group.create_task)

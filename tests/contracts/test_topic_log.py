@@ -7,8 +7,9 @@ import pytest
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from leveret.ports.records import BatchBuilder
-from tests.storage.harness import open_log, put, store_at, until
+from tests.storage.harness import open_log, put, store_at
 from tests.support.memory_log import MemoryTopicStore
+from tests.support.waiting import eventually
 
 DURABILITIES = [Durability.FSYNC, Durability.OS, Durability.NONE]
 
@@ -42,7 +43,7 @@ class Opened:
                 log.commit()
             assert condition()
         else:
-            await until(condition)
+            await eventually(condition)
 
 
 @pytest.fixture(params=DURABILITIES)

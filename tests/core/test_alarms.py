@@ -52,3 +52,31 @@ def test_a_watcher_that_raises_keeps_nobody_from_being_told() -> None:
     assert heard.reasons == ["low on disk"]
     assert observed == [True]
     assert reported == ["'low on disk'"]
+
+
+def test_alarms_of_other_nodes_block_as_well():
+    heard, observed = Heard(), []
+    alarms = Alarms([heard], report, lambda resource, *, low: observed.append((resource, low)))
+    assert alarms.set_elsewhere("other", frozenset([Resource.DISK]))
+    assert not alarms.set_elsewhere("other", frozenset([Resource.DISK]))
+    assert alarms.reason == "low on disk"
+    assert alarms.low == []
+    assert alarms.elsewhere == [("other", Resource.DISK)]
+    alarms.set(Resource.DISK, low=True)
+    assert heard.reasons == ["low on disk"]  # nothing has changed for clients
+    assert alarms.set_elsewhere("other", frozenset())
+    assert alarms.reason == "low on disk"
+    alarms.set(Resource.DISK, low=False)
+    assert not alarms.set_elsewhere("unknown", frozenset())
+    assert heard.reasons == ["low on disk", ""]
+    assert observed == [(Resource.DISK, True), (Resource.DISK, False)]  # of this node alone
+
+
+def test_changes_of_this_node_are_told():
+    told = []
+    alarms = Alarms([], report)
+    alarms.on_change = lambda: told.append(alarms.low)
+    alarms.set_elsewhere("other", frozenset([Resource.DISK]))
+    alarms.set(Resource.MEMORY, low=True)
+    alarms.set(Resource.MEMORY, low=False)
+    assert told == [[Resource.MEMORY], []]

@@ -99,3 +99,18 @@ def test_what_comes_meanwhile_is_not_drained():
     drained = drain(things.values())
     things[2] = "b"
     assert list(drained) == ["a"]
+
+
+def test_one_that_another_begins_waits_for_that_to_pause():
+    bench = Bench()
+
+    def begins_another():
+        bench.chores.begin(bench.chore("inner", 2))
+        assert not bench.done
+        yield
+        bench.done.append("outer")
+
+    bench.chores.begin(begins_another())
+    bench.run()
+    assert sorted(bench.done) == ["inner", "inner", "outer"]
+    assert not bench.reported

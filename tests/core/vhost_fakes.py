@@ -33,6 +33,8 @@ class FakeQueue:
 
 
 class FakeStore:
+    keeps_all = is_following = False
+
     def __init__(self) -> None:
         self.kept: list[Definition] = []
 

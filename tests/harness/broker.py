@@ -14,7 +14,7 @@ from typing import Self
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_SECONDS_MAX = 60  # two slow cores that others use too
-STOP_SECONDS_MAX = 10  # what an operator's supervisor waits before it kills
+STOP_SECONDS_MAX = 60  # a disk that others use, too, may need most of it for what is not flushed
 MIB = 1024 * 1024
 SERVE = (
     sys.executable,

@@ -123,7 +123,7 @@ class Witness:
 
     def close(self) -> None:
         self._popen.stdin.close()
-        self._popen.wait(10)
+        self._popen.wait(60)
         self._popen.stdout.close()
 
 

@@ -26,7 +26,7 @@ def test_time_goes_on(tmp_path):
     while time.monotonic() < until:
         pass
     after = read_process(tmp_path)
-    assert 0.09 < after.uptime_seconds - before.uptime_seconds < 5
+    assert after.uptime_seconds - before.uptime_seconds > 0.09
     assert after.cpu_seconds > before.cpu_seconds
 
 

@@ -251,6 +251,7 @@ def test_where_there_is_nothing_404(http):
 
 def test_who_may_not_is_refused(http, address):
     http.put("/exchanges/%2F/amq.direct", json={"type": "direct", "durable": True})
-    with httpx.Client(base_url=f"http://{address}/api", auth=("guest", "wrong")) as stranger:
+    wrong = ("guest", "wrong")
+    with httpx.Client(base_url=f"http://{address}/api", auth=wrong, timeout=60) as stranger:
         assert publish(stranger).status_code == 401
         assert get(stranger).status_code == 401

@@ -12,6 +12,7 @@ import pytest
 
 from leveret.errors import StorageError
 from leveret.mgmt_ui import http_connections, web
+from leveret.mgmt_ui.http_connections import AnswerCutError
 from leveret.mgmt_ui.server import ManagementServer, MetricsServer
 from tests.process import node_addresses
 from tests.support.site import Site
@@ -126,6 +127,28 @@ async def test_uvicorn_leaves_signals_to_the_node():
         assert b" 404 " in await ask(listener.port, request)
         assert {number: signal.getsignal(number) for number in handlers} == handlers
         await server.close()
+
+
+async def test_an_answer_that_is_cut_is_not_taken_for_whole(monkeypatch, caplog):
+    async def cut(_scope, _receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"a part", "more_body": True})
+        raise AnswerCutError
+
+    monkeypatch.setattr(web, "create_app", lambda _node: cut)
+    server = ManagementServer()
+    listener = await server.open("127.0.0.1", 0)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.serve(Site().node))
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        told = b""
+        with contextlib.suppress(ConnectionError):
+            told = await reader.read(-1)
+        writer.close()
+        await server.close()
+    assert not told.endswith(b"0\r\n\r\n")
+    assert not caplog.records, "the server calls nothing a mistake"
 
 
 async def test_port_that_is_taken_is_named():

@@ -258,16 +258,16 @@ async def test_all_connections_of_a_user_are_closed(site):
 
 async def test_import_reports_what_has_no_effect_where_it_is_asked_to():
     site = Site()
-    shovel = {"vhost": "/", "component": "shovel", "name": "move", "value": {}}
-    document = {"parameters": [shovel], "queues": [{"vhost": "/", "name": "q"}]}
+    upstream = {"vhost": "/", "component": "federation-upstream", "name": "u", "value": {}}
+    document = {"parameters": [upstream], "queues": [{"vhost": "/", "name": "q"}]}
     rehearsed = await site.ask("POST", "/api/definitions?dry_run=true", document)
     assert rehearsed.status_code == 200
     assert rehearsed.json()["imported"] == {"parameters": 1, "queues": 1}
     (warning,) = rehearsed.json()["warnings"]
-    assert warning.startswith("parameter of 'shovel' has no effect")
+    assert warning.startswith("parameter of 'federation-upstream' has no effect")
     assert not site.broker.vhosts["/"].queues
     code, why = await reason(site, "POST", "/api/definitions?strict=true", document)
-    assert (code, "shovel" in why) == (400, True)
+    assert (code, "federation" in why) == (400, True)
     reported = await site.ask("POST", "/api/definitions?report=true", document)
     assert reported.json() == rehearsed.json()
     assert await status(site, "POST", "/api/definitions", document) == 204

@@ -410,6 +410,14 @@ async def test_alarms(site, name):
     assert (await check(site, name, None))[0] == 401
 
 
+async def test_alarms_of_other_nodes_are_the_clusters(site):
+    site.broker.alarms.set_elsewhere("leveret@other", frozenset([Resource.DISK]))
+    assert await check(site, "local-alarms") == (200, {"status": "ok"})
+    status, body = await check(site, "alarms")
+    assert status == 503
+    assert body["alarms"] == [{"node": "leveret@other", "resource": "disk"}]
+
+
 async def test_virtual_hosts(site):
     site.administration.add_vhost("v")
     assert await check(site, "virtual-hosts") == (200, {"status": "ok"})

@@ -66,7 +66,7 @@ async def receiving(*statuses, **fields):
 
 
 async def send(sender, alert, until):
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         sending = tasks.create_task(sender.run())
         sender.tell(alert)
         while not until():  # noqa: ASYNC110  # whatever is waited for
@@ -234,7 +234,7 @@ async def test_who_does_not_answer_is_asked_seldom():
         sender = Webhooks("n", pauses_seconds=(0, 0, 0.3))
         for number in range(10):
             sender.tell(replace(alert, value=float(number)))
-        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(sender.run())
             while len(receiver.got) < 3:  # noqa: ASYNC110  # what it is sent
                 await asyncio.sleep(0.01)

@@ -3,10 +3,10 @@ import ssl
 
 import pytest
 
-from leveret.amqp.tls import FILES_CHECK_SECONDS
 from leveret.cli.certs import make_certificates
 from leveret.config import Configuration, ConfigurationError, load
 from leveret.node.servers import https_context
+from leveret.ports.file_changes import FILES_CHECK_SECONDS
 
 
 def made(directory):

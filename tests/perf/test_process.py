@@ -30,6 +30,22 @@ def test_usage_counts_children():
     assert child_alone.cpu_us > 0
 
 
+def test_usage_of_several_processes_is_added_up():
+    code = "import sys; sum(range(10**6)); print('up', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other,
+    ):
+        assert (one.stdout.readline(), other.stdout.readline()) == (b"up\n", b"up\n")
+        apart = usage(one.pid), usage(other.pid)
+        both = usage(one.pid, other.pid)
+        one.stdin.close()
+        other.stdin.close()
+    assert both.cpu_us >= sum(each.cpu_us for each in apart) > 0
+    assert both.resident_bytes > max(each.resident_bytes for each in apart)
+
+
 def test_a_process_that_is_not_there_is_named():
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()

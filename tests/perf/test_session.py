@@ -39,7 +39,7 @@ class ScriptedBroker:
     def __exit__(self, *_):
         self.server.shutdown(socket.SHUT_RDWR)
         self.server.close()
-        self.thread.join(5)
+        self.thread.join(60)
 
     def uri(self):
         return f"amqp://127.0.0.1:{self.address.port}/"

@@ -161,3 +161,56 @@ def test_a_window_in_a_reference_cycle_is_given_back_once():
     del cycle
     gc.collect()
     assert Batch.parse(window).base_offset == 7
+
+
+def made(base, *bodies, first_time=1000):
+    builder = BatchBuilder()
+    for number, body in enumerate(bodies):
+        builder.add(1, first_time + number, b"x", b"key", b"header", body)
+    return builder.seal(base)
+
+
+@given(st.data())
+def test_a_part_of_a_batch_has_its_records(data):
+    bodies = data.draw(st.lists(st.binary(max_size=300), min_size=1, max_size=20))
+    batch = made(7, *bodies)
+    first = data.draw(st.integers(7, batch.stop_offset - 1))
+    stop = data.draw(st.integers(first + 1, batch.stop_offset))
+    bytes_max = data.draw(st.integers(0, 2000))
+    part = batch.cut(first, stop, bytes_max)
+    assert part.size == len(part) <= max(bytes_max, batch.cut(first, first + 1, 0).size)
+    assert part.base_offset == first
+    assert first < part.stop_offset <= stop
+    expected = [each for each in batch.records() if first <= each[0] < part.stop_offset]
+    assert list(part.records()) == expected
+    if part.stop_offset < stop:
+        assert batch.cut(first, part.stop_offset + 1, 1 << 20).size > bytes_max
+
+
+@pytest.mark.parametrize(("first", "stop"), [(6, 8), (7, 7), (8, 7), (7, 10), (9, 10)])
+def test_a_part_that_a_batch_does_not_have(first, stop):
+    with pytest.raises(IndexError):
+        made(7, b"a", b"b").cut(first, stop, 1 << 20)
+
+
+def test_records_of_another_batch_are_packed():
+    builder = BatchBuilder()
+    builder.add(1, 1005, b"x", b"key", b"header", b"first")
+    builder.add_batch(made(100, b"a", b"b", first_time=1004))
+    builder.add_batch(made(5, b"c", first_time=2000))
+    records = list(builder.seal(0).records())
+    assert [(each[0], each[2], each[6]) for each in records] == [
+        (0, 1005, b"first"),
+        (1, 1005, b"a"),
+        (2, 1005, b"b"),
+        (3, 2000, b"c"),
+    ]
+
+
+def test_nothing_of_a_damaged_batch_is_packed():
+    data = bytearray(bytes(made(0, b"a" * 50, b"b" * 50)))
+    data[64] ^= 1  # the size of the first record
+    builder = BatchBuilder()
+    with pytest.raises(CorruptBatchError):
+        builder.add_batch(Batch.parse(bytes(data)))
+    assert builder.count == 0

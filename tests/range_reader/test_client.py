@@ -5,6 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from leveret.api_connection import ApiConnection
 from leveret.features.range_reads.columns import ColumnPacker
 from leveret.range_reader import RangeReader
 
@@ -35,12 +36,12 @@ class Answer(BytesIO):
 def asked(monkeypatch):
     queries = []
 
-    def answer(_reader, _method, target, _body):
+    def answer(_connection, _method, target, _body):
         query = parse_qs(urlsplit(target).query)
         queries.append({name: value for name, (value,) in query.items()})
         return Answer(int(queries[-1]["offset"]))
 
-    monkeypatch.setattr(RangeReader, "_answer", answer)
+    monkeypatch.setattr(ApiConnection, "_answer", answer)
     return queries
 
 
@@ -54,3 +55,17 @@ def test_a_filter_is_part_of_each_request(asked):
         assert (query["tags"], query["filter"]) == ("a && !'b c'", "n > 1 AND x = 'ä'")
     assert [query["offset"] for query in asked[:-1]] == ["3", "0", "10"]
     assert asked[-1] == {"offset": "0"}
+
+
+def test_another_resource_is_asked_for_by_its_path(monkeypatch):
+    targets = []
+
+    def ask(_connection, method, target):
+        targets.append((method, target))
+        return {"rows": []}
+
+    monkeypatch.setattr(ApiConnection, "ask", ask)
+    with RangeReader("http://localhost:15672", "guest", "guest") as reader:
+        path = ("leveret", "dead-letters", "/", "a/b?c")
+        assert reader.resource(*path, limit=5, after=None) == {"rows": []}
+    assert targets == [("GET", "/api/leveret/dead-letters/%2F/a%2Fb%3Fc?limit=5")]

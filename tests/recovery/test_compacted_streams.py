@@ -8,7 +8,7 @@ import pytest
 from pamqp import commands
 
 from tests.recovery.node import Node
-from tests.storage.harness import until
+from tests.support.waiting import eventually
 
 KEYS = ("copper", "gold", "silver")
 LIMITS = {"segment_bytes_max": 3000, "tail_cache_bytes_max": 1000, "open_files_max": 2}
@@ -51,10 +51,10 @@ def compact(node) -> None:
     async def done():
         log._segments.roll(log.end)
         log.flush()
-        await until(lambda: not log._segments.sealed_dirty and not log.is_flushing)
+        await eventually(lambda: not log._segments.sealed_dirty and not log.is_flushing)
         passes = compactor.figures.passes
         compactor.compact(log)
-        await until(lambda: compactor._running is None and compactor.figures.passes > passes)
+        await eventually(lambda: compactor._running is None and compactor.figures.passes > passes)
 
     node.loop.run_until_complete(done())
 

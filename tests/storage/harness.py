@@ -10,6 +10,7 @@ from leveret.ports import Durability
 from leveret.storage.files import RealFileSystem
 from leveret.storage.state import MemoryStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
+from tests.support.waiting import eventually
 
 PERSISTENT = 1
 BOOT = b"the first boot !"
@@ -102,16 +103,7 @@ async def bodies(log, offset: int = 0, stop: int | None = None) -> dict[int, byt
 
 async def committed(log, offset: int) -> None:
     """Wait until `offset` is committed."""
-    await until(lambda: log.committed >= offset)
-
-
-async def until(condition) -> None:
-    """Wait for what worker threads bring about."""
-    for _ in range(10_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("waited in vain")
+    await eventually(lambda: log.committed >= offset)
 
 
 def abandon(store) -> None:

@@ -73,6 +73,12 @@ def test_parts_of_transactions_are_read_again(parts, counts, ranges, more):
         b"\x05" + bytes(7),
         b"\x06\x01\x00\x00\x00" + bytes(7),
         b"\x07\x01\x00\x00\x00" + bytes(24) + b"\x01\x00\x00\x00" + bytes(15),
+        b"\x09\x00\x00\x00\x00",
+        b"\x09\x00\x00\x00\x00\x01",  # what is settled, but not all of it
+        b"\x09\x00\x00\x00\x00\x09\x00\x00\x00\x00\x02",
+        b"\x09\x02\x00\x00\x00"
+        + bytes([2, 0, 0, 0, *bytes(8), 1, 0, 0, 0, 5, *bytes(7)])
+        + b"\x02",
         b"\x00",
     ],
 )
@@ -83,4 +89,4 @@ def test_what_makes_no_sense_is_refused(payload):
 
 def test_a_kind_of_a_newer_release_is_refused():
     with pytest.raises(NewerFormatError, match="newer release"):
-        apply_payload(b"\x09", RecoveredState())
+        apply_payload(b"\x0a", RecoveredState())

@@ -19,7 +19,8 @@ from leveret.storage.recovery import recover
 from leveret.storage.rewriting import StoppedError, Throttle
 from leveret.storage.segment import list_segments
 from tests.storage.compaction_harness import COMPACTS, DATA, DELAY_MS, HOUR_MS, CompactedLog
-from tests.storage.harness import PERSISTENT, keyed, until
+from tests.storage.harness import PERSISTENT, keyed
+from tests.support.waiting import eventually
 
 VALUE = b"v" * 90
 
@@ -351,7 +352,7 @@ def test_who_did_not_know_of_compaction_learns_of_it(it):
         return found
 
     for each in (scan, kept, LogScan(it.log, print, all_from=0)):
-        found = it.loop.run_until_complete(asyncio.wait_for(read(each), 10))
+        found = it.loop.run_until_complete(asyncio.wait_for(read(each), 60))
         assert found.items() >= it.read().items()
     assert it.store.losses.unacknowledged == []
 
@@ -393,7 +394,7 @@ def test_a_read_that_is_under_way_ends_well(it):
     it.log._segments.unpin(segment)
 
     async def removed():
-        await until(lambda: it.committer.drain() or segment.path not in it.files.files)
+        await eventually(lambda: it.committer.drain() or segment.path not in it.files.files)
 
     it.loop.run_until_complete(removed())
 
@@ -415,7 +416,7 @@ def test_the_rate_is_kept():
     began = time.monotonic()
     for _ in range(100):
         throttle.passed(2000)
-    assert 0.15 < time.monotonic() - began < 5
+    assert time.monotonic() - began > 0.15
 
 
 def test_a_stopping_node_does_not_wait():

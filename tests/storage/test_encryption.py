@@ -23,9 +23,10 @@ from leveret.storage.files import RealFileSystem
 from leveret.storage.scan import verify
 from leveret.storage.state import MemoryStateStore
 from tests.storage.faulty_files import FaultyFileSystem
-from tests.storage.harness import abandon, bodies, get, make_store, open_log, put, store_at, until
+from tests.storage.harness import abandon, bodies, get, make_store, open_log, put, store_at
 from tests.storage.keys import Foretold, encrypted_keyring, make_keyring
 from tests.storage.test_damage import kept_bytes, read_all
+from tests.support.waiting import eventually
 
 DATA = Path("/data")
 KEY = DataKey(0x1234, bytes(32))
@@ -136,7 +137,7 @@ async def test_an_encrypted_log_is_read_and_no_file_tells_what_it_holds(
         log = open_log(store, durability)
         for i in range(20):
             put(log, b"body %d of many" % i)
-        await until(lambda: log.committed == 20)
+        await eventually(lambda: log.committed == 20)
         expected = {i: b"body %d of many" % i for i in range(20)}
         assert await bodies(log) == expected
         log.settle([(2, 5)])
@@ -289,10 +290,10 @@ async def test_a_flush_that_fails_is_written_anew_under_another_nonce():
     async with store_at(DATA, files, keyring=keyring, tail_cache_bytes_max=0) as store:
         log = open_log(store, Durability.FSYNC)
         put(log, b"first")
-        await until(lambda: log.committed == 1)
+        await eventually(lambda: log.committed == 1)
         files.fail_at, files.error = files.calls + 2, 5  # the write, then its flush
         put(log, b"second")
-        await until(lambda: log.committed == 2)
+        await eventually(lambda: log.committed == 2)
         assert await bodies(log) == {0: b"first", 1: b"second"}
     written = b"".join(bytes(c.cached) for p, c in files.files.items() if p.suffix == ".log")
     assert b"second" not in written

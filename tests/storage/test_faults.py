@@ -18,8 +18,8 @@ from tests.storage.harness import (
     open_log,
     put,
     store_at,
-    until,
 )
+from tests.support.waiting import eventually
 
 DATA = Path("/data")
 LIMITS = {"segment_bytes_max": 1500, "tail_cache_bytes_max": 2000}
@@ -70,7 +70,7 @@ async def work(log, witness: Witness, rounds: int) -> None:
         except StorageError:
             assert log.end == base
             continue
-        await until(lambda: log.committed == log.end)
+        await eventually(lambda: log.committed == log.end)
         witness.confirm(log, sent)
         if number % 3 == 2 and log.committed == base + 3:
             witness.settled = witness.settled | {base, base + 1}
@@ -174,7 +174,7 @@ async def test_records_that_cannot_be_flushed_are_cut_off_and_reported():
     flush = files.fdatasync
     files.fdatasync = lambda handle: (_ for _ in ()).throw(OSError(errno.EIO, "broken"))
     put(log, b"b", b"c")
-    await until(lambda: failures)
+    await eventually(lambda: failures)
     assert isinstance(failures[0], StorageError)
     assert (log.committed, log.end) == (1, 1)
     files.fdatasync = flush
@@ -241,7 +241,7 @@ async def test_settlements_after_a_lost_flush_are_written_to_a_new_segment():
     flush = files.fdatasync
     files.fdatasync = lambda handle: (_ for _ in ()).throw(OSError(errno.EIO, "broken"))
     put(log, b"c")
-    await until(lambda: failures)
+    await eventually(lambda: failures)
     files.fdatasync = flush
     log.settle([(0, 1)])
     log.write_settlements()

@@ -17,9 +17,9 @@ from tests.storage.harness import (
     open_log,
     put,
     store_at,
-    until,
 )
 from tests.storage.keys import encrypted_keyring, make_keyring
+from tests.support.waiting import eventually
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "log-v1"
 GOLDEN_2 = GOLDEN.with_name("log-v2")  # records came back
@@ -173,9 +173,9 @@ async def write_compacted(data: Path) -> Path:
             log.builder.add(PERSISTENT, 1_700_000_000_000, b"x", b"key", keyed(None), b"new")
             log.append()
         log.write_settlements()
-        await until(lambda: not (log._segments.sealed_dirty or log.is_flushing))
+        await eventually(lambda: not (log._segments.sealed_dirty or log.is_flushing))
         store.compactor.compact(log)
-        await until(lambda: store.compactor.figures.passes)
+        await eventually(lambda: store.compactor.figures.passes)
         return log.directory
 
 

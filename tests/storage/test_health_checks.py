@@ -90,6 +90,12 @@ def test_logs_of_nobody(logs):
     assert checked(logs, nobody, last=False) == []
 
 
+@pytest.mark.parametrize("incarnation", ["node", "cluster"])
+def test_decisions_about_transactions_belong_to_the_node(tmp_path, incarnation):
+    (tmp_path / f"topics/%/leveret.transactions~~{incarnation}/3").mkdir(parents=True)
+    assert checked(tmp_path, Definitions()) == []
+
+
 def test_files_of_nobody(logs):
     (segments(logs)[0].parent / "notes.txt").write_text("mine")
     assert checked(logs) == [("log.foreign", Severity.WARNING)]

@@ -162,3 +162,31 @@ def test_nothing_is_seen_before_all_is_decided(node):
         if not scheduled:
             node.committer.step()
     assert node.topics["out"].log.committed == MEMBERS
+
+
+class Member:
+    """A write of several, which may need the decider of a cluster."""
+
+    def __init__(self, *, is_needed):
+        self.is_needed = is_needed
+
+    def join(self, *_):
+        pass
+
+
+class Needing:
+    """Atomic writes, as far as they say who decides."""
+
+    def is_decided_apart(self, write):
+        return write.is_needed
+
+
+def test_the_decider_decides_about_all_writes_or_none():
+    own, others = Member(is_needed=False), Member(is_needed=True)
+    joint = JointWrites(Needing(), [own, others, own], Outcome())
+    assert joint.is_decided_apart(own)
+    assert joint.is_decided_apart(others)
+    alone = JointWrites(Needing(), [own, own], Outcome())
+    assert not alone.is_decided_apart(own)
+    with pytest.raises(StorageError, match="another node"):
+        alone.is_decided_apart(others)

@@ -8,8 +8,9 @@ from leveret.storage.key_administration import KeyAdministration
 from leveret.storage.key_usage import key_usage
 from leveret.storage.keyring import Keyring
 from leveret.storage.master_key import MasterKeyError, generate_master_key_file
-from tests.storage.harness import bodies, open_log, put, store_at, until
+from tests.storage.harness import bodies, open_log, put, store_at
 from tests.storage.keys import MASTER, NOW_MS, make_keyring
+from tests.support.waiting import eventually
 
 FILES = RealFileSystem()
 
@@ -67,7 +68,7 @@ async def test_a_key_is_removed_when_no_segment_needs_it_any_more(tmp_path):
         put(log, b"two")
         log.settle([(0, 1)])
         log.write_settlements()
-        await until(lambda: len(list(tmp_path.rglob("*.log"))) == 1)
+        await eventually(lambda: len(list(tmp_path.rglob("*.log"))) == 1)
     keys = administration(make_keyring(FILES, tmp_path), tmp_path)
     assert await states(keys) == [("retired", 0, True), ("active", 1, False)]
     await keys.remove_unneeded()

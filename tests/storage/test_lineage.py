@@ -171,3 +171,19 @@ async def test_state_that_begins_anew_is_mentioned(directory, caplog):
     directory.state = MemoryStateStore()
     assert await directory.start() == (["admin", "guest"], ["/"])
     assert "the state store beside" in caplog.text
+
+
+async def test_in_a_cluster_the_coordinator_has_the_definitions(tmp_path):
+    directory = Directory(tmp_path)
+    for _ in range(2):
+        async with asyncio.TaskGroup() as group:
+            losses = directory.losses
+            opened = open_definitions(tmp_path, group.create_task, losses, in_cluster=True)
+            await (await opened).close()
+        (tmp_path / "audit.db").write_bytes(b"records of an earlier run")
+    (tmp_path / "audit.db").unlink()
+    await directory.start()
+    async with asyncio.TaskGroup() as group:
+        opened = open_definitions(tmp_path, group.create_task, directory.losses, in_cluster=True)
+        with pytest.raises(StorageError, match="a node by itself"):
+            await opened

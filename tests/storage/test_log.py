@@ -5,6 +5,7 @@ import pytest
 
 from leveret.errors import StorageError
 from leveret.ports import Durability
+from leveret.storage.files import RealFileSystem
 from leveret.storage.state import MemoryStateStore
 from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.harness import (
@@ -16,8 +17,8 @@ from tests.storage.harness import (
     open_log,
     put,
     store_at,
-    until,
 )
+from tests.support.waiting import eventually
 
 KEPT = [Durability.FSYNC, Durability.OS]
 ALL = [*KEPT, Durability.NONE]
@@ -139,7 +140,7 @@ async def test_settled_segments_are_removed_around_a_stuck_message(tmp_path):
         before = len(list(tmp_path.rglob("*.log")))
         log.settle([(0, 50), (51, 100)])
         log.write_settlements()
-        await until(lambda: len(list(tmp_path.rglob("*.log"))) <= 3)
+        await eventually(lambda: len(list(tmp_path.rglob("*.log"))) <= 3)
         assert before > 5
         assert await bodies(log, 50, 51) == {50: b"50" * 10}
     async with store_at(tmp_path, state=state, segment_bytes_max=2000) as store:
@@ -156,7 +157,7 @@ async def test_a_large_settled_segment_is_removed_though_it_is_the_last(tmp_path
         log.settle([(0, 1)])
         log.write_settlements()
         log.write_settlements()
-        await until(lambda: len(list(tmp_path.rglob("*.log"))) == 1)
+        await eventually(lambda: len(list(tmp_path.rglob("*.log"))) == 1)
         assert next(tmp_path.rglob("*.log")).stat().st_size < 1000
         assert put(log, b"b") == 1
         assert await bodies(log, 1) == {1: b"b"}
@@ -202,7 +203,7 @@ async def test_settlements_are_written_by_the_timer(tmp_path):
     log = open_log(store, Durability.FSYNC)
     put(log, b"a", b"b")
     log.settle([(0, 1)])
-    await until(lambda: not log._pending)
+    await eventually(lambda: not log._pending)
     abandon(store)
     async with store_at(tmp_path) as store:
         assert list(open_log(store).settled) == [(0, 1)]
@@ -259,11 +260,11 @@ async def test_settled_segments_stay_that_somebody_must_read_first(tmp_path):
             await committed(log, i + 1)
         log.settle([(0, 100)])
         log.write_settlements()
-        await until(lambda: log.first > 0)
+        await eventually(lambda: log.first > 0)
         assert log.first <= 30
         assert list(await bodies(log, 30)) == list(range(30, 100))
         log.keep_from("reader", 60)
-        await until(lambda: log.first > 30)
+        await eventually(lambda: log.first > 30)
         assert list(await bodies(log, 60)) == list(range(60, 100))
     async with store_at(tmp_path, state=state, segment_bytes_max=2000) as store:
         log = open_log(store, Durability.FSYNC)
@@ -274,7 +275,7 @@ async def test_settled_segments_stay_that_somebody_must_read_first(tmp_path):
         log.settle([(100, 101)])
         log.keep_from("reader", None)
         log.write_settlements()
-        await until(lambda: len(list(tmp_path.rglob("*.log"))) <= 2)
+        await eventually(lambda: len(list(tmp_path.rglob("*.log"))) <= 2)
 
 
 async def test_settlements_are_safe_when_that_was_waited_for(tmp_path):
@@ -322,7 +323,7 @@ async def test_who_gives_up_waiting_for_a_flush_keeps_nobody_else_from_it(tmp_pa
         await committed(log, 2)
         log.settle([(0, 1)])
         log.write_settlements()
-        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             gives_up = tasks.create_task(log.settlements_safe())
             waits = tasks.create_task(log.settlements_safe())
             await asyncio.sleep(0)
@@ -392,3 +393,24 @@ async def test_a_large_batch_is_left_to_a_thread(tmp_path):
         assert log.read(1, 100) is None
         assert (await log.fetch(1, 100))[0].base_offset == 1
         assert log.read(2, 100)[0].base_offset == 2
+
+
+class CountingFiles(RealFileSystem):
+    reads = 0
+
+    def read(self, handle, buffer, position, *, wait):
+        self.reads += 1
+        return super().read(handle, buffer, position, wait=wait)
+
+
+async def test_batches_longer_than_a_reader_wants_are_read_once_each(tmp_path):
+    files = CountingFiles()
+    async with store_at(tmp_path, files, tail_cache_bytes_max=0) as store:
+        log = open_log(store)
+        for _ in range(20):
+            put(log, b"x" * 140_000)
+        files.reads = 0
+        offset = 0
+        while offset < 20:
+            offset = (await get(log, offset, 128 * 1024))[-1].stop_offset
+        assert files.reads == 21  # of the first one's length nothing was known

@@ -14,8 +14,8 @@ from tests.storage.harness import (
     open_log,
     put,
     store_at,
-    until,
 )
+from tests.support.waiting import eventually
 
 LIMITS = {"segment_bytes_max": 800, "mark_interval_ms": 10}
 COUNT = 30
@@ -38,8 +38,8 @@ class Kept:
         log.settle(settled)
         log.write_settlements()
         log.flush()
-        await until(lambda: log.noted[0] == COUNT and not store._notes._is_writing)
-        await until(lambda: not (log.is_flushing or log._reclaimer.condemned))
+        await eventually(lambda: log.noted[0] == COUNT and not store._notes._is_writing)
+        await eventually(lambda: not (log.is_flushing or log._reclaimer.condemned))
         if self.stop == "clean":
             await store.close()
         else:

@@ -6,7 +6,8 @@ import pytest
 
 from leveret.ports import Durability
 from leveret.storage.state import MemoryStateStore
-from tests.storage.harness import bodies, committed, open_log, put, store_at, until
+from tests.storage.harness import bodies, committed, open_log, put, store_at
+from tests.support.waiting import eventually
 
 LOGS, OPEN_MAX = 20, 4
 
@@ -26,11 +27,11 @@ async def test_few_files_serve_many_logs(tmp_path, durability):
                 put(log, b"%d of %d " % (turn, number) * 5)
                 if durability is not Durability.NONE:
                     await committed(log, turn + 1)
-            await until(lambda: open_count(store) <= OPEN_MAX + 1)  # and that of the decisions
+            await eventually(lambda: open_count(store) <= OPEN_MAX + 1)  # and that of the decisions
         for number, log in enumerate(logs):
             found = await bodies(log)
             assert found == {turn: b"%d of %d " % (turn, number) * 5 for turn in range(12)}
-            await until(lambda: open_count(store) <= OPEN_MAX + 1)
+            await eventually(lambda: open_count(store) <= OPEN_MAX + 1)
     if durability is Durability.NONE:
         return
     async with store_at(tmp_path, state=state, **limits) as store:
@@ -39,7 +40,7 @@ async def test_few_files_serve_many_logs(tmp_path, durability):
             assert len(await bodies(log)) == 12
             put(log, b"more")
             await committed(log, 13)
-        await until(lambda: open_count(store) <= OPEN_MAX + 1)
+        await eventually(lambda: open_count(store) <= OPEN_MAX + 1)
 
 
 async def test_log_that_is_written_to_all_the_time_keeps_its_file(tmp_path):

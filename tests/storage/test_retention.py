@@ -17,8 +17,8 @@ from tests.storage.harness import (
     make_store,
     open_log,
     store_at,
-    until,
 )
+from tests.support.waiting import eventually
 
 HOUR_MS = 3_600_000
 BOTH = [Durability.OS, Durability.FSYNC]
@@ -52,7 +52,7 @@ async def test_the_oldest_segments_go_when_there_are_too_many_bytes(tmp_path, du
         log = open_log(store, durability, retention=Retention(bytes_max=6000))
         put(store, log, 100)
         await committed(log, 100)
-        await until(lambda: size_of(log) <= 6000)
+        await eventually(lambda: size_of(log) <= 6000)
         assert 0 < log.first < 100
         assert list(await bodies(log, log.first)) == list(range(log.first, 100))
         assert log.settled.contains(0, log.first)
@@ -75,7 +75,7 @@ async def test_the_oldest_segments_go_when_they_are_too_old(tmp_path, durability
         await committed(log, 60)
         log.check_retention()
         kept = await log.offset_at(store._services.clock.now_ms - HOUR_MS)
-        await until(lambda: log.first > 5)
+        await eventually(lambda: log.first > 5)
         assert kept - 25 < log.first <= kept
 
 
@@ -119,7 +119,7 @@ async def test_segments_of_earlier_runs_grow_old_too(tmp_path, durability, monke
         log = open_log(store, durability, retention=Retention(age_ms_max=HOUR_MS))
         assert segment_names(log) == written
         store._services.clock.now_ms += HOUR_MS + 1
-        await until(lambda: segment_names(log)[0] == written[-1])
+        await eventually(lambda: segment_names(log)[0] == written[-1])
         assert list(await bodies(log, log.first)) == list(range(log.first, 100))
 
 
@@ -127,7 +127,7 @@ async def test_a_crash_gives_nothing_back_that_is_gone(tmp_path):
     store = make_store(tmp_path, segment_bytes_max=2000, settle_flush_interval_ms=1)
     log = open_log(store, retention=Retention(bytes_max=4000))
     put(store, log, 100)
-    await until(lambda: size_of(log) <= 4000)
+    await eventually(lambda: size_of(log) <= 4000)
     first = log.first
     abandon(store)
     async with store_at(tmp_path, segment_bytes_max=2000) as store:
@@ -143,7 +143,7 @@ async def test_limits_may_change_while_the_log_is_open(tmp_path):
         put(store, log, 100)
         assert log.retention is None
         log.retention = Retention(bytes_max=3000, segment_bytes_max=1500)
-        await until(lambda: log.first > 0)
+        await eventually(lambda: log.first > 0)
         base = log.end
         put(store, log, 30)
         names = [int(name[:20]) for name in segment_names(log) if int(name[:20]) > base + 20]
@@ -168,7 +168,7 @@ async def test_times_that_cannot_be_read_keep_what_is_there(tmp_path, caplog):
         for segment in log._segments.items[1:]:
             segment.path.unlink()
         log.retention = Retention(age_ms_max=1)
-        await until(lambda: "nothing there is deleted for its age" in caplog.text)
+        await eventually(lambda: "nothing there is deleted for its age" in caplog.text)
         assert log.first == 0
 
 
@@ -274,7 +274,7 @@ async def test_a_segment_that_is_being_read_goes_afterwards(tmp_path, durability
         first = log.segments[0]
         first.pins += 1
         log.check_retention()
-        await until(lambda: log.segments[1].base >= 20)  # those behind it went
+        await eventually(lambda: log.segments[1].base >= 20)  # those behind it went
         assert log.segments[0] is first
         log._segments.unpin(first)
-        await until(lambda: log.first >= 20)  # and nothing else happens to the log
+        await eventually(lambda: log.first >= 20)  # and nothing else happens to the log

@@ -68,3 +68,15 @@ def test_what_need_not_be_written_down_leaves_at_once():
         cache.add(LogTail(), sized(100))
     cache.add(LogTail(), sized(100_000))
     assert cache.bytes <= 1 << 20
+
+
+def test_what_is_read_ends_where_something_is_missing():
+    """A replica adds what it appends as the leader, and not what it copies between two reigns."""
+    cache, tail = TailCache(1 << 20), LogTail()
+    for offset in (0, 1, 5, 6):
+        builder = BatchBuilder()
+        builder.add(0, 1, b"", b"k", b"h" * 14, b"")
+        cache.add(tail, builder.seal(offset))
+    assert [batch.base_offset for batch in tail.read(0, 7, 1 << 20)] == [0, 1]
+    assert tail.read(3, 7, 1 << 20) == []
+    assert [batch.base_offset for batch in tail.read(5, 7, 1 << 20)] == [5, 6]

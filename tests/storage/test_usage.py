@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from leveret.errors import StorageError
-from leveret.ports.usage import Account, Subject, Usage
+from leveret.ports.usage import Account, CountedLog, CountedLogs, Subject, Usage
 from leveret.storage.usage import SqliteUsageStore
 
 if TYPE_CHECKING:
@@ -35,6 +37,38 @@ async def test_hours_add_up_and_survive(tmp_path: Path) -> None:
     await store.forget(7200)
     assert [hour for hour, *_ in await store.read(0, 10_000)] == [7200]
     await store.close()
+
+
+async def test_how_far_logs_were_counted_is_kept_with_the_usage(tmp_path: Path) -> None:
+    log, other = CountedLog("/", "q", "a", 0), CountedLog("/", "q", "a", 1)
+    store = SqliteUsageStore(tmp_path / "usage.db")
+    assert await store.counted() == CountedLogs({}, None)
+    await store.add(3600, {QUEUE: Usage(5, 50)}, CountedLogs({log: 5}, 1000))
+    await store.add(3600, {QUEUE: Usage(2, 20)}, CountedLogs({log: 6, other: 1}, 2000))
+    await store.add(3600, {QUEUE: Usage(1, 10)}, CountedLogs({other: 2}))
+    await store.close()
+    store = SqliteUsageStore(tmp_path / "usage.db")
+    assert await store.counted() == CountedLogs({log: 6, other: 2}, 2000)
+    await store.forget_logs([log])
+    assert await store.counted() == CountedLogs({other: 2}, 2000)
+    await store.close()
+
+
+async def test_a_file_of_the_first_release_gets_the_new_tables(tmp_path: Path) -> None:
+    path = tmp_path / "usage.db"
+    store = SqliteUsageStore(path)
+    await store.add(3600, {QUEUE: Usage(1, 10, 0, 0)})
+    await store.close()
+    with closing(sqlite3.connect(path)) as database:
+        for table in ("counted", "counting"):
+            database.execute(f"DROP TABLE {table}")
+        database.execute("PRAGMA user_version = 1")
+    again = SqliteUsageStore(path)
+    assert await again.counted() == CountedLogs({}, None)
+    assert len(await again.read(0, 7200)) == 1
+    await again.close()
+    with closing(sqlite3.connect(path)) as database:  # an older release is to refuse it
+        assert database.execute("PRAGMA user_version").fetchone() == (2,)
 
 
 async def test_many_at_once_wait_for_each_other(tmp_path: Path) -> None:

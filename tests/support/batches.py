@@ -64,8 +64,13 @@ class Batches:
                 await upload.take(chunk(*rows))
             return await upload.finish()
 
-    def commit(self, writer: str, number: int, *parts: str) -> dict[str, Any]:
-        return self.do(self.batches.commit(self.id(writer), number, parts, self.rights))
+    def commit(
+        self, writer: str, number: int, *parts: str, mandatory: bool = False
+    ) -> dict[str, Any]:
+        committed = self.batches.commit(
+            self.id(writer), number, parts, self.rights, mandatory=mandatory
+        )
+        return self.do(committed)
 
     def abort(self, writer: str, number: int) -> int:
         return self.do(self.batches.abort(self.id(writer), number))

@@ -21,6 +21,7 @@ class MemoryTopicLog:
         self.first = 0
         self.end = 0
         self.committed = 0
+        self.confirms_to = 0
         self.durable = 0
         self.parts: dict[int, tuple[int, int, list[tuple[int, int]]]] = {}
         self._preparing: dict[int, Callable[[Exception | None], None]] = {}
@@ -50,8 +51,21 @@ class MemoryTopicLog:
         self._on_failure: Callable[[Exception], None] = lambda error: None
         self._on_remove: Callable[[Sequence[tuple[int, int]]], None] = lambda ranges: None
 
+    @property
+    def confirmed(self) -> int:
+        return max(self.committed, self.confirms_to)
+
+    def confirm(self, offset: int) -> None:
+        """Play a log with replicas whose publishers do not wait for all of them."""
+        self.confirms_to = offset
+        self._on_commit()
+
     def on_commit(self, callback: Callable[[], None]) -> None:
         self._on_commit = callback
+
+    def detach(self, committed: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        assert (committed, failed) == (self._on_commit, self._on_failure)
+        self._on_commit, self._on_failure = (lambda: None), (lambda _: None)
 
     def keep_from(self, reader: str, offset: int | None) -> None:
         self.kept_from = offset
@@ -109,7 +123,18 @@ class MemoryTopicLog:
             self.durable = self.end
             prepared(None)
 
-    def resolve(self, transaction: int, *, committed: bool) -> None:
+    def resolve(
+        self,
+        transaction: int,
+        *,
+        committed: bool,
+        told: Callable[[Exception | None], None] | None = None,
+    ) -> None:
+        self._resolve(transaction, committed=committed)
+        if told is not None:
+            told(None)
+
+    def _resolve(self, transaction: int, *, committed: bool) -> None:
         if transaction not in self.parts:
             return
         if not committed and transaction in self._preparing:

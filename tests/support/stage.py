@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from leveret.core.queues.queue import Queue
+    from leveret.ports import MetadataStore
     from leveret.ports.authentication import Authenticator
 
 PASSES_MAX = 1000  # a stage that has not come to rest by then never will
@@ -52,6 +53,7 @@ class Stage:
         authenticators: Sequence[Authenticator] = (),
         topics: MemoryTopicStore | None = None,
         state: MemoryStateStore | None = None,
+        metadata: MetadataStore | None = None,
         **settings: object,
     ) -> None:
         self.configuration = Configuration(**settings)
@@ -60,23 +62,23 @@ class Stage:
         self.look_ns = 0  # how much later it is whenever somebody looks how long he has worked
         self._looks = 0
         self.topics = topics or MemoryTopicStore()
-        self.metadata = MemoryMetadataStore()
+        self.metadata = metadata or MemoryMetadataStore()
         self.state = state or MemoryStateStore()
         self.turn = Turn(self.schedule, self.report)
         self.access = AccessControl()
         self.password_checks = Gate(is_open=True)
-        numbers = count(1)
+        self._numbers = count(1)
         self.broker = Broker(
             Environment(
                 turn=self.turn,
                 timers=Timers(lambda: self.now, self.clock.call_later, self.clock.seconds),
                 spawn=self.spawn,
                 report=self.report,
-                random_name=lambda: f"random{next(numbers)}",
+                random_name=self.random_name,
                 random_below=Random(1).randrange,
             ),
             BrokerSettings(
-                node_name="leveret@stage",
+                node_name="leveret@test",
                 platform="stage",
                 durability=durability,
                 log_exchange=self.configuration.log_exchange,
@@ -101,10 +103,14 @@ class Stage:
             lambda: bool(self.broker.alarms.reason),
         )
         self.broker.publish_interceptors.commands[LEASE_EXCHANGE] = LeaseCommands()
-        self.broker.add_vhost(VhostDefinition("/"))
-        self.add_user("guest")
+        if metadata is None:  # else it says what there is
+            self.broker.add_vhost(VhostDefinition("/"))
+            self.add_user("guest")
         self._scheduled: list[Callable[[], None]] = []
         self._tasks: list[Coroutine[Any, Any, None]] = []
+
+    def random_name(self) -> str:
+        return f"random{next(self._numbers)}"
 
     def add_user(
         self,

@@ -46,7 +46,6 @@ def read(broker, group, count, rng):
 
 
 @pytest.mark.parametrize("kind", ["stream", "quorum", "classic"])
-@pytest.mark.timeout(120)
 def test_groups_survive_kills(tmp_path, kind):
     rng = random.Random(make_seed())
     broker = BrokerProcess(tmp_path / "data")

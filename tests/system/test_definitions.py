@@ -81,12 +81,15 @@ def test_a_running_node_takes_in_and_gives_out(tmp_path):
 
 
 def test_what_has_no_effect_is_in_the_log_of_the_start(tmp_path, file):
-    shovel = {"vhost": "/", "component": "shovel", "name": "move", "value": {}}
+    upstream = {"vhost": "/", "component": "federation-upstream", "name": "u", "value": {}}
     jms = {"vhost": "/", "name": "jms", "type": "x-jms-topic"}
-    file.write_text(json.dumps({**DOCUMENT, "parameters": [shovel], "exchanges": [jms]}))
+    file.write_text(json.dumps({**DOCUMENT, "parameters": [upstream], "exchanges": [jms]}))
     with BrokerProcess(tmp_path / "data", definitions=file) as broker:
         log = broker.log()
     assert re.search(rf"INFO leveret\S*: imported .* from {file}", log)
-    assert f"WARNING leveret.mgmt_ui.operations.transfer: {file}: parameter of 'shovel'" in log
+    assert (
+        f"WARNING leveret.mgmt_ui.operations.transfer: {file}: parameter of 'federation-upstream'"
+        in log
+    )
     assert "exchange of type 'x-jms-topic' has no effect" in log
     assert "{'" not in log

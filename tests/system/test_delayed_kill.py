@@ -12,10 +12,11 @@ import pika
 import pytest
 
 from tests.harness.broker import BrokerProcess
+from tests.support.waiting import wait_until
 
 KILLS = 4
 DELAY_MS_MAX = 1500
-DRAIN_SECONDS_MAX = 30
+DRAIN_SECONDS_MAX = 60
 
 
 class Publisher(threading.Thread):
@@ -79,7 +80,8 @@ def test_kills_at_random_moments(tmp_path, durability):
         for kill in range(KILLS):
             publisher = Publisher(broker.port, number, kill)
             publisher.start()
-            time.sleep(randomly.uniform(0.3, 1.5))
+            wait_until(lambda publisher=publisher: len(publisher.confirmed) > 25)
+            time.sleep(randomly.uniform(0, 1.2))
             broker.kill()
             publisher.join()
             number = publisher.number

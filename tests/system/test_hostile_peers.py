@@ -173,7 +173,7 @@ def test_connections_beyond_the_limit_are_told_and_closed(tmp_path):
         for client in clients:
             client.declare("still-served")
         clients.pop().hang_up()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:  # until the broker has noticed
             try:
                 clients.append(Client(broker.port))
@@ -271,7 +271,7 @@ def test_who_hangs_up_while_he_waits_for_his_handshake_leaves_the_line(tmp_path)
             waiting = Wire(broker.port)
             waiting.send_bytes(PROTOCOL_HEADER)
             waiting.hang_up()
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while True:  # until the broker has noticed
                 patient = Wire(broker.port)
                 try:

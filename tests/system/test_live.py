@@ -126,7 +126,7 @@ def test_what_waits_beside_a_queue_finds_it_by_its_new_name(tmp_path):
         broker.kill()
         broker.start()
         connection, channel = connected(broker)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not browse(broker, "new"):
             assert time.monotonic() < deadline
             time.sleep(0.1)

@@ -14,7 +14,7 @@ import pytest
 from leveret.cli.certs import make_certificates
 from tests.harness.broker import BrokerProcess
 
-SECONDS_MAX = 20
+SECONDS_MAX = 60
 
 
 @pytest.fixture

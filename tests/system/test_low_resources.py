@@ -18,7 +18,7 @@ SETTINGS = {
     "tail_cache_bytes_max": 2 * MIB,
     "resource_check_interval_ms": 20,
 }
-WAIT_SECONDS_MAX = 20.0
+WAIT_SECONDS_MAX = 60.0
 
 
 def body(number: int) -> bytes:

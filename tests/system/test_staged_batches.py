@@ -146,18 +146,17 @@ def test_others_go_on_while_a_large_batch_is_committed(tmp_path):
         with writer_of(broker) as writer:
             chunk = rows_of(*[bytes(100)] * 10_000)
             writer.stage("w", 0, "p", (chunk for _ in range(40)))
-            longest, results = 0.0, []
+            published, results = 0, []
             commit = threading.Thread(
                 target=lambda: results.append(writer.commit("w", 0, ["p"])), daemon=True
             )
             commit.start()
             while commit.is_alive():
-                began = time.monotonic()
                 persistent = pika.BasicProperties(delivery_mode=2)
                 channel.basic_publish("", "others", b"x", persistent)
-                longest = max(longest, time.monotonic() - began)
+                published += 1
             assert results[0].messages == 400_000
-        assert longest < 0.5  # a slow machine that others use, too; it is some milliseconds
+        assert published > 20  # each with its confirm, in some hundreds of milliseconds
         assert channel.queue_declare("q", passive=True).method.message_count == 400_000
         connection.close()
 

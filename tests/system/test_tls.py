@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 REFUSED = (AMQPConnectionError, OSError)  # pika lets errors of TLS through
 LARGE_BODY = os.urandom(3_000_000)
 USER = "guest"
-SECONDS_MAX = 20
+SECONDS_MAX = 60
 
 
 def make(directory, host="localhost"):

@@ -13,7 +13,7 @@ from leveret.ports.usage import HOUR_SECONDS, Account, Subject, Usage
 from leveret.storage.usage import SqliteUsageStore
 from tests.process import running_node
 
-SECONDS_MAX = 20
+SECONDS_MAX = 60
 
 
 async def note_usage(data_dir, hour):

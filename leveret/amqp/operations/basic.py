@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pamqp import commands
 
 from leveret.amqp import direct_reply, frames
-from leveret.amqp.added import AddedField
 from leveret.amqp.arguments import plain_table
-from leveret.amqp.consumer import ChannelConsumer, return_counts
+from leveret.amqp.consumer import STREAM_FIELD, ChannelConsumer, return_counts
 from leveret.core.names import resource, stripped
 from leveret.core.queues.declared_queue import check_keeps_messages
 from leveret.core.queues.stream import Stream
 from leveret.core.settings.arguments import check_consumer_arguments, type_of
-from leveret.core.settings.stream_offsets import STREAM_OFFSET
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.features.filters.filtered import check_filterable
 from leveret.features.groups.rules import group_of, start_of
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from leveret.amqp.operations.operation import Operations
     from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.ports.definitions import Arguments
-
-OFFSET = AddedField(STREAM_OFFSET)  # stream consumers get each message's offset
 
 
 def qos(channel: Channel, method: commands.Basic.Qos) -> Awaitable[None] | None:
@@ -67,9 +64,10 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> Awaitable[None]
     tag = method.consumer_tag or channel.broker.random_name("amq.ctag-")
     channel.check_new_tag(tag)
     channel.require("read", "queue", name)
-    return channel.when_effective(
-        [channel.queue(name)], lambda: _start_consumer(channel, name, tag, method)
-    )
+    queue = channel.queue(name)
+    if not queue.is_led_here:  # the leader says whether it is in exclusive use
+        return channel.when_caught_up(queue, lambda: _start_consumer(channel, name, tag, method))
+    return channel.when_effective([queue], lambda: _start_consumer(channel, name, tag, method))
 
 
 def _consume_replies(channel: Channel, method: commands.Basic.Consume) -> None:
@@ -127,7 +125,7 @@ def _begin_consuming(request: ConsumeRequest, source: Any) -> None:
         prefetch=channel.consumer_prefetch,
         priority=arguments.get("x-priority", 0),
         arguments=arguments,
-        added=OFFSET if isinstance(source, Stream) else None,
+        added=STREAM_FIELD if isinstance(source, Stream) else None,
         added_again=return_counts(source),
     )
     consumer.follow(channel.connection.limits)
@@ -141,6 +139,12 @@ def _join_group(request: ConsumeRequest, name: str) -> Awaitable[None] | None:
     check_keeps_messages(request.queue, _described(request.queue), "for consumer groups")
     if request.method.exclusive:
         raise ChannelError(406, f"members of consumer group '{name}' cannot be exclusive")
+    if not request.queue.is_led_here:
+        raise ConnectionClosingError(
+            540,
+            f"consumer group '{name}': {_described(request.queue)} has partitions that other nodes "
+            "lead, whose groups they alone serve: connect to the node that leads them",
+        )
     group = request.channel.broker.groups.of_queue(request.queue).get(name)
     if group is None:
         return _create_group(request, name)
@@ -195,13 +199,38 @@ def cancel(channel: Channel, method: commands.Basic.Cancel) -> Awaitable[None] |
     return channel.when_effective(queues, lambda: _end_consumer(channel, method))
 
 
-def _end_consumer(channel: Channel, method: commands.Basic.Cancel) -> None:
+def _end_consumer(channel: Channel, method: commands.Basic.Cancel) -> Awaitable[None] | None:
     tag = method.consumer_tag or ""
     consumer = channel.consumers.get(tag)
     if consumer is not None:
         channel.cancel_consumer(consumer)
+        if _has_other_leader(consumer.queue):
+            return _confirm_end(channel, consumer.queue, method)
     elif channel.reply_consumer is not None and channel.reply_consumer.tag == tag:
         channel.cancel_replies()
+    _send_cancel_ok(channel, method)
+    return None
+
+
+def _has_other_leader(queue: DeclaredQueue) -> bool:
+    """Whether another node leads a partition, and can be asked."""
+    return any(not place.is_led_here and place.leading_node is not None for place in queue.places)
+
+
+async def _confirm_end(
+    channel: Channel, queue: DeclaredQueue, method: commands.Basic.Cancel
+) -> None:
+    """Answer when the messages that were on their way to the consumer are back in the queue.
+
+    Leaders answer in order, so what they have sent has come before that.
+    """
+    with suppress(ChannelError):  # the leader has just gone, and with it what it sent
+        await queue.refresh()
+    if channel.alive:
+        _send_cancel_ok(channel, method)
+
+
+def _send_cancel_ok(channel: Channel, method: commands.Basic.Cancel) -> None:
     if not method.nowait:
         channel.send(commands.Basic.CancelOk(consumer_tag=method.consumer_tag))
 

@@ -37,8 +37,7 @@ def handle_connection_method(
     if isinstance(method, commands.Connection.Close):
         if connection.state is not ConnectionState.CLOSING:
             reports.closed_by_client(connection, method)
-        connection.send(commands.Connection.CloseOk())
-        connection.close_socket()
+        connection.close_socket(commands.Connection.CloseOk())
         return None
     state = connection.state
     if state is ConnectionState.CLOSING:

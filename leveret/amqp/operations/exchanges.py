@@ -9,6 +9,13 @@ from pamqp import commands
 from leveret.amqp.arguments import plain_table
 from leveret.core.names import stripped
 from leveret.core.settings.arguments import ALTERNATE_EXCHANGE
+from leveret.ports.definition_changes import (
+    AddBinding,
+    DeclareExchange,
+    DeleteExchange,
+    RemoveBinding,
+)
+from leveret.ports.definitions import BindingDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -31,14 +38,20 @@ def declare(channel: ChannelBase, method: commands.Exchange.Declare) -> Awaitabl
         arguments = plain_table(method.arguments)
         channel.require("configure", "exchange", name)
         _require_alternate(channel, name, arguments)
-        channel.vhost.declare_exchange(
+        wanted = DeclareExchange(
+            channel.vhost.name,
             name,
             method.exchange_type,
-            durable=method.durable,
-            auto_delete=method.auto_delete,
-            internal=method.internal,
-            arguments=arguments,
+            method.durable,
+            method.auto_delete,
+            method.internal,
+            arguments,
         )
+        return channel.change(wanted, lambda _: _declared(channel, method))
+    return _declared(channel, method)
+
+
+def _declared(channel: ChannelBase, method: commands.Exchange.Declare) -> Awaitable[None] | None:
     kept = method.durable and not method.passive
     return channel.reply(commands.Exchange.DeclareOk(), nowait=method.nowait, kept=kept)
 
@@ -55,32 +68,36 @@ def delete(channel: ChannelBase, method: commands.Exchange.Delete) -> Awaitable[
     """Delete an exchange; a missing one is no error."""
     name = stripped(method.exchange)
     channel.require("configure", "exchange", name)
-    channel.vhost.delete_exchange(name, if_unused=method.if_unused)
-    return channel.reply(commands.Exchange.DeleteOk(), nowait=method.nowait)
+    change = DeleteExchange(channel.vhost.name, name, method.if_unused)
+    answer = commands.Exchange.DeleteOk()
+    return channel.change(change, lambda _: channel.reply(answer, nowait=method.nowait))
 
 
 def bind(channel: ChannelBase, method: commands.Exchange.Bind) -> Awaitable[None] | None:
     """Bind exchange `destination` to exchange `source`."""
-    destination, source = stripped(method.destination), stripped(method.source)
-    channel.require("write", "exchange", destination)
-    channel.require("read", "exchange", source)
-    channel.require_topic("read", source, method.routing_key)
-    channel.vhost.bind_exchange(
-        destination, source, method.routing_key, plain_table(method.arguments)
-    )
-    return channel.reply(commands.Exchange.BindOk(), nowait=method.nowait)
+    change = AddBinding(_permitted_binding(channel, method))
+    answer = commands.Exchange.BindOk()
+    return channel.change(change, lambda _: channel.reply(answer, nowait=method.nowait))
 
 
 def unbind(channel: ChannelBase, method: commands.Exchange.Unbind) -> Awaitable[None] | None:
     """Remove an exchange-to-exchange binding."""
+    change = RemoveBinding(_permitted_binding(channel, method))
+    answer = commands.Exchange.UnbindOk()
+    return channel.change(change, lambda _: channel.reply(answer, nowait=method.nowait))
+
+
+def _permitted_binding(
+    channel: ChannelBase, method: commands.Exchange.Bind | commands.Exchange.Unbind
+) -> BindingDefinition:
+    """Return the binding that a method is about, if the user may change it."""
     destination, source = stripped(method.destination), stripped(method.source)
+    key = method.routing_key
     channel.require("write", "exchange", destination)
     channel.require("read", "exchange", source)
-    channel.require_topic("read", source, method.routing_key)
-    channel.vhost.unbind_exchange(
-        destination, source, method.routing_key, plain_table(method.arguments)
-    )
-    return channel.reply(commands.Exchange.UnbindOk(), nowait=method.nowait)
+    channel.require_topic("read", source, key)
+    arguments = plain_table(method.arguments)
+    return BindingDefinition(channel.vhost.name, source, destination, "exchange", key, arguments)
 
 
 OPERATIONS: Operations = {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pamqp import commands
 
 from leveret.amqp import direct_reply
 from leveret.amqp.consumer import return_counts
 from leveret.amqp.operations.operation import not_for_streams
+from leveret.core.logs.log_writer import present_place
 from leveret.core.names import resource, stripped
 from leveret.core.queues.queue import Queue
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
@@ -37,6 +38,8 @@ def get(channel: Channel, method: commands.Basic.Get) -> Awaitable[None] | None:
         )
     if queue.rates is not None or channel.connection.limits.consume:
         return _get_within_rates(channel, queue, no_ack=method.no_ack)
+    if not queue.is_led_here:
+        return _get_led_elsewhere(channel, queue, no_ack=method.no_ack)
     for part in queue.partitions:
         if part.touched:
             channel.broker.turn.flush_queue(part)
@@ -87,16 +90,63 @@ async def _get_within_rates(channel: Channel, queue: DeclaredQueue, *, no_ack: b
         meter.delivered(channel.slot.delivery_tag - before)
 
 
+async def _get_led_elsewhere(channel: Channel, queue: DeclaredQueue, *, no_ack: bool) -> None:
+    """Deliver one message of the first partition that has one, wherever it is led."""
+    await queue.refresh()
+    for part in queue.in_turn():
+        if await _get_of_place(channel, queue, present_place(part), no_ack=no_ack):
+            return
+    if channel.alive:
+        _send_empty(channel, queue)
+
+
+async def _get_of_place(
+    channel: Channel, queue: DeclaredQueue, place: Any, *, no_ack: bool
+) -> bool:
+    """Deliver a message of one partition, whoever leads it. Returns whether there was one."""
+    if not isinstance(place, Queue):
+        return await _get_of_leader(channel, queue, place, no_ack=no_ack)
+    found = place.get()
+    if found is not None:
+        await _get_fetched(channel, queue, Leased(place, *found), no_ack=no_ack)
+    return found is not None
+
+
+async def _get_of_leader(
+    channel: Channel, queue: DeclaredQueue, part: Any, *, no_ack: bool
+) -> bool:
+    got = await part.get()
+    if got is None:  # it is led here by now, or deleted
+        place = present_place(part)
+        return not place.deleted and await _get_of_place(channel, queue, place, no_ack=no_ack)
+    if got.batch is None:
+        return False
+    leased = Leased(part, got.batch.base_offset, got.redelivered)
+    if channel.alive:
+        _send_got(channel, leased, got.batch, no_ack=no_ack)
+    else:
+        part.return_([(leased.offset, leased.offset + 1)], failed=False)
+    return True
+
+
 def _get_when_caught_up(
     channel: Channel, queue: DeclaredQueue, *, no_ack: bool
 ) -> Awaitable[None] | None:
-    return channel.when_caught_up(queue, lambda: _get_ready(channel, queue, no_ack=no_ack))
+    if not queue.is_led_here:
+        return _get_led_elsewhere(channel, queue, no_ack=no_ack)
+
+    def get_ready() -> Awaitable[None] | None:
+        if not queue.is_led_here:  # any more
+            return _get_led_elsewhere(channel, queue, no_ack=no_ack)
+        return _get_ready(channel, queue, no_ack=no_ack)
+
+    return channel.when_caught_up(queue, get_ready)
 
 
 class Leased(NamedTuple):
     """Record that is leased for a basic.get."""
 
-    part: Queue
+    part: Any  # a Queue, or what stands for one that is led elsewhere
     offset: int
     redelivered: bool
 
@@ -135,11 +185,14 @@ async def _get_fetched(
         try:
             batch = await part.record_batch(offset)
         except StorageError as error:
-            if part.deleted:
-                break
-            raise _cannot_get(leased, error) from error
+            if not part.deleted:
+                raise _cannot_get(leased, error) from error
+            batch = None
+        if batch is None and not queue.is_led_here:  # any more
+            await _get_led_elsewhere(channel, queue, no_ack=no_ack)
+            return
         if batch is None:
-            leased = _lease_next(queue)
+            leased = None if queue.deleted else _lease_next(queue)
         elif channel.alive:
             _send_got(channel, leased, batch, no_ack=no_ack)
             return

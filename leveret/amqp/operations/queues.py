@@ -11,9 +11,18 @@ from leveret.amqp.arguments import plain_table
 from leveret.amqp.methods import build
 from leveret.amqp.operations.operation import not_for_streams
 from leveret.core.names import not_found, resource, stripped
+from leveret.core.queues.places import purge_places
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.arguments import DEAD_LETTER_EXCHANGE, type_of
 from leveret.errors import ConnectionClosingError
+from leveret.ports.definition_changes import (
+    AddBinding,
+    ChangeOutcome,
+    DeclareQueue,
+    DeleteQueue,
+    RemoveBinding,
+)
+from leveret.ports.definitions import BindingDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -33,23 +42,33 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> Awaitable[None]
         return _declare_volatile(channel, name, method)
     if method.passive:
         channel.require_any("queue", name)
-        queue = channel.queue(name)
-    elif freeing := channel.vhost.freeing("queue", name):
+        return _found(channel, channel.queue(name), name, method)
+    if freeing := channel.vhost.freeing("queue", name):
         channel.take_time_before(freeing, lambda: declare(channel, method))
         return None
-    else:
-        arguments = plain_table(method.arguments)
-        declared = channel.vhost.declare_queue(
+    wanted = channel.vhost.named_queue(
+        DeclareQueue(
+            channel.vhost.name,
             name,
-            durable=method.durable,
-            exclusive=method.exclusive,
-            auto_delete=method.auto_delete,
-            arguments=arguments,
-            owner=channel.connection,
-            permit=lambda name: _require_declare(channel, name, arguments),
+            method.durable,
+            method.exclusive,
+            method.auto_delete,
+            plain_table(method.arguments),
         )
-        queue = channel.queue(declared.definition.name)
-        name = name or queue.name
+    )
+    _require_declare(channel, wanted.name, wanted.arguments)
+
+    def declared(outcome: ChangeOutcome) -> Awaitable[None] | None:
+        queue = channel.queue(outcome.name)
+        return _found(channel, queue, name or queue.name, method)
+
+    return channel.change(wanted, declared)
+
+
+def _found(
+    channel: Channel, queue: DeclaredQueue, name: str, method: commands.Queue.Declare
+) -> Awaitable[None] | None:
+    """Answer for a queue that is there, by the `name` that the client uses."""
     channel.last_queue = name  # a queue that was renamed is known to its clients as before
     return channel.when_caught_up(queue, lambda: _declared(channel, queue, name, method))
 
@@ -90,24 +109,21 @@ def _declared(
 
 def bind(channel: Channel, method: commands.Queue.Bind) -> Awaitable[None] | None:
     """Bind a queue to an exchange."""
-    name, exchange, key = _permitted_binding(channel, method)
-    channel.vhost.bind_queue(name, exchange, key, plain_table(method.arguments), channel.connection)
-    return channel.reply(commands.Queue.BindOk(), nowait=method.nowait)
+    change = AddBinding(_permitted_binding(channel, method))
+    answer = commands.Queue.BindOk()
+    return channel.change(change, lambda _: channel.reply(answer, nowait=method.nowait))
 
 
 def unbind(channel: Channel, method: commands.Queue.Unbind) -> Awaitable[None] | None:
     """Remove a queue binding."""
-    name, exchange, key = _permitted_binding(channel, method)
-    channel.vhost.unbind_queue(
-        name, exchange, key, plain_table(method.arguments), channel.connection
-    )
-    return channel.reply(commands.Queue.UnbindOk())
+    change = RemoveBinding(_permitted_binding(channel, method))
+    return channel.change(change, lambda _: channel.reply(commands.Queue.UnbindOk()))
 
 
 def _permitted_binding(
     channel: Channel, method: commands.Queue.Bind | commands.Queue.Unbind
-) -> tuple[str, str, str]:
-    """Return queue name, exchange name and routing key, if the user may change their binding.
+) -> BindingDefinition:
+    """Return the binding that a method is about, if the user may change it.
 
     An empty queue name and an empty key mean the queue declared last and its name.
     """
@@ -119,7 +135,8 @@ def _permitted_binding(
     channel.require("write", "queue", name)
     channel.require("read", "exchange", exchange)
     channel.require_topic("read", exchange, key)
-    return name, exchange, key
+    arguments = plain_table(method.arguments)
+    return BindingDefinition(channel.vhost.name, exchange, name, "queue", key, arguments)
 
 
 def purge(channel: Channel, method: commands.Queue.Purge) -> Awaitable[None] | None:
@@ -131,11 +148,22 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> Awaitable[None] | N
         raise not_for_streams("queue.purge", queue)
 
     def purge_ready() -> Awaitable[None] | None:
+        if not queue.is_led_here:
+            return _purge_everywhere(channel, queue, method)
         count = sum(part.purge() for part in queue.partitions if isinstance(part, Queue))
         answer = commands.Queue.PurgeOk(message_count=count)
         return channel.reply(answer, nowait=method.nowait, kept=False)
 
     return channel.when_caught_up(queue, purge_ready)
+
+
+async def _purge_everywhere(
+    channel: Channel, queue: DeclaredQueue, method: commands.Queue.Purge
+) -> None:
+    """Purge all partitions of a queue, wherever they are led."""
+    count = await purge_places(queue)
+    if channel.alive and not method.nowait:
+        channel.send(commands.Queue.PurgeOk(message_count=count))
 
 
 def delete(channel: Channel, method: commands.Queue.Delete) -> Awaitable[None] | None:
@@ -148,12 +176,12 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> Awaitable[None] |
     _check_condition(queue, method)
 
     def delete_now() -> Awaitable[None] | None:
-        with channel.holding_back_cancels() as cancels:
-            count = channel.broker.delete_queue(
-                channel.vhost, queue, if_unused=method.if_unused, if_empty=method.if_empty
-            )
-        answer = commands.Queue.DeleteOk(message_count=count)
-        answered = channel.reply(answer, nowait=method.nowait)
+        if queue.deleted:
+            return _deleted(channel, ChangeOutcome(), method)
+        change = DeleteQueue(channel.vhost.name, name, method.if_unused, method.if_empty)
+        cancels: list[base.Frame] = []
+        with channel.holding_back_cancels(cancels):
+            answered = channel.change(change, lambda outcome: _deleted(channel, outcome, method))
         if answered is None:
             channel.send_all(cancels)
             return None
@@ -162,12 +190,23 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> Awaitable[None] |
     return channel.when_caught_up(queue, delete_now)
 
 
+def _deleted(
+    channel: Channel, outcome: ChangeOutcome, method: commands.Queue.Delete
+) -> Awaitable[None] | None:
+    answer = commands.Queue.DeleteOk(message_count=outcome.message_count)
+    return channel.reply(answer, nowait=method.nowait)
+
+
 async def _send_behind(
     answered: Awaitable[None], channel: Channel, cancels: list[base.Frame]
 ) -> None:
-    await answered
-    if channel.alive:
-        channel.send_all(cancels)
+    """Wait for the answer; then send what was held back until now, and is meanwhile."""
+    try:
+        with channel.holding_back_cancels(cancels):
+            await answered
+    finally:
+        if channel.alive:
+            channel.send_all(cancels)
 
 
 def _check_condition(queue: DeclaredQueue, method: commands.Queue.Delete) -> None:

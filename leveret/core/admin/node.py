@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AdminBroker",
     "AdminNode",
+    "ElsewhereError",
+    "LedElsewhereError",
     "changed",
+    "check_led_here",
     "not_running",
     "partition_of",
     "queue_of",
@@ -99,20 +102,52 @@ def queue_of(node: AdminNode, vhost_name: str, name: str) -> DeclaredQueue:
     return node.broker.find_queue(vhost, name, held.owner)
 
 
+class ElsewhereError(AdministrationError):
+    """Raised for a command about what another node of the cluster has.
+
+    `node` is that node as far as is known here. A command raises this before it changes anything:
+    it is performed there instead (see leveret.mgmt_ui.operations.dispatcher).
+    """
+
+    def __init__(self, explanation: str, node: int | None) -> None:
+        super().__init__("elsewhere", explanation)
+        self.node = node
+
+
+class LedElsewhereError(ElsewhereError):
+    """Raised for a command about messages that another node of the cluster leads."""
+
+    def __init__(self, queue: DeclaredQueue, number: int, node: int | None) -> None:
+        leader = "no node, at the moment" if node is None else f"node {node}"
+        super().__init__(f"partition {number} of queue '{queue.name}' is led by {leader}", node)
+
+
 def partition_of(queue: DeclaredQueue, number: object = None) -> OpenQueue:
     """Return a partition of a queue by its number; the only one need not be stated.
 
-    Raises AdministrationError.
+    Raises AdministrationError, LedElsewhereError where another node leads it.
     """
-    parts = {part.number: part for part in queue.partitions}
-    if number is None and len(parts) == 1:
-        return queue.partitions[0]
-    part = parts.get(integer("partition", number)) if number is not None else None
-    if part is None:
-        numbers = ", ".join(map(str, parts))
+    places = {place.number: place for place in queue.places}
+    if number is None and len(places) == 1:
+        (place,) = places.values()
+    else:
+        place = None if number is None else places.get(integer("partition", number))
+    if place is None:
+        numbers = ", ".join(map(str, places))
         text = f"queue '{queue.name}' has the partitions {numbers}: state one of them"
         raise AdministrationError("invalid" if number is None else "not_found", text)
+    if not place.is_led_here:
+        raise LedElsewhereError(queue, place.number, place.leading_node)
+    part: OpenQueue = place
     return part
+
+
+def check_led_here(queue: DeclaredQueue) -> None:
+    """Raise LedElsewhereError where one other node leads all partitions of a queue."""
+    places = queue.places
+    leaders = {None if place.is_led_here else place.leading_node for place in places}
+    if len(leaders) == 1 and places and not places[0].is_led_here:
+        raise LedElsewhereError(queue, places[0].number, *leaders)
 
 
 async def changed(told: AfterAll) -> None:

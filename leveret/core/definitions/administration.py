@@ -23,6 +23,7 @@ from leveret.core.events import no_event
 from leveret.core.settings.arguments import TYPES
 from leveret.core.settings.policies import InvalidPolicyError, Policies
 from leveret.features.alerts import rules as alerts
+from leveret.features.shovels import parameters as shovels
 from leveret.ports.definitions import (
     Definitions,
     GlobalParameterDefinition,
@@ -111,6 +112,64 @@ class Administration:
         self.add_user(DEFAULT_USER, guest_password_hash, ("administrator",))
         self.set_permission(PermissionDefinition(DEFAULT_VHOST, DEFAULT_USER, ".*", ".*", ".*"))
 
+    # What another node of a cluster has changed, which was checked there.
+
+    def present(self) -> list[Definition]:
+        """Return all definitions, of what belongs to others after those."""
+        return [
+            *self.vhosts(),
+            *self.users(),
+            *self.access.permissions(),
+            *self.access.topic_permissions(),
+            *self.parameters.select(),
+            *self.parameters.all_global(),
+            *self.policies.select(operator=False),
+            *self.policies.select(operator=True),
+        ]
+
+    def follow(self, definition: Definition) -> None:
+        """Have a definition as another node has it, which has no effect if it is invalid here."""
+        match definition:
+            case VhostDefinition():
+                self._have_vhost(definition)
+            case UserDefinition():
+                self.access.put_user(definition)
+                self._on_user_changed(definition.name)
+            case PermissionDefinition():
+                self.access.restore((), [definition])
+            case TopicPermissionDefinition():
+                self.access.restore((), (), [definition])
+            case ParameterDefinition():
+                self.parameters.put(definition)
+            case GlobalParameterDefinition():
+                self.parameters.put_global(definition)
+            case PolicyDefinition():
+                self.policies.restore([definition])
+                self._follow_policies(definition.vhost)
+
+    def follow_removal(self, definition: Definition) -> None:
+        """Have a definition no more that another node has removed; it may be gone already."""
+        match definition:
+            case VhostDefinition(name) if name in self._vhosts:
+                self._forget_vhost(name)
+            case UserDefinition(name) if self.access.user(name) is not None:
+                self._forget_user(definition)
+            case PermissionDefinition(vhost, user):
+                self.access.remove_permission(user, vhost)
+            case TopicPermissionDefinition(vhost, user, exchange):
+                self.access.remove_topic_permissions(user=user, vhost=vhost, exchange=exchange)
+            case ParameterDefinition(vhost, component, name):
+                self.parameters.remove(vhost, component, name)
+            case GlobalParameterDefinition(name):
+                self.parameters.remove_global(name)
+            case PolicyDefinition(vhost, name):
+                if self.policies.remove(vhost, name, operator=definition.operator) is not None:
+                    self._follow_policies(vhost)
+
+    def _follow_policies(self, vhost: str) -> None:
+        if vhost in self._vhosts:
+            self._on_policies_changed(vhost)
+
     # Users.
 
     def users(self) -> list[UserDefinition]:
@@ -166,11 +225,15 @@ class Administration:
         user = self._user(name)
         if PROTECTED in user.tags:
             raise AdministrationError("protected", f"user '{name}' is protected from deletion")
-        self._drop(self.access.remove_user(name))
-        self._drop(self.access.remove_topic_permissions(user=name))
-        self.store.remove(user)
-        self._on_user_deleted(name)
+        self._drop(self._forget_user(user))
         self._emit("user.deleted", {"name": name})
+
+    def _forget_user(self, user: UserDefinition) -> list[Definition]:
+        """Remove a user; return all that is gone with it."""
+        gone: list[Definition] = [*self.access.remove_user(user.name)]
+        gone += self.access.remove_topic_permissions(user=user.name)
+        self._on_user_deleted(user.name)
+        return [*gone, user]
 
     # Virtual hosts.
 
@@ -204,10 +267,9 @@ class Administration:
         checked = validated_limits(vhost.limits, VHOST_LIMITS, "limits")
         vhost = replace(vhost, tags=checked_tags(vhost.tags), limits=checked)
         is_new = vhost.name not in self._vhosts
-        self._vhosts[vhost.name] = vhost
         self.store.put(vhost)
+        self._have_vhost(vhost)
         if is_new:
-            self._on_vhost_added(vhost)
             self._emit(
                 "vhost.created",
                 {
@@ -218,8 +280,11 @@ class Administration:
                     "tracing": False,
                 },
             )
-        else:
-            self._on_vhost_changed(vhost)
+
+    def _have_vhost(self, vhost: VhostDefinition) -> None:
+        is_new = vhost.name not in self._vhosts
+        self._vhosts[vhost.name] = vhost
+        (self._on_vhost_added if is_new else self._on_vhost_changed)(vhost)
 
     def describe_vhost(
         self,
@@ -266,14 +331,17 @@ class Administration:
                 "protected",
                 f"Refusing to delete virtual host '{name}' because it is protected from deletion",
             )
+        self.store.remove_vhost(name)  # with its contents, which may take time to remove
+        self._forget_vhost(name)
+        self._emit("vhost.deleted", {"name": name})
+
+    def _forget_vhost(self, name: str) -> None:
         del self._vhosts[name]
         self.access.remove_vhost(name)
         self.access.remove_topic_permissions(vhost=name)
         self.policies.remove_vhost(name)
         self.parameters.remove_vhost(name)
-        self.store.remove_vhost(name)  # with its contents, which may take time to remove
         self._on_vhost_deleted(name)
-        self._emit("vhost.deleted", {"name": name})
 
     def trace_vhost(self, name: str, *, on: bool) -> None:
         """Turn the firehose on or off; a restart turns it off. Raises AdministrationError."""
@@ -384,8 +452,11 @@ class Administration:
             {"name": name, "vhost": vhost},
         )
 
-    def set_parameter(self, parameter: ParameterDefinition) -> None:
-        """Add or replace a parameter of a component. Raises AdministrationError."""
+    def set_parameter(self, parameter: ParameterDefinition, *, imported: bool = False) -> None:
+        """Add or replace a parameter of a component. Raises AdministrationError.
+
+        One that is `imported` may be of use to RabbitMQ only.
+        """
         check_name("component", parameter.component)
         check_name("parameter", parameter.name)
         self._vhost(parameter.vhost)
@@ -396,9 +467,31 @@ class Administration:
             except alerts.InvalidRuleError as error:
                 raise AdministrationError("invalid", str(error)) from None
             told["value"] = {key: value for key, value in told["value"].items() if key != "secret"}
+        if parameter.component == shovels.COMPONENT:
+            parameter = self._checked_shovel(parameter, imported=imported)
+            told["value"] = shovels.without_passwords(parameter.value)
         self.parameters.put(parameter)
         self.store.put(parameter)
         self._emit("parameter.set", told)
+
+    def _checked_shovel(
+        self, parameter: ParameterDefinition, *, imported: bool
+    ) -> ParameterDefinition:
+        """Return a valid shovel, with the passwords that it has hidden. Raises AdministrationError.
+
+        One that speaks AMQP 1.0 is for RabbitMQ: an import keeps it for an export.
+        """
+        vhost, component, name = parameter.vhost, parameter.component, parameter.name
+        held = self.parameters.find(vhost, component, name)
+        value = shovels.kept_passwords(parameter.value, None if held is None else held.value)
+        try:
+            shovels.ShovelDefinition.parse(vhost, name, value)
+        except shovels.UnspokenProtocolError as error:
+            if not imported:
+                raise AdministrationError("invalid", f"Validation failed\n\n{error}\n") from None
+        except shovels.InvalidShovelError as error:
+            raise AdministrationError("invalid", f"Validation failed\n\n{error}\n") from None
+        return replace(parameter, value=value)
 
     def clear_parameter(self, vhost: str, component: str, name: str) -> None:
         """Delete a parameter. Raises AdministrationError."""

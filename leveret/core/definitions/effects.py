@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from leveret.core.definitions.parameters import CLUSTER_NAME
 from leveret.core.exchanges import DELAYED_MESSAGE, DELAYED_TYPE, EXCHANGE_TYPES
 from leveret.core.settings.arguments import EVERY_ARGUMENT
+from leveret.core.settings.replication import ACKS, ALSO_REPLICAS, IN_SYNC_MIN, REPLICAS, Acks
 from leveret.features.alerts.rules import COMPONENT as ALERT
+from leveret.features.shovels import parameters as shovels
 from leveret.ports.definitions import (
     ExchangeDefinition,
     GlobalParameterDefinition,
@@ -36,15 +38,15 @@ WARNINGS_MAX: Final = 100
 HARMLESS_GLOBALS: Final = {CLUSTER_NAME, "cluster_tags", "internal_cluster_id"}
 
 NO_FEDERATION: Final = "there is no federation, nothing comes from the upstream"
-NO_MIRRORS: Final = "there are no mirrored queues, each message is on this node alone"
-ONE_NODE: Final = "every queue is on this node alone"
+NO_MIRRORS: Final = "there are no mirrored queues, in a cluster replicas are asked for instead"
+ONE_NODE: Final = "a node that is in no cluster has the only replica of every queue"
+NO_CHOICE: Final = "the nodes for a queue are not chosen by hand: a cluster spreads queues evenly"
 ALWAYS_ON_DISK: Final = "queues keep messages in their logs on disk, memory is a bounded cache"
 NO_SHARDING: Final = "there is no sharding"
 COMPONENTS: Final = {
     "policy": "a policy is not set as a parameter",
     "operator_policy": "a policy is not set as a parameter",
     "vhost-limits": "a limit is not set as a parameter",
-    "shovel": "there are no shovels, nothing is moved",
     "federation-upstream": NO_FEDERATION,
     "federation-upstream-set": NO_FEDERATION,
 }
@@ -60,12 +62,10 @@ SETTINGS: Final = {
     "ha-promote-on-shutdown": NO_MIRRORS,
     "ha-sync-batch-size": NO_MIRRORS,
     "ha-sync-mode": NO_MIRRORS,
-    "initial-cluster-size": ONE_NODE,
-    "quorum-initial-group-size": ONE_NODE,
-    "target-group-size": ONE_NODE,
-    "member-placement-tag": ONE_NODE,
-    "queue-leader-locator": ONE_NODE,
-    "queue-master-locator": ONE_NODE,
+    "member-placement-tag": NO_CHOICE,
+    "queue-leader-locator": NO_CHOICE,
+    "queue-master-locator": NO_CHOICE,
+    **dict.fromkeys((REPLICAS, ACKS, IN_SYNC_MIN, *ALSO_REPLICAS), ONE_NODE),
     "max-in-memory-bytes": ALWAYS_ON_DISK,
     "max-in-memory-length": ALWAYS_ON_DISK,
     "queue-mode": ALWAYS_ON_DISK,
@@ -75,9 +75,8 @@ SETTINGS: Final = {
 }
 # Values that ask for nothing special: one member, the usual mode.
 NOTHING_ASKED: Final[dict[str, Json]] = {
-    "initial-cluster-size": 1,
-    "quorum-initial-group-size": 1,
-    "target-group-size": 1,
+    **dict.fromkeys((REPLICAS, IN_SYNC_MIN, *ALSO_REPLICAS), 1),
+    ACKS: Acks.ALL,
     "queue-mode": "default",
 }
 
@@ -92,21 +91,22 @@ class Remark(NamedTuple):
         return f"{self.subject} has no effect: {self.reason}"
 
 
-def warnings(parsed: Parsed) -> list[str]:
+def warnings(parsed: Parsed, *, in_cluster: bool = False) -> list[str]:
     """Return a sentence for each kind of definition without effect, with its places."""
     places: defaultdict[Remark, list[str]] = defaultdict(list)
     for items in parsed.items.values():
         for item in items:
-            for remark in _remarks(item.definition):
+            for remark in _remarks(item.definition, in_cluster=in_cluster):
                 name = getattr(item.definition, "name", "")
                 places[remark].append(f"{item.place} {quoted(name)}")
     told = [f"{remark} ({_listed(found)})" for remark, found in places.items()]
     return told[:WARNINGS_MAX]
 
 
-def without_effect(definition: object) -> list[str]:
+def without_effect(definition: object, *, in_cluster: bool = False) -> list[str]:
     """Return a sentence for each part of one definition that has no effect."""
-    return [str(remark) for remark in _remarks(definition)][:WARNINGS_MAX]
+    found = _remarks(definition, in_cluster=in_cluster)
+    return [str(remark) for remark in found][:WARNINGS_MAX]
 
 
 def is_of_unknown_type(definition: object) -> bool:
@@ -123,13 +123,21 @@ def _listed(places: list[str]) -> str:
     return ", ".join(places[:PLACES_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
-def _remarks(definition: object) -> Iterable[Remark]:
+def _remarks(definition: object, *, in_cluster: bool) -> Iterable[Remark]:
     looks = LOOKS.get(type(definition))
-    return looks(definition) if looks is not None else ()
+    found = looks(definition) if looks is not None else ()
+    return (remark for remark in found if not (in_cluster and remark.reason == ONE_NODE))
 
 
 def _of_parameter(parameter: ParameterDefinition) -> Iterator[Remark]:
-    if parameter.component != ALERT:
+    if parameter.component == shovels.COMPONENT:
+        try:
+            shovels.ShovelDefinition.parse(parameter.vhost, parameter.name, parameter.value)
+        except shovels.UnspokenProtocolError:
+            yield Remark("shovel of AMQP 1.0", "shovels speak AMQP 0-9-1 here, nothing is moved")
+        except shovels.InvalidShovelError:
+            return  # it is refused
+    elif parameter.component != ALERT:
         reason = COMPONENTS.get(parameter.component, "no component of this name runs here")
         yield Remark(f"parameter of {quoted(parameter.component)}", reason)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.access.passwords import ARGON2_ALGORITHM, RABBITMQ_DEFAULT_ALGORITHM
+from leveret.core.settings.replication import ACKS, IN_SYNC_MIN, REPLICAS
 from leveret.core.settings.retry_policy import RETRY_ARGUMENTS
 from leveret.features.alerts.rules import COMPONENT as ALERT
 from leveret.ports.log_text import quoted
@@ -32,6 +33,9 @@ OWN_SETTINGS: Final = frozenset(
         "publish-rate",
         "redeclare-mismatch",
         "visibility-timeout",
+        ACKS,
+        IN_SYNC_MIN,
+        REPLICAS,
         *RETRY_ARGUMENTS,
     }
 )

@@ -107,7 +107,7 @@ class Import:
             VhostDefinition: self._vhost,
             PermissionDefinition: lambda one, _: administration.set_permission(one),
             TopicPermissionDefinition: lambda one, _: administration.set_topic_permission(one),
-            ParameterDefinition: lambda one, _: administration.set_parameter(one),
+            ParameterDefinition: lambda one, _: administration.set_parameter(one, imported=True),
             GlobalParameterDefinition: lambda one, _: administration.set_global_parameter(one),
             PolicyDefinition: lambda one, _: administration.set_policy(one),
             VhostLimits: lambda one, _: administration.set_vhost_limits(one.vhost, one.limits),

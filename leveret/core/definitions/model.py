@@ -39,7 +39,8 @@ class NamedQueue:
     policy = NO_POLICY
     builder = BatchBuilder()
     counters = Counters()
-    partitions = ()
+    partitions = places = ()
+    is_led_here = True
 
     def __init__(self, definition: QueueDefinition, owner: object | None) -> None:
         self.definition = definition
@@ -51,6 +52,7 @@ class NullStore:
     """Null store (ports.MetadataStore), for rehearsals."""
 
     pending = False
+    keeps_all = is_following = False
 
     def put(self, definition: Definition) -> None:
         """Do nothing."""

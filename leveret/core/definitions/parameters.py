@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from leveret.ports.definitions import GlobalParameterDefinition, ParameterDefinition
 
@@ -24,6 +24,20 @@ class Parameters:
         # By (vhost, component, name).
         self._held: dict[tuple[str, str, str], ParameterDefinition] = {}
         self._global: dict[str, GlobalParameterDefinition] = {}
+        # By component: what is told of changes, with virtual host and name.
+        self._followers: dict[str, Callable[[str, str], None]] = {}
+
+    def follow(self, component: str, changed: Callable[[str, str], None]) -> None:
+        """Call `changed(vhost, name)` after each change of a component's parameter."""
+        self._followers[component] = changed
+
+    def find(self, vhost: str, component: str, name: str) -> ParameterDefinition | None:
+        """Return a parameter, or None."""
+        return self._held.get((vhost, component, name))
+
+    def _tell(self, parameter: ParameterDefinition) -> None:
+        if follower := self._followers.get(parameter.component):
+            follower(parameter.vhost, parameter.name)
 
     def restore(
         self,
@@ -59,16 +73,20 @@ class Parameters:
     def put(self, parameter: ParameterDefinition) -> None:
         """Add or replace a parameter."""
         self._held[parameter.vhost, parameter.component, parameter.name] = parameter
+        self._tell(parameter)
 
     def remove(self, vhost: str, component: str, name: str) -> ParameterDefinition | None:
         """Remove and return a parameter; None if it does not exist."""
-        return self._held.pop((vhost, component, name), None)
+        removed = self._held.pop((vhost, component, name), None)
+        if removed is not None:
+            self._tell(removed)
+        return removed
 
     def remove_vhost(self, vhost: str) -> list[ParameterDefinition]:
         """Remove and return all parameters of a virtual host."""
         doomed = self.select(vhost=vhost)
         for parameter in doomed:
-            del self._held[vhost, parameter.component, parameter.name]
+            self.remove(vhost, parameter.component, parameter.name)
         return doomed
 
     def put_global(self, parameter: GlobalParameterDefinition) -> None:

@@ -22,7 +22,7 @@ TAGS_MAX = 64  # a handful is normal; the list is copied with every login
 class AdministrationError(LeveretError):
     """Raised for an operation that cannot be done.
 
-    `code` is one of not_found, already_exists, invalid, protected, limit.
+    `code` is one of not_found, already_exists, invalid, protected, limit, elsewhere.
     """
 
     def __init__(self, code: str, explanation: str) -> None:

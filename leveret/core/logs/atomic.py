@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from leveret.core.logs.log_writer import present_place
 from leveret.core.turn import TouchedQueue
+from leveret.errors import StorageError
 from leveret.ports.after_all import AfterAll
 from leveret.ports.records import BatchBuilder
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from leveret.core.turn import Turn
     from leveret.ports import TopicLog, TopicStore
     from leveret.ports.partitioner import RecordTarget
+    from leveret.ports.transactions import TransactionDecider
 
 __all__ = ["AtomicWrite", "AtomicWrites", "JointWrites"]
 
@@ -37,6 +40,10 @@ class Decider(Protocol):
 
     def commit(self, write: AtomicWrite) -> None:
         """Prepare a write, again if it had to wait for a log."""
+        ...
+
+    def is_decided_apart(self, write: AtomicWrite) -> bool:
+        """Whether the decider of a cluster is to decide about a write. Raises StorageError."""
         ...
 
     def prepared(self, write: AtomicWrite) -> None:
@@ -72,7 +79,8 @@ class AtomicWrites(TouchedQueue):
     """All atomic writes of a broker; the turn treats them as a queue.
 
     `random_id()` returns a number of 1 … 2**64 - 1 that was never returned before; errors are
-    reported with `report(write, error)`.
+    reported with `report(write, error)`. In a cluster `decider` decides about writes that have
+    parts in logs with replicas, or on other nodes; the numbers of these are drawn from it.
     """
 
     def __init__(
@@ -82,15 +90,19 @@ class AtomicWrites(TouchedQueue):
         random_id: Callable[[], int],
         wall_ms: Callable[[], int],
         report: Callable[[object, Exception], None],
+        *,
+        decider: TransactionDecider | None = None,
     ) -> None:
         self.wall_ms = wall_ms
         self.report = report
+        self.decider = decider
         self._topics = topics
         self._turn = turn
         self._random_id = random_id
         self._committing: list[AtomicWrite] = []
         self._joint: list[JointWrites] = []
         self._prepared: list[AtomicWrite] = []
+        self._prepared_apart: list[Sequence[AtomicWrite]] = []  # for the decider: each as one
         self._undecided: set[AtomicWrite] = set()
 
     def begin(self) -> AtomicWrite:
@@ -115,13 +127,20 @@ class AtomicWrites(TouchedQueue):
         self._joint.append(joint)
         self._turn.touch(self)
 
+    def is_decided_apart(self, write: AtomicWrite) -> bool:
+        """Whether a write has parts in logs with replicas, or on other nodes."""
+        return self.decider is not None and self.decider.is_needed(write.logs())
+
     def prepared(self, write: AtomicWrite) -> None:
         """Schedule a prepared write to be decided with all others prepared by the next turn."""
         self.decide((write,))
 
     def decide(self, writes: Sequence[AtomicWrite]) -> None:
         """Schedule prepared writes to be decided: what is scheduled together is decided as one."""
-        self._prepared += writes
+        if self.decider is not None and any(write.is_decided_apart for write in writes):
+            self._prepared_apart.append(writes)
+        else:
+            self._prepared += writes
         self._turn.touch(self)
 
     def refused(self, write: AtomicWrite) -> None:
@@ -140,8 +159,17 @@ class AtomicWrites(TouchedQueue):
         if prepared:
             transactions = {write.transaction: write.logs() for write in prepared}
             self._topics.decide(transactions, partial(self._decided, prepared))
+        if self._prepared_apart:
+            self._decide_apart()
 
-    def _decided(self, writes: list[AtomicWrite], error: Exception | None) -> None:
+    def _decide_apart(self) -> None:
+        assert self.decider is not None, "it was asked whether it is needed"
+        groups, self._prepared_apart = self._prepared_apart, []
+        for writes in groups:
+            transactions = {write.transaction: write.logs() for write in writes}
+            self.decider.decide(transactions, partial(self._decided, writes))
+
+    def _decided(self, writes: Sequence[AtomicWrite], error: Exception | None) -> None:
         for write in writes:
             write.resolve(error)
 
@@ -153,6 +181,8 @@ class AtomicWrites(TouchedQueue):
     def resolved(self, write: AtomicWrite) -> None:
         """Note that a write was resolved, whether committed or aborted."""
         self._undecided.discard(write)
+        if write.is_decided_apart and self.decider is not None:
+            self.decider.ended(write.transaction)
 
     def pump(self) -> bool:
         """Deliver nothing."""
@@ -165,12 +195,13 @@ class AtomicWrite:
     def __init__(self, writes: AtomicWrites, transaction: int) -> None:
         self.transaction = transaction
         self.refused_by: LogWriter | None = None  # the log whose limits it would exceed
+        self.is_decided_apart = False  # by the decider of a cluster
         self._writes = writes
         self._decider: Decider = writes
         self._parts: dict[LogWriter, AtomicPart] = {}
         self._waiter: Waiter | None = None
         self._unprepared = 0  # number of parts
-        self._unseen = 0  # parts carried out whose records are not committed
+        self._unseen = 0  # parts carried out that may not be told yet
         self.error: Exception | None = None  # why it failed, unless a queue refused it
         self._failed = False
 
@@ -234,21 +265,45 @@ class AtomicWrite:
 
     def prepare(self) -> bool:
         """Write a part to every log. False: it waits for one, and will be committed anew."""
-        self._leave_out_deleted()
-        for writer in self._parts:
-            if writer.held:
-                writer.when_released(partial(self._decider.commit, self))
-                return False
-        self._unprepared = 1
         try:
+            if self._waits():
+                return False
+            self._unprepared = 1
             self.refused_by = self._without_room()
             self._failed = self.refused_by is not None
         except Exception as error:  # noqa: BLE001  # the waiter must be notified
-            self.error = error
+            self._unprepared, self.error = 1, error
         if not self._failed and self.error is None:
             self._write_parts()
         self._answered()
         return True
+
+    def _waits(self) -> bool:
+        """Whether it waits for a log, or for its number. Raises StorageError."""
+        self._follow_moved()
+        self._leave_out_deleted()
+        go_on = partial(self._decider.commit, self)
+        for writer in self._parts:
+            if writer.held:
+                writer.when_released(go_on)
+                return True
+        decider = self._writes.decider
+        if decider is None or not self._decider.is_decided_apart(self):
+            return False
+        transaction = decider.draw()
+        if transaction is None:
+            decider.when_ready(go_on)
+            return True
+        self.transaction, self.is_decided_apart = transaction, True
+        return False
+
+    def _follow_moved(self) -> None:
+        """Publish to where logs are led by now. Raises StorageError where leases have ended."""
+        for writer in [each for each in self._parts if each.deleted and each.successor is not None]:
+            part = self._parts.pop(writer)
+            if part.settles:
+                raise StorageError(f"{writer} is led by another node, which delivers again")
+            self._part(present_place(writer)).records.add_all(part.records)
 
     def _leave_out_deleted(self) -> None:
         for writer in [writer for writer in self._parts if writer.deleted]:
@@ -312,7 +367,9 @@ class AtomicWrite:
         self._leave_out_deleted()
         if error is not None:
             self._failed, self.error = True, error
-            self._writes.report(self, error)
+            # Leaders come and go: the client is told. What a disk refuses, its log has told.
+            if not (self.is_decided_apart and isinstance(error, StorageError)):
+                self._writes.report(self, error)
         if self._failed:
             for writer, part in self._parts.items():
                 if part.is_written:
@@ -320,14 +377,18 @@ class AtomicWrite:
         else:
             # Undecided records of others may precede its own: it is visible when all of them are
             # decided.
-            self._unseen = sum(part.first < part.stop for part in self._parts.values())
+            self._unseen = len(self._parts) + 1
             for writer, part in self._parts.items():
-                writer.carry_out(self.transaction, part.settles)
+                has_records = part.first < part.stop
+                writer.carry_out(self.transaction, part.settles, None if has_records else self)
+            self._unseen -= 1
         self._tell()
 
-    def done(self, *, failed: bool) -> None:  # noqa: ARG002  # a failed write was notified before
-        """Count a part whose records are committed, or never will be (see Waiter)."""
+    def done(self, *, failed: bool) -> None:
+        """Count a part that may be told, or that another leader may undo (see Waiter)."""
         if self._unseen:
+            # What the decider has decided holds, whoever leads.
+            self._failed = self._failed or (failed and not self.is_decided_apart)
             self._unseen -= 1
             self._tell()
 
@@ -352,6 +413,7 @@ class JointWrites:
         self._left = deque(members)
         self._prepared: list[AtomicWrite] = []
         self._preparing = 0  # begun, and not answered yet
+        self._is_apart: bool | None = None  # known when the first one is prepared
         self._failed = False
         all_of_them = AfterAll(len(members), waiter.done)
         for member in members:
@@ -363,6 +425,18 @@ class JointWrites:
             self._preparing += 1
             if self._left.popleft().prepare() and self._left:
                 self._writes.begin_joint(self)
+
+    def is_decided_apart(self, write: AtomicWrite) -> bool:
+        """Whether one of the writes needs the decider of a cluster: then it decides about all.
+
+        Raises StorageError if that was not so when the first one was prepared.
+        """
+        is_needed = self._writes.is_decided_apart
+        if self._is_apart is None:
+            self._is_apart = any(map(is_needed, (write, *self._left)))
+        elif not self._is_apart and is_needed(write):
+            raise StorageError("another node has come to lead a queue meanwhile")
+        return self._is_apart
 
     def commit(self, write: AtomicWrite) -> None:
         """Prepare a write that had to wait for a log, before those behind it."""

@@ -1,8 +1,8 @@
 """Log writer: gathers records, appends them as batches, notifies waiters of commits.
 
 Records gather in the log's builder, a turn appends them as one batch, and waiters are notified when
-the log has committed them. Subclasses handle committed records: queues of clients, and topics that
-only the broker writes to.
+the log has committed them, or confirms them earlier. Subclasses handle committed records: queues of
+clients, and topics that only the broker writes to.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+from leveret.errors import NotEnoughReplicasError
 from leveret.ports.after_all import AfterAll
 from leveret.ports.callbacks import call_each
 from leveret.ports.counters import PUBLISH
@@ -92,6 +93,23 @@ class Gone:
 GONE = Gone()
 
 
+def present_place(part: Any) -> Any:
+    """Return what stands for a partition by now: its leader may have changed, and come back."""
+    while part.deleted and part.successor is not None:
+        part = part.successor
+    return part
+
+
+class HandedOver(NamedTuple):
+    """Waiters of a log that is led elsewhere from now on.
+
+    `gathered` wait for records in the builder, `uncommitted` for records in the log.
+    """
+
+    gathered: list[Waiter]
+    uncommitted: list[Waiter]
+
+
 class LogWriter(ABC):
     """Log that is appended to through its builder, and by atomic writes (core.logs.atomic).
 
@@ -112,6 +130,7 @@ class LogWriter(ABC):
         "_waiting",
         "builder",
         "deleted",
+        "has_left",
         "held",
         "log",
         "passed_over_in",
@@ -121,6 +140,7 @@ class LogWriter(ABC):
 
     may_gather: bool = False  # whether its flush may wait for more records (see turn)
     settles_in_log = True  # whether settlements are written to the log
+    successor: Any = None  # what stands for it once another node leads its log
 
     def __init__(self, log: TopicLog, turn: Turn, report: Report) -> None:
         self.log = log
@@ -128,6 +148,7 @@ class LogWriter(ABC):
         self.builder.owner = self
         self.touched = False
         self.deleted = False
+        self.has_left = False  # the log goes on without it
         self.passed_over_in = 0  # see turn.TouchedQueue
         self.searches = False
         self.held = False  # something must be restored before appending: records wait
@@ -158,7 +179,7 @@ class LogWriter(ABC):
 
     def _await_log(self, waiter: Waiter) -> None:
         if self.deleted:
-            waiter.done(failed=False)
+            waiter.done(failed=self.has_left)
         elif self.builder.count:
             self._waiting.append(waiter)
             self._turn.touch(self)
@@ -172,6 +193,11 @@ class LogWriter(ABC):
         """Whether everything published so far is committed."""
         return not self.builder.count and self.log.committed == self.log.end
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether it may cease to append without that anybody's publish or commit fails by it."""
+        return not (self.builder.count or self._unseen)
+
     def flush(self) -> None:
         """Append the gathered records as one batch, and confirm what is committed by that."""
         builder, log = self.builder, self.log
@@ -184,7 +210,8 @@ class LogWriter(ABC):
                 log.append()
         except Exception as error:  # noqa: BLE001  # publishers must be nacked, whatever the error
             self._forget_uncommitted()
-            self._report(self, error)
+            if not isinstance(error, NotEnoughReplicasError):  # that lasts, and is told elsewhere
+                self._report(self, error)
             tell_each(waiting, self._report, failed=True)
             return
         if log.committed == log.end:
@@ -193,7 +220,10 @@ class LogWriter(ABC):
             self._await_flush(waiting)
 
     def _await_flush(self, waiters: list[Waiter]) -> None:
-        """Notify waiters once everything now in the log is committed."""
+        """Notify waiters once everything now in the log is confirmed."""
+        if self.log.confirmed >= self.log.end:
+            tell_each(waiters, self._report, failed=False)
+            return
         self._uncommitted = self._uncommitted or deque()
         self._uncommitted.append((self.log.end, waiters))
 
@@ -231,12 +261,12 @@ class LogWriter(ABC):
         tell_each(waiters, self._report, failed=False)
 
     def _committed(self) -> None:
-        """Handle an advance of the committed offset outside of `append`."""
+        """Handle an advance of the committed offset outside of `append`, or of the confirmed."""
         if self.deleted:
             return
-        committed = self.log.committed
+        committed, confirmed = self.log.committed, self.log.confirmed
         waiters: list[Waiter] = []
-        while self._uncommitted and self._uncommitted[0][0] <= committed:
+        while self._uncommitted and self._uncommitted[0][0] <= confirmed:
             waiters += self._uncommitted.popleft()[1]
         while self._unseen and self._unseen[0][0] <= committed:
             waiters.append(self._unseen.popleft()[1])
@@ -288,7 +318,8 @@ class LogWriter(ABC):
     ) -> None:
         """Write a part of an atomic write (see TopicLog.prepare). May raise StorageError.
 
-        `take_in` must have been called. `seen` is notified when its records are committed.
+        `take_in` must have been called. `seen` is notified when its records are committed, or
+        without records when it may be told that the part is carried out.
         """
         record_count = records.count
         has_records = record_count > 0
@@ -306,11 +337,17 @@ class LogWriter(ABC):
     def take_in(self, records: BatchBuilder) -> None:  # noqa: B027
         """Prepare records for being appended; duplicates may be dropped."""
 
-    def carry_out(self, transaction: int, ranges: Sequence[tuple[int, int]]) -> None:
-        """Apply a committed atomic write, which settles `ranges` here."""
+    def carry_out(
+        self, transaction: int, ranges: Sequence[tuple[int, int]], seen: Waiter | None = None
+    ) -> None:
+        """Apply a committed atomic write, which settles `ranges` here.
+
+        `seen` is notified when that may be told; None: the records' commit tells it.
+        """
         if ranges:
             self.settle(ranges)
-        self.log.resolve(transaction, committed=True)
+        told = None if seen is None else partial(_tell_outcome, seen)
+        self.log.resolve(transaction, committed=True, told=told)
 
     def undo(self, transaction: int, first: int, stop: int) -> None:  # noqa: ARG002
         """Undo a failed atomic write, whose records here are [first, stop)."""
@@ -319,6 +356,17 @@ class LogWriter(ABC):
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Settle records."""
         self.log.settle(ranges)
+
+    def _hand_over(self) -> HandedOver:
+        """Cease to append: from now on whoever waits is refused. Parts of atomic writes fail."""
+        self.deleted = self.has_left = True
+        self.log.detach(self._committed, self._failed)
+        gathered, self._waiting = self._waiting, []
+        unseen, self._unseen = self._unseen, ()
+        uncommitted, self._uncommitted = self._uncommitted, ()
+        tell_each([part for _, part in unseen], self._report, failed=True)
+        self._release()
+        return HandedOver(gathered, [waiter for _, each in uncommitted for waiter in each])
 
     def _close_publishing(self) -> None:
         """Mark it deleted: confirm all waiters, and drop references to it."""
@@ -332,3 +380,7 @@ class LogWriter(ABC):
         unseen, self._unseen = self._unseen, ()
         tell_each([*waiters, *(part for _, part in unseen)], self._report, failed=False)
         self._release()
+
+
+def _tell_outcome(seen: Waiter, error: Exception | None) -> None:
+    seen.done(failed=error is not None)

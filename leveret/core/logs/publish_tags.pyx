@@ -29,6 +29,11 @@ cdef class PublishTags:
         """Note a record; `note` for callers in Python."""
         self.note(publisher, tag, index)
 
+    def add_run(self, publisher, uint64_t tag, uint32_t first, uint32_t stop):
+        """Note records [first, stop) of the builder, the publishes from number `tag` on."""
+        self._close()
+        self.runs.append((first, stop, publisher, tag))
+
     cdef void _close(self):
         if self.publisher is not None:
             self.runs.append((self.first, self.stop, self.publisher, self.tag))

@@ -39,7 +39,10 @@ class QueueConsumer(Consumer, Protocol):
     no_ack: bool
     arguments: Arguments  # validated arguments of basic.consume
 
-    in_flight: int
+    @property
+    def in_flight(self) -> int:
+        """Number of its deliveries that are not settled."""
+        ...
 
     def capacity(self) -> int:
         """Return how many more deliveries it may take now; negative: waits for shared capacity."""
@@ -67,8 +70,11 @@ class QueueConsumer(Consumer, Protocol):
         """Notify the client that the queue was deleted."""
         ...
 
-    def share(self, partition: Any) -> QueueConsumer:
-        """Return the part of this consumer that a partition (an OpenQueue) serves."""
+    def share(self, partition: Any) -> QueueConsumer | None:
+        """Return the part of this consumer that a partition serves, or what stands for one.
+
+        None for a consumer of partitions that are led here only.
+        """
         ...
 
 

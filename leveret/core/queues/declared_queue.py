@@ -45,6 +45,10 @@ class DeclaredQueue(ABC):
     counters: Counters
     opened_ms: int  # the start of its counters
     rates: Any  # its QueueRates, if the settings have any (features.rates)
+    is_opened = True  # else its log and its state are not read yet, since it holds nothing
+    # Returns of records, for quorum queues: by failures and in all, each by offset.
+    return_counts: tuple[dict[int, int], dict[int, int]] | None = None
+    is_led_here = True  # else another node of the cluster has its log, or one of its partitions
 
     def __str__(self) -> str:
         return f"queue {quoted(self.definition.name)} in vhost {quoted(self.definition.vhost)}"
@@ -97,7 +101,18 @@ class DeclaredQueue(ABC):
     @property
     @abstractmethod
     def partitions(self) -> Sequence[OpenQueue]:
-        """Partitions of the queue, those that are being retired included."""
+        """Partitions that this node leads, those that are being retired included."""
+
+    @property
+    def places(self) -> Sequence[Any]:
+        """Partitions, and what stands here for those that other nodes lead."""
+        return self.partitions
+
+    async def refresh(self) -> None:  # noqa: B027  # where it is led, all is known
+        """Wait until what was published is committed and the figures are as of now.
+
+        Raises ChannelError 404 where the leader of a partition does not answer.
+        """
 
     @abstractmethod
     def in_turn(self) -> Sequence[OpenQueue]:

@@ -39,6 +39,7 @@ class QueueExtension:
     parked_count = 0  # leased to no consumer, until the extension makes them ready
     holds_messages = False  # of the queue, elsewhere, or for others who have not read them
     is_caught_up = True  # everything that it stored elsewhere is committed
+    is_calm = True  # no record is on its way to where it is stored elsewhere, or back
     outlives_reordering = False  # else it is made anew when the queue's order changes
     # As a kind of itself, see ExtensionKind:
     demanded_by = RecordFlag(0)
@@ -145,8 +146,14 @@ class QueueExtension:
 
     # -- the end
 
+    def quiesce(self) -> None:
+        """Begin nothing for a moment that would not be calm: another node is about to lead."""
+
     def close(self) -> None:
         """Release what refers to the queue: it was deleted, or is rebuilt."""
+
+    def step_down(self) -> None:
+        """Leave what it stored elsewhere to another leader of the partition."""
 
     def delete(self) -> None:
         """Delete what it stored elsewhere: the queue was deleted."""

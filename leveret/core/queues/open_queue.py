@@ -9,10 +9,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from leveret.core.logs.log_writer import LogWriter
+from leveret.core.logs.log_writer import LogWriter, present_place
 from leveret.core.queues.declared_queue import DeclaredQueue
 from leveret.core.queues.extensions import Demand, QueueExtension
 from leveret.core.settings.policies import NO_POLICY
+from leveret.ports.callbacks import has_failed
 from leveret.ports.counters import (
     BYTES_OUT,
     DELIVER,
@@ -25,8 +26,10 @@ from leveret.ports.records import RecordFlag
 from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from leveret.core.logs.log_writer import HandedOver
+    from leveret.core.queues.consumer import QueueConsumer
     from leveret.core.queues.extensions import ExtensionKind
     from leveret.core.queues.services import QueueServices
     from leveret.core.settings.discard_reasons import Reason
@@ -85,6 +88,7 @@ class OpenQueue(LogWriter, DeclaredQueue):
         "rates",
         "services",
         "settings",
+        "successor",
     )
 
     def __init__(
@@ -99,6 +103,7 @@ class OpenQueue(LogWriter, DeclaredQueue):
     ) -> None:
         super().__init__(log, services.turn, services.report)
         self.part_of = part_of
+        self.successor: Any = None  # what stands for it since it has stepped down
         self.may_gather = part_of is not None
         self._turns_gathered = 0
         self.definition = definition
@@ -137,6 +142,13 @@ class OpenQueue(LogWriter, DeclaredQueue):
     def in_turn(self) -> Sequence[OpenQueue]:
         """Return itself."""
         return (self,)
+
+    async def refresh(self) -> None:
+        """Wait until what was published is committed, whoever leads it then (see DeclaredQueue)."""
+        await has_failed(self.await_commit)
+        place = present_place(self)
+        if place is not self:
+            await place.refresh()
 
     @property
     def unreadable(self) -> list[RangeSet]:
@@ -247,7 +259,6 @@ class OpenQueue(LogWriter, DeclaredQueue):
     # -- contents
 
     died_count: int = 0  # streams discard nothing
-    is_opened = True  # else its log and its state are not read yet, since it holds nothing
 
     @property
     def holds_messages(self) -> bool:
@@ -336,7 +347,47 @@ class OpenQueue(LogWriter, DeclaredQueue):
         for extension in self._extensions:
             extension.delete()
 
+    # -- leading no more
+
+    def resume_points(self) -> Mapping[QueueConsumer, int]:
+        """Return the offset that each consumer is delivered next, where records do not say that.
+
+        Whoever leads the log next delivers from there on.
+        """
+        return {}
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether it may cease to append: nothing fails by it, and nothing comes twice."""
+        return super().is_calm and all(each.is_calm for each in self._extensions)
+
+    def quiesce(self) -> None:
+        """Become calm soon, if that depends on what is stored elsewhere."""
+        for extension in self._extensions:
+            extension.quiesce()
+
+    def step_down(self, successor: Any) -> HandedOver:
+        """Leave the log to another leader of it: nothing is appended or delivered from now on.
+
+        Consumers are not told; records that they have may be settled at `successor`. Returns those
+        who wait for records to be committed.
+        """
+        self.successor = successor
+        handed_over = self._hand_over()
+        for extension in self._extensions:
+            extension.step_down()
+        self._close_deliveries()
+        return handed_over
+
+    @abstractmethod
+    def _close_deliveries(self) -> None:
+        """Deliver no more, and drop what refers to the queue."""
+
     # -- settling
+
+    @abstractmethod
+    def settle_unleased(self, ranges: Sequence[tuple[int, int]], *, rejected: bool = False) -> None:
+        """Settle records that were delivered before this partition was led here."""
 
     @abstractmethod
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
+from leveret.core.logs.internal_topics import PlacedLogs
+from leveret.core.names import DELAYED_QUEUE
 from leveret.core.queues.open_queue import PartOf
 from leveret.core.queues.partitioned_queue import PartitionedQueue
 from leveret.core.queues.queue import Queue
@@ -15,6 +17,8 @@ from leveret.core.settings.queue_settings import TOPIC_SUFFIX, QueueSettings, re
 from leveret.ports import Durability
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.services import QueueServices
@@ -22,11 +26,34 @@ if TYPE_CHECKING:
     from leveret.ports import TopicLog, TopicStore
     from leveret.ports.definitions import QueueDefinition
 
-__all__ = ["QueueOpener"]
+__all__ = ["Placement", "QueueOpener"]
+
+
+class Placement(PlacedLogs, Protocol):
+    """Where the partitions of a cluster's queues are led."""
+
+    def open(self, whole: PartitionedQueue, number: int, opener: QueueOpener) -> Any:
+        """Return a partition, opened where this node leads it, else what stands for it.
+
+        It is replaced (PartitionedQueue.replace) whenever the leader changes. May raise
+        StorageError.
+        """
+        ...
+
+    def reconfigured(self, whole: PartitionedQueue) -> None:
+        """Note that a queue has other settings."""
+        ...
+
+    def delete(self, part: Any) -> None:
+        """Delete this node's log of a partition, which has ended."""
+        ...
 
 
 class QueueOpener:
-    """Opens queues. `durability` is that of durable queues; `services` are shared by all queues."""
+    """Opens queues. `durability` is that of durable queues; `services` are shared by all queues.
+
+    In a cluster `placement` says where.
+    """
 
     def __init__(
         self,
@@ -34,7 +61,9 @@ class QueueOpener:
         durability: Durability,
         policies: Policies,
         services: QueueServices,
+        placement: Placement | None = None,
     ) -> None:
+        self._placement = placement
         self._topics = topics
         self._durability = durability
         self._policies = policies
@@ -50,17 +79,31 @@ class QueueOpener:
         policy = self.policy_of(definition)
         settings = self._resolve(definition, policy)
         queue: DeclaredQueue
-        if settings.partitioning is None:
+        if settings.partitioning is None and self._placement is None:
             queue = self._open_one(definition, settings, owner)
         else:
             queue = PartitionedQueue(
-                definition, settings, owner, self.services, self._open_partition
+                definition,
+                settings,
+                owner,
+                self.services,
+                self._open_partition,
+                delete_logs=self._delete_logs,
             )
         queue.policy = policy
         return queue
 
-    def _open_partition(self, whole: PartitionedQueue, number: int) -> OpenQueue:
+    def _delete_logs(self, part: Any, spawn: Callable[[Any], object]) -> None:
+        """Delete the files of a partition that has ended; `spawn` runs a coroutine."""
+        if self._placement is None:
+            part.delete_logs(spawn)
+        else:
+            self._placement.delete(part)
+
+    def _open_partition(self, whole: PartitionedQueue, number: int) -> Any:
         """Return a partition of a queue. Raises StorageError."""
+        if self._placement is not None:
+            return self._placement.open(whole, number, self)
         settings = whole.settings.of_partition()
         part = self._open_one(whole.definition, settings, whole.owner, PartOf(whole, number))
         part.policy = whole.policy
@@ -78,9 +121,26 @@ class QueueOpener:
         if self._may_stay_unopened(definition, settings, number):
             return UnopenedQueue(definition, settings, services, self._open_log, part_of=part_of)
         log = self._open_log(definition, settings, number)
+        return self._open_on(log, definition, settings, owner, part_of)
+
+    def open_led(self, whole: PartitionedQueue, number: int, log: TopicLog) -> OpenQueue:
+        """Return a partition whose log is open already."""
+        settings, part_of = whole.settings.of_partition(), PartOf(whole, number)
+        part = self._open_on(log, whole.definition, settings, whole.owner, part_of)
+        part.policy = whole.policy
+        return part
+
+    def _open_on(
+        self,
+        log: TopicLog,
+        definition: QueueDefinition,
+        settings: QueueSettings,
+        owner: object | None,
+        part_of: PartOf | None,
+    ) -> OpenQueue:
         if settings.is_stream:
-            return Stream(definition, settings, log, services, part_of=part_of)
-        return Queue(definition, settings, owner, log, services, part_of=part_of)
+            return Stream(definition, settings, log, self.services, part_of=part_of)
+        return Queue(definition, settings, owner, log, self.services, part_of=part_of)
 
     def _may_stay_unopened(
         self, definition: QueueDefinition, settings: QueueSettings, number: int
@@ -118,9 +178,16 @@ class QueueOpener:
             queue.reorder(settings)
         else:
             queue.reconfigure(settings)
+        if self._placement is not None and isinstance(queue, PartitionedQueue):
+            self._placement.reconfigured(queue)
 
     def policy_of(self, queue: QueueDefinition) -> EffectivePolicy:
-        """Return the effective policy of a queue."""
+        """Return the effective policy of a queue; that of a cluster's delayed messages has none.
+
+        It would be meant for others, and lose messages: by their time to live, for example.
+        """
+        if self._placement is not None and queue.name == DELAYED_QUEUE:
+            return NO_POLICY
         policy = self._policies.for_queue(queue.vhost, queue.name, type_of(queue.arguments))
         if policy != self._latest_policy:
             self._latest_policy = policy

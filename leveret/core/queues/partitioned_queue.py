@@ -7,18 +7,22 @@ turn. Lifetimes, limits and counters are those of the whole.
 
 A partition that is being retired takes no more publishes; it is removed once nothing is left to
 be read there (see leveret.features.topics.partition_changes).
+
+In a cluster every queue is such a one, most with a single partition. Where another node leads one
+of them, a stand-in has its place, which forwards what is done with it (see leveret.clustering).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leveret.core.logs.log_writer import GONE
+from leveret.core.logs.log_writer import GONE, present_place
 from leveret.core.queues.declared_queue import DeclaredQueue
 from leveret.core.queues.open_queue import HANDED_OUT
 from leveret.core.queues.queue_expiry import QueueExpiry
-from leveret.core.settings.partitioning import layout_of
+from leveret.core.settings.partitioning import BY_KEY, layout_of
 from leveret.core.settings.policies import NO_POLICY
+from leveret.core.settings.stream_offsets import STREAM_OFFSET
 from leveret.ports.after_all import AfterAll
 from leveret.ports.callbacks import call_each
 from leveret.ports.counters import BYTES_OUT, Counters
@@ -26,7 +30,7 @@ from leveret.ports.partitioner import Partitioner
 from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.consumer import QueueConsumer
@@ -36,9 +40,12 @@ if TYPE_CHECKING:
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.core.turn import Turn
     from leveret.ports.definitions import PartitionLayout, QueueDefinition
+    from leveret.ports.partitioner import RecordTarget
     from leveret.ports.records import BatchBuilder
 
-    OpenPartition = Callable[["PartitionedQueue", int], OpenQueue]
+    # Of an OpenQueue, or of what stands for it.
+    OpenPartition = Callable[["PartitionedQueue", int], Any]
+    DeleteLogs = Callable[[Any, Callable[[Any], object]], None]
 
 __all__ = ["PartitionedQueue"]
 
@@ -55,7 +62,8 @@ class AddedConsumer(NamedTuple):
 class PartitionedQueue(DeclaredQueue):
     """An open queue with partitions. `open_partition(whole, number)` opens one.
 
-    Raises StorageError where a log cannot be opened; those opened before stay open.
+    `delete_logs(part, spawn)` deletes the files of one that has ended. Raises StorageError where a
+    log cannot be opened; those opened before stay open.
     """
 
     def __init__(
@@ -65,6 +73,8 @@ class PartitionedQueue(DeclaredQueue):
         owner: object | None,
         services: QueueServices,
         open_partition: OpenPartition,
+        *,
+        delete_logs: DeleteLogs,
     ) -> None:
         self._definition = definition
         self.settings = settings
@@ -76,14 +86,15 @@ class PartitionedQueue(DeclaredQueue):
         self.opened_ms = services.timers.wall_ms()
         self.counters = Counters()
         self._open_partition = open_partition
+        self._delete_logs = delete_logs
         self._expiry: QueueExpiry | None = None
         self._consumers: dict[QueueConsumer, AddedConsumer] = {}
         self._first = 0  # of the next get, as an index
         self._removed = Usage()  # of partitions that were removed
-        assert settings.partitioning is not None, "it has partitions"
         seed = services.random_below(SEEDS) + 1
-        self._partitioner = Partitioner(self, settings.partitioning.by, seed)
-        self._partitions: dict[int, OpenQueue] = {}
+        by = BY_KEY if settings.partitioning is None else settings.partitioning.by
+        self._partitioner = Partitioner(self, by, seed)
+        self._partitions: dict[int, Any] = {}
         for number in self.layout.present:
             self._partitions[number] = open_partition(self, number)
         self._place()
@@ -104,7 +115,7 @@ class PartitionedQueue(DeclaredQueue):
     @definition.setter
     def definition(self, definition: QueueDefinition) -> None:
         self._definition = definition
-        for part in self.partitions:
+        for part in self.places:
             part.definition = definition
 
     @property
@@ -115,7 +126,7 @@ class PartitionedQueue(DeclaredQueue):
     @policy.setter
     def policy(self, policy: EffectivePolicy) -> None:
         self._policy = policy
-        for part in self.partitions:
+        for part in self.places:
             part.policy = policy
 
     @property
@@ -129,21 +140,56 @@ class PartitionedQueue(DeclaredQueue):
         return self.services.turn
 
     @property
-    def builder(self) -> Partitioner:
-        """Partitioner that chooses the builder for each record."""
+    def builder(self) -> RecordTarget:
+        """Partitioner that chooses the builder for each record, or the only one."""
+        if self.settings.partitioning is None:
+            return next(iter(self._partitions.values())).builder  # type: ignore[no-any-return]
         return self._partitioner
 
     @property
     def partitions(self) -> Sequence[OpenQueue]:
-        """Partitions by number, those that are being retired included."""
+        """Partitions by number that this node leads, those that are being retired included."""
+        return [part for part in self._partitions.values() if part.is_led_here]
+
+    @property
+    def places(self) -> Sequence[Any]:
+        """Partitions by number, and what stands here for those that other nodes lead."""
         return list(self._partitions.values())
+
+    @property
+    def is_led_here(self) -> bool:  # type: ignore[override]
+        """Whether this node leads all partitions."""
+        return all(part.is_led_here for part in self._partitions.values())
+
+    async def refresh(self) -> None:
+        """Wait until the figures of all partitions are as of now. Raises ChannelError 404."""
+        for part in self.places:
+            await present_place(part).refresh()
 
     def in_turn(self) -> Sequence[OpenQueue]:
         """Return the partitions, beginning with another one each time: a use of the queue."""
         self.used()
-        parts = self.partitions
+        parts = self.places
         self._first = (self._first + 1) % len(parts)
         return [*parts[self._first :], *parts[: self._first]]
+
+    def has_place(self, number: int) -> bool:
+        """Whether it has a partition of this number, which may be replaced."""
+        return number in self._partitions
+
+    def replace(self, part: Any, resume_points: Mapping[QueueConsumer, int]) -> None:
+        """Put a partition in the place of the one that has its number, which has ended.
+
+        It has the same builder. The consumers are served by it from now on, and get what follows
+        the `resume_points` that the other one had for them.
+        """
+        number = part.number
+        before, self._partitions[number] = self._partitions[number], part
+        self._removed = self._removed.plus(before.total_usage())
+        for consumer, added in list(self._consumers.items()):
+            share = added.shares.pop(number, None)
+            offset = None if share is None else resume_points.get(share)
+            self._add_share(consumer, added, part, offset)
 
     # -- changes of the partitions
 
@@ -158,14 +204,14 @@ class PartitionedQueue(DeclaredQueue):
             if number not in self._partitions:
                 self._partitions[number] = self._open_partition(self, number)
         for consumer, added in self._consumers.items():
-            for part in self.partitions:
+            for part in self.places:
                 if part.number not in added.shares:
                     self._add_share(consumer, added, part)
         self._place()
         for part in [part for number, part in self._partitions.items() if number not in wanted]:
             self._drop(part)
 
-    def _drop(self, part: OpenQueue) -> None:
+    def _drop(self, part: Any) -> None:
         """Delete a partition, which holds nothing; nobody is notified."""
         for added in self._consumers.values():
             share = added.shares.pop(part.number, None)
@@ -175,7 +221,7 @@ class PartitionedQueue(DeclaredQueue):
         self._removed = self._removed.plus(part.total_usage())
         part.mark_deleted()
         part.builder.partitioner = None
-        self.services.spawn(part.log.delete())
+        self._delete_logs(part, self.services.spawn)
 
     # -- settings
 
@@ -184,7 +230,7 @@ class PartitionedQueue(DeclaredQueue):
         self.settings = settings
         if self.deleted:
             return
-        for part in self.partitions:
+        for part in self.places:
             part.reconfigure(settings.of_partition())
         if self._expiry is not None:
             self._expiry.forget()
@@ -193,12 +239,12 @@ class PartitionedQueue(DeclaredQueue):
     @property
     def can_reorder(self) -> bool:
         """Whether `reorder` may be called, in every partition."""
-        return all(part.can_reorder for part in self.partitions)
+        return all(part.can_reorder for part in self.places)
 
     def reorder(self, settings: QueueSettings) -> None:
         """Apply settings that change the order of messages within each partition."""
         self.settings = settings
-        for part in self.partitions:
+        for part in self.places:
             part.reorder(settings.of_partition())
 
     # -- contents
@@ -260,14 +306,14 @@ class PartitionedQueue(DeclaredQueue):
 
     def await_commit(self, waiter: Waiter) -> None:
         """Call `waiter.done` when everything published so far is committed, possibly at once."""
-        parts = self.partitions
+        parts = self.places
         all_of_them = AfterAll(len(parts), waiter.done)
         for part in parts:
             part.await_commit(all_of_them)
 
     def has_room(self, records: BatchBuilder) -> bool:
         """Whether the limits allow all of the records, wherever they are placed."""
-        return self.partitions[0].has_room(records)
+        return self.places[0].has_room(records)  # type: ignore[no-any-return]
 
     @property
     def is_caught_up(self) -> bool:
@@ -278,17 +324,24 @@ class PartitionedQueue(DeclaredQueue):
 
     def admits(self, *, exclusive: bool) -> bool:
         """Whether `add_consumer` may be called now for such a consumer."""
-        return all(part.admits(exclusive=exclusive) for part in self.partitions)
+        return all(part.admits(exclusive=exclusive) for part in self.places)
 
     def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:
         """Add `consumer` to all partitions, from the next turn on. Call `admits` first."""
         added = self._consumers[consumer] = AddedConsumer(exclusive, {})
-        for part in self.partitions:
+        for part in self.places:
             self._add_share(consumer, added, part)
 
     @staticmethod
-    def _add_share(consumer: QueueConsumer, added: AddedConsumer, part: OpenQueue) -> None:
-        share = added.shares[part.number] = consumer.share(part)
+    def _add_share(
+        consumer: QueueConsumer, added: AddedConsumer, part: Any, offset: int | None = None
+    ) -> None:
+        share = consumer.share(part)
+        if share is None:
+            return
+        added.shares[part.number] = share
+        if offset is not None:
+            share.arguments = {**share.arguments, STREAM_OFFSET: offset}
         part.add_consumer(share, exclusive=added.exclusive)
 
     def remove_consumer(self, consumer: QueueConsumer) -> None:
@@ -301,7 +354,7 @@ class PartitionedQueue(DeclaredQueue):
     def wake(self, consumer: QueueConsumer | None = None) -> None:
         """Note that this consumer, or any, may have more capacity."""
         if consumer is None:
-            for part in self.partitions:
+            for part in self.places:
                 part.wake()
         elif (added := self._consumers.get(consumer)) is not None:
             for number, share in added.shares.items():
@@ -323,12 +376,13 @@ class PartitionedQueue(DeclaredQueue):
             self._expiry.close()
             self._expiry = None
         self._consumers.clear()
-        call_each([part.mark_deleted for part in self.partitions], self.services.report)
+        call_each([part.mark_deleted for part in self.places], self.services.report)
         self._partitioner.owner = GONE
-        for part in self.partitions:
+        for part in self.places:
             part.builder.partitioner = None
 
     def delete_logs(self, spawn: Callable[[Any], object]) -> None:
         """Delete the files of all partitions, after `mark_deleted`, and leave no cycle."""
-        super().delete_logs(spawn)
+        for part in self.places:
+            self._delete_logs(part, spawn)
         self._partitions.clear()

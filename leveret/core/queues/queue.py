@@ -242,6 +242,13 @@ class Queue(DeliveringQueue):
         own = self.state.consumer_count
         return own + sum(each.consumer_count for each in self._extensions)
 
+    @property
+    def return_counts(self) -> tuple[dict[int, int], dict[int, int]] | None:  # type: ignore[override]
+        """Returns of records, by failures and in all, if the queue counts them."""
+        if not self.settings.counts_deliveries:
+            return None
+        return self.state.counts, self.state.acquired
+
     # -- publishing
 
     def _prepare(self) -> None:
@@ -372,6 +379,8 @@ class Queue(DeliveringQueue):
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Settle leased records."""
         if self.deleted:
+            if self.successor is not None:
+                self.successor.settle(ranges)
             return
         self.state.settle(ranges)
         self.log.settle(ranges)
@@ -379,6 +388,17 @@ class Queue(DeliveringQueue):
             extension.settled(ranges)
         if self.state.has_groups:  # other messages of their groups may be ready now
             self.wake()
+
+    def settle_unleased(self, ranges: Sequence[tuple[int, int]], *, rejected: bool = False) -> None:
+        """Settle or discard what is ready of these records, which another leader has delivered.
+
+        What is leased again, or settled, is left alone.
+        """
+        withdrawn = [] if self.deleted else self.state.withdraw(ranges)
+        if rejected:
+            self.give_up(withdrawn, Reason.REJECTED)
+        elif withdrawn:
+            self.settle(withdrawn)
 
     def return_(
         self,
@@ -452,6 +472,8 @@ class Queue(DeliveringQueue):
         """Discard records that consumers rejected."""
         if not self.deleted:
             self.give_up(ranges, Reason.REJECTED)
+        elif self.successor is not None:
+            self.successor.discard(ranges)
 
     def wake(self, consumer: QueueConsumer | None = None) -> None:
         """Note that this consumer, or any, may have more capacity."""
@@ -482,11 +504,11 @@ class Queue(DeliveringQueue):
     def mark_deleted(self) -> None:
         """Stop the queue: confirm waiting publishers, and notify its consumers."""
         self._close_publishing()
-        self._close_parts()
+        self._close_deliveries()
         consumers: list[QueueConsumer] = self.state.consumers  # type: ignore[assignment]
         say_farewell(self._turn, consumers)
 
-    def _close_parts(self) -> None:
+    def _close_deliveries(self) -> None:
         """Drop all references to parts that refer to the queue, so that it is freed at once.
 
         Cycles would stay until the garbage collector has looked at all objects, and queues may be

@@ -48,5 +48,7 @@ class QueueExpiry:
             self._timer.set(now + expires_ms)
         elif now - self._used_ms >= expires_ms:
             queue.services.unused(queue)
+            if not queue.deleted:  # in a cluster, another node decides
+                self._timer.set(now + expires_ms)
         else:
             self._timer.set(self._used_ms + expires_ms)

@@ -75,6 +75,7 @@ class Stream(OpenQueue):
         self.state = StreamState(log.committed)
         self._readers: dict[QueueConsumer, StreamReader] = {}
         self._empty_window = LogWindow(log)  # shared by readers that hold nothing
+        self._searching: set[QueueConsumer] = set()  # for the record that they begin with
         self._shared: deque[LogWindow] = deque(maxlen=SHARED_WINDOWS_MAX)
         self._errors = ErrorThrottle(self, services.report)
         self._extend(Demand(opening=True))
@@ -183,13 +184,20 @@ class Stream(OpenQueue):
     def _add_at_time(self, consumer: QueueConsumer, time_ms: int) -> None:
         """Add a consumer that begins with the first record stored at `time_ms` or later."""
         self.state.add_consumer(consumer, 0)
+        self._searching.add(consumer)
         self._wait_for(consumer, self._find_time(consumer, time_ms))
 
     def remove_consumer(self, consumer: QueueConsumer) -> None:
         """Remove `consumer`; nothing more is delivered to it."""
         self.state.remove_consumer(consumer)
+        self._searching.discard(consumer)
         if self._readers.pop(consumer).filter is not None:
             self.searches = any(each.filter is not None for each in self._readers.values())
+
+    def resume_points(self) -> dict[QueueConsumer, int]:
+        """Return the offsets that consumers are delivered next, see OpenQueue."""
+        known = self._readers.keys() - self._searching
+        return {consumer: self.state.place(consumer) for consumer in known}
 
     def wake(self, consumer: QueueConsumer | None = None) -> None:
         """Note that this consumer, or any, may have more capacity."""
@@ -286,6 +294,7 @@ class Stream(OpenQueue):
         except StorageError as error:
             offset = self.first  # deliver too much rather than too little
             self._errors.report(error)
+        self._searching.discard(consumer)
         self.state.seek(consumer, offset)
 
     async def _fetch(self, reader: StreamReader, window: LogWindow, offset: int) -> None:
@@ -322,15 +331,21 @@ class Stream(OpenQueue):
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Do nothing: records stay for other consumers."""
 
+    def settle_unleased(self, ranges: Sequence[tuple[int, int]], *, rejected: bool = False) -> None:
+        """Do nothing: records stay for other consumers."""
+
     # -- the end
 
     def mark_deleted(self) -> None:
         """Stop the stream: confirm waiting publishers, and notify its consumers."""
         self._close_publishing()
+        consumers = list(self._readers)
+        self._close_deliveries()
+        say_farewell(self._turn, consumers)
+
+    def _close_deliveries(self) -> None:
         self._close_extensions()
         self._shared.clear()
-        consumers = list(self._readers)
         self._readers.clear()
         self.state.clear()
         self._errors.close()
-        say_farewell(self._turn, consumers)

@@ -29,13 +29,23 @@ class QueueLike(Protocol):
     gone: bool  # deleted: remaining bindings have no effect
 
     @property
+    def is_led_here(self) -> bool:
+        """Whether this node leads all its partitions."""
+        ...
+
+    @property
     def builder(self) -> RecordTarget:
         """Builder of its records, or what chooses one for each."""
         ...
 
     @property
     def partitions(self) -> Sequence[Any]:
-        """Its partitions, each of which has a log; most queues are their own only one."""
+        """Its partitions that are led here, each with a log; most queues are their own only one."""
+        ...
+
+    @property
+    def places(self) -> Sequence[Any]:
+        """Its partitions, and what stands here for those that other nodes lead."""
         ...
 
     @property

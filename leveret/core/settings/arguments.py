@@ -19,6 +19,14 @@ from leveret.core.settings.partitioning import (
     PARTITIONS,
     PARTITIONS_MAX,
 )
+from leveret.core.settings.replication import (
+    ACKS,
+    ALSO_REPLICAS,
+    IN_SYNC_MIN,
+    REPLICAS,
+    Acks,
+    replicas_of,
+)
 from leveret.core.settings.retry_policy import RETRY_ARGUMENTS
 from leveret.core.settings.stream_offsets import (
     STREAM_OFFSET,
@@ -356,6 +364,29 @@ def partition_by(value: Any, arguments: Arguments) -> str | None:
     return None if PARTITIONS in arguments else f'"only together with {PARTITIONS}"'
 
 
+def replica_count(value: Any, arguments: Arguments) -> str | None:
+    """Check for a number of replicas; it may be stated in one way only."""
+    problem = positive(value, arguments)
+    for key in ALSO_REPLICAS:
+        problem = problem or not_beside(f"x-{key}", arguments)
+    return problem
+
+
+def in_sync_min(value: Any, arguments: Arguments) -> str | None:
+    """Check for a number of replicas of those that there are."""
+    problem = positive(value, arguments)
+    if problem is None and value > replicas_of(arguments):
+        return f'"{value} of {replicas_of(arguments)} replicas"'
+    return problem
+
+
+def acks(value: Any, arguments: Arguments) -> str | None:
+    """Check for what a confirm waits for: a word, or a number of replicas."""
+    if not isinstance(value, str):
+        return in_sync_min(value, arguments)
+    return None if value in set(Acks) else f'"expected a number, or {", ".join(Acks)}"'
+
+
 queue_type = one_of(("classic", "quorum", "stream"), "\"unsupported queue type '{}'\"")
 queue_mode = one_of(("default", "lazy"), "\"unsupported queue mode '{}'\"")
 leader_locator = one_of(("client-local", "balanced"), "invalid_queue_locator_arg")
@@ -444,6 +475,11 @@ RETRY: dict[str, Check] = {
 }
 # Other arguments of all queues except streams.
 HOLDING: dict[str, Check] = {"x-celery-eta": boolean}
+REPLICATION: dict[str, Check] = {
+    f"x-{REPLICAS}": replica_count,
+    f"x-{ACKS}": acks,
+    f"x-{IN_SYNC_MIN}": in_sync_min,
+}
 # Arguments of every queue type beyond RabbitMQ's.
 FEATURES: dict[str, Check] = {
     DEDUP_WINDOW: dedup_window,
@@ -460,6 +496,7 @@ FEATURES: dict[str, Check] = {
     PARTITION_BY: partition_by,
     COMPACT: compact,
     COMPACT_DELETE_RETENTION: compact_delete_retention,
+    **REPLICATION,
 }
 TYPES = {
     "classic": {**CLASSIC, **RETRY, **HOLDING, **FEATURES},
@@ -544,11 +581,12 @@ def check_queue_arguments(definition: QueueDefinition) -> None:
 
 
 def _check_keeps_nothing(name: str, arguments: Arguments) -> None:
-    """Raise 406 for retention of a transient or exclusive queue, whose log is not kept."""
-    for key in RETENTION_ARGUMENTS:
-        if key in arguments:
-            problem = "only durable queues that are not exclusive keep messages"
-            raise ChannelError(406, f"invalid arg '{key}' for {name}: \"{problem}\"")
+    """Raise 406 for retention or replicas of a transient or exclusive queue: it is not kept."""
+    for keys, what in ((RETENTION_ARGUMENTS, "keep messages"), (REPLICATION, "have replicas")):
+        for key in keys:
+            if key in arguments:
+                problem = f"only durable queues that are not exclusive {what}"
+                raise ChannelError(406, f"invalid arg '{key}' for {name}: \"{problem}\"")
 
 
 def check_consumer_arguments(definition: QueueDefinition, arguments: Arguments) -> None:

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.core.erlang_terms import binary, json_term, term
 from leveret.core.patterns import NOWHERE, PATTERN_CHARACTERS_MAX, Pattern, PatternError
-from leveret.core.settings.policy_settings import SETTINGS, bounded, foreign_to, merged
+from leveret.core.settings.policy_settings import (
+    SETTINGS,
+    bounded,
+    contradiction,
+    foreign_to,
+    merged,
+)
 from leveret.errors import LeveretError
 
 if TYPE_CHECKING:
@@ -176,6 +182,9 @@ def check_policy(policy: PolicyDefinition) -> Pattern:
             raise InvalidPolicyError(f"{json_term(value)} is not a valid {setting.description}")
     if unknown:
         raise InvalidPolicyError(f"[{','.join(unknown)}] are not recognised policy settings")
+    problem = contradiction(policy.definition)
+    if problem is not None:
+        raise InvalidPolicyError(problem)
     return pattern
 
 

@@ -20,6 +20,7 @@ from leveret.core.settings.arguments import (
     is_window,
     retention_time,
 )
+from leveret.core.settings.replication import ACKS, IN_SYNC_MIN, REPLICAS, Acks
 from leveret.core.settings.retry_policy import RETRY_ARGUMENTS
 from leveret.core.settings.stream_offsets import duration_ms
 from leveret.ports.fields import INT64_MAX, INT64_MIN
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from leveret.ports.definitions import Json
 
-__all__ = ["SETTINGS", "Setting", "bounded", "foreign_to", "merged"]
+__all__ = ["SETTINGS", "Setting", "bounded", "contradiction", "foreign_to", "merged"]
 
 Accepts: TypeAlias = Callable[["Json"], bool]
 Merge: TypeAlias = Callable[["Json", "Json"], "Json"]
@@ -107,6 +108,21 @@ def filter_size(value: Json) -> bool:
     return integer(value) and 16 <= value <= 255
 
 
+def acks(value: Json) -> bool:
+    """Whether the value is what a confirm waits for: a word, or a number of replicas."""
+    return (integer(value) and 0 < value <= INT64_MAX) or (text(value) and value in set(Acks))
+
+
+def contradiction(definition: Mapping[str, Json]) -> str | None:
+    """Return what is wrong with settings of one policy that are valid by themselves, or None."""
+    replicas = definition.get(REPLICAS, INT64_MAX)
+    for key in (ACKS, IN_SYNC_MIN):
+        value = definition.get(key)
+        if integer(value) and value > replicas:
+            return f"{key} is {value}, of {replicas} replicas"
+    return None
+
+
 def _finds(problem_of: Callable[[Any], str | None]) -> Accepts:
     """Return a check for values without a problem."""
     return lambda value: problem_of(value) is None
@@ -144,6 +160,7 @@ _WITHOUT_EFFECT: Final = (
 )
 
 SETTINGS: Final[dict[str, Setting]] = {
+    ACKS: Setting("number of acks, or none, leader or all", acks),
     "alternate-exchange": Setting("alternate exchange name", text),
     "celery-eta": Setting("Celery ETA switch", one_of(True, False)),
     # Not for operators: they may limit what queues keep, but this changes what a stream means.
@@ -184,6 +201,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     "max-length-bytes": _bounded("maximum length in bytes"),
     "member-placement-tag": Setting("member placement tag", text),
     "message-ttl": _bounded("message TTL", maximum=EXPIRY_MS_MAX),
+    IN_SYNC_MIN: _number("least number of replicas in sync", 1),
     "overflow": Setting(
         "overflow value",
         one_of("drop-head", "reject-publish", "reject-publish-dlx"),
@@ -198,6 +216,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     "queue-mode": Setting("queue-mode value", one_of("default", "lazy")),
     "queue-version": Setting("queue-version value", one_of(1, 2), operator=True),
     "redeclare-mismatch": Setting("redeclare mismatch", one_of("refuse", "warn")),
+    REPLICAS: _bounded("number of replicas", 1),
     "retention": Setting("retention", duration, operator=True, merge=shorter),
     "retention-bytes": _bounded("retention in bytes", 1),
     "retention-messages": _bounded("retention in messages", 1),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from leveret.core.settings.arguments import EXPIRY_MS_MAX, QUEUE_TYPE, RATE_MAX, window_ms
 from leveret.core.settings.discard_reasons import DEATHS, Reason
 from leveret.core.settings.partitioning import BY_KEY, MESSAGE_GROUP, Partitioning, partitioning_of
+from leveret.core.settings.replication import UNREPLICATED, Replication, replication_of
 from leveret.core.settings.retry_policy import RETRY_ARGUMENTS, RetryPolicy, retry_policy_of
 from leveret.core.settings.stream_offsets import duration_ms, interval_ms
 from leveret.ports import Compaction, Retention
@@ -147,6 +148,7 @@ class QueueSettings:
     retention_waits_for: tuple[str, ...] = ()  # groups that must have read what is deleted
     is_paused: bool = False  # whether deliveries are paused
     partitioning: Partitioning | None = None  # None: the queue has one log
+    replication: Replication = UNREPLICATED  # of each of its logs, in a cluster
 
     def of_partition(self) -> QueueSettings:
         """Return the settings of one of the queue's partitions: without those of the whole."""
@@ -187,7 +189,11 @@ def resolve_settings(
     if definition.name.endswith(TOPIC_SUFFIX):
         # A policy for all queues must not dead-letter dead letters again, to topics of topics.
         policy = {key: value for key, value in policy.items() if key not in GIVES_UP}
-    settings = _resolve(definition, policy)
+    survives = definition.durable and not definition.exclusive
+    settings = replace(
+        _resolve(definition, policy),
+        replication=replication_of(definition.arguments, policy, survives=survives),
+    )
     if settings.retention is not None and not definition.durable:
         settings = replace(settings, retention=None)  # by a policy; its log is not kept
     if definition.paused is Paused.NOTHING:

@@ -36,13 +36,35 @@ UNATTRIBUTED = {
 }
 
 
+# Events of definitions, by the beginnings of their keys: the node that changes them tells of it.
+OF_DEFINITIONS = (
+    "vhost.",
+    "user.created",
+    "user.deleted",
+    "user.password.",
+    "user.tags.",
+    "permission.",
+    "topic.permission.",
+    "parameter.",
+    "policy.",
+    "operator.policy.",
+    "exchange.",
+    "queue.",
+    "binding.",
+)
+
+
 class Events:
-    """Publisher of events. `vhosts` are the broker's, by name; `churn` counts events."""
+    """Publisher of events. `vhosts` are the broker's, by name; `churn` counts events.
+
+    Nothing is told of definitions while the node `follows_definitions` of another one.
+    """
 
     def __init__(
         self, vhosts: Mapping[str, Vhost], publisher: InternalPublisher, churn: Churn
     ) -> None:
         self.churn = churn
+        self.follows_definitions = False
         self._vhosts = vhosts
         self._publisher = publisher
 
@@ -55,6 +77,8 @@ class Events:
 
     def emit(self, key: str, headers: EventHeaders) -> None:
         """Publish one event, after the fact."""
+        if self.follows_definitions and key.startswith(OF_DEFINITIONS):
+            return
         self.churn.happened(key)
         if not self.wanted:
             return

@@ -48,11 +48,15 @@ class BindingTable:
         """Add a binding; no-op if it exists."""
         if self._graph.find_binding(binding.definition) is not None:
             return
-        if binding.durable:
+        if self._is_kept(binding):
             self.store.put(binding.definition)
         self._graph.add_binding(binding)
         self._tell_history(binding)
         self._emit("binding.created", binding_headers(binding.definition))
+
+    def _is_kept(self, binding: Binding) -> bool:
+        """Whether the store is told of a binding."""
+        return binding.durable or self.store.keeps_all
 
     def _tell_history(self, binding: Binding) -> None:
         """Send the messages that its exchange keeps for new bindings through a binding."""
@@ -69,7 +73,7 @@ class BindingTable:
     def remove(self, bindings: Iterable[Binding]) -> None:
         """Remove bindings without events, which must follow those of their exchange or queue."""
         for binding in bindings:
-            if binding.durable and not implied(binding):
+            if self._is_kept(binding) and not implied(binding):
                 self.store.remove(binding.definition)
             self._graph.remove_binding(binding)
 
@@ -78,7 +82,7 @@ class BindingTable:
         definition = replace(binding.definition, destination=queue)
         self._graph.remove_binding(binding)
         self._graph.add_binding(Binding(definition, binding.source, binding.destination))
-        if binding.durable and not implied(binding):
+        if self._is_kept(binding) and not implied(binding):
             self.store.remove(binding.definition)
             self.store.put(definition)
 

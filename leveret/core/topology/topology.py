@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from leveret.core.routing.message import Message
     from leveret.core.settings.policies import Policies
     from leveret.ports import DefinitionSink
-    from leveret.ports.definitions import Definition, ExchangeDefinition
+    from leveret.ports.definitions import Definition, ExchangeDefinition, QueueDefinition
 
 __all__ = ["Topology"]
 
@@ -77,6 +77,10 @@ class Topology:
             self._enter_exchange(definition)
             self._emit("exchange.created", exchange_headers(definition))
 
+    def _is_kept(self, definition: ExchangeDefinition | QueueDefinition) -> bool:
+        """Whether the store is told of a definition."""
+        return definition.durable or self._store.keeps_all
+
     # ----- exchanges
 
     def add_exchange(self, definition: ExchangeDefinition) -> Exchange:
@@ -85,7 +89,7 @@ class Topology:
         Raises ChannelError 406 for invalid arguments.
         """
         exchange = self._enter_exchange(definition)
-        if definition.durable:
+        if self._is_kept(definition):
             self._store.put(definition)
         self._emit("exchange.created", exchange_headers(definition))
         return exchange
@@ -113,12 +117,12 @@ class Topology:
             self._bindings.remove(incoming)
             self.graph.remove_exchange(exchange)
             self._quota.exchange_count -= 1
-            if exchange.definition.durable:
+            if self._is_kept(exchange.definition):
                 self._store.remove(exchange.definition)
             self.generation += 1
             self._emit("exchange.deleted", {"name": exchange.name, "vhost": self._vhost})
             self._bindings.tell_removed(incoming)
-            doomed.extend(abandoned(incoming))
+            doomed.extend(self._abandoned(incoming))
             self._take_apart(("exchange", exchange.name), exchange.outgoing)
 
     def follow_policy(self, exchange: Exchange) -> None:
@@ -133,7 +137,7 @@ class Topology:
     def add_queue(self, queue: QueueLike) -> None:
         """Add a new queue; its name must be free."""
         self._wait_until_apart(("queue", queue.definition.name))
-        if queue.definition.durable:
+        if self._is_kept(queue.definition):
             self._store.put(queue.definition)
         self._enter_queue(queue)
         self._emit("queue.created", queue_headers(queue.definition, queue.owner))
@@ -168,9 +172,10 @@ class Topology:
         bindings = list(self.graph.queue_bindings[old.name].values())
         aliases = tuple(alias for alias in (*old.aliases, old.name) if alias != name)
         queue.definition = replace(old, name=name, log_name=old.topic, aliases=aliases)
-        if old.durable:
-            self._store.remove(old)
+        if self._is_kept(old):
+            # In this order it is never gone, should they be written one after the other.
             self._store.put(queue.definition)
+            self._store.remove(old)
         del self.queues[old.name]
         self.queues[name] = queue
         self.aliases.pop(name, None)
@@ -188,7 +193,7 @@ class Topology:
         name = queue.definition.name
         aliases = tuple(other for other in queue.definition.aliases if other != alias)
         queue.definition = replace(queue.definition, aliases=aliases)
-        if queue.definition.durable:
+        if self._is_kept(queue.definition):
             self._store.put(queue.definition)
         implicit = BindingDefinition(self._vhost, DEFAULT_EXCHANGE, name, "queue", alias)
         binding = self.graph.find_binding(implicit)
@@ -214,7 +219,7 @@ class Topology:
             if not self._owned[queue.owner]:
                 del self._owned[queue.owner]
         bindings = self.graph.remove_queue(queue)
-        if queue.definition.durable:
+        if self._is_kept(queue.definition):
             self._store.remove(queue.definition)
         for binding in [held for held in bindings.values() if held.source.router.chooses]:
             del bindings[binding.identity]  # the router chooses from the remaining ones at once
@@ -278,7 +283,11 @@ class Topology:
         """Remove a binding, and auto-delete exchanges left without bindings."""
         self._bindings.remove([binding])
         self._bindings.tell_removed([binding])
-        self._remove_exchanges(abandoned([binding]))
+        self._remove_exchanges(self._abandoned([binding]))
+
+    def _abandoned(self, removed: Iterable[Binding]) -> list[Exchange]:
+        """Return the auto-delete exchanges that lost their last outgoing binding and go, too."""
+        return [] if self._store.is_following else abandoned(removed)
 
     # ----- all of it
 
@@ -302,6 +311,20 @@ class Topology:
             queues=[queue.definition for queue in queues if queue.owner is None],
             bindings=sorted_in_runs(bindings, attrgetter("source", "destination")),
         )
+
+    def present(self) -> list[Definition]:
+        """Return all definitions but those that every virtual host has, exclusive ones included."""
+        exchanges = [each for name, each in self.exchanges.items() if name != DEFAULT_EXCHANGE]
+        return [
+            *(each.definition for each in exchanges if each.name not in self._predeclared),
+            *(queue.definition for queue in self.queues.values()),
+            *(
+                binding.definition
+                for exchange in exchanges
+                for binding in exchange.outgoing.values()
+                if not binding.destination.gone
+            ),
+        ]
 
     def restore(
         self,
@@ -347,6 +370,8 @@ class Topology:
 
 class Deaf:
     """Null store of a virtual host that is being deleted."""
+
+    keeps_all = is_following = False
 
     def put(self, definition: Definition) -> None:
         """Do nothing."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.core.logs.internal_topics import PartitionName
 from leveret.core.names import topic_beside
 from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
 from leveret.errors import StorageError
@@ -79,7 +80,8 @@ class EtaHolds(ExtensionKind):
     ) -> bool:
         """Whether an earlier run has left tasks."""
         topic = eta_topic(definition.topic, partition)
-        return self.stores.exists(definition.vhost, topic, definition.incarnation)
+        of = PartitionName(definition.incarnation, partition)
+        return self.stores.exists(definition.vhost, topic, of)
 
 
 class EtaHold(QueueExtension):
@@ -89,16 +91,18 @@ class EtaHold(QueueExtension):
         self._queue = queue
         self._stores = stores
         self._topic = eta_topic(queue.definition.topic, queue.number)
+        self._partition = PartitionName(queue.definition.incarnation, queue.number)
         self._timers = queue.services.timers
         self.store: DelayedMessageStore | None = None  # created with the first task
         self._failed = False  # creating it has failed, and was reported
+        self._coming_count = 0  # deliveries under way to the queue
 
     def open(self) -> DelayedMessageStore:
         """Create or recover the topic. Raises StorageError."""
         if self.store is None:
             definition = self._queue.definition
             self.store = self._stores.open(
-                definition.vhost, self._topic, self._due, definition.incarnation
+                definition.vhost, self._topic, self._due, self._partition
             )
         return self.store
 
@@ -151,6 +155,11 @@ class EtaHold(QueueExtension):
         """Whether all stored tasks are committed."""
         return self.store is None or self.store.is_caught_up
 
+    @property
+    def is_calm(self) -> bool:  # type: ignore[override]
+        """Whether no task is on its way to the topic, or back."""
+        return self.is_caught_up and not self._coming_count
+
     # -- return
 
     def _due(self, messages: Sequence[PendingMessage]) -> None:
@@ -159,9 +168,11 @@ class EtaHold(QueueExtension):
         if queue.deleted:
             return
         delivery = DueDelivery(messages, lambda _: (queue.builder,), self._timers.wall_ms())
+        self._coming_count += 1
         delivery.deliver(queue.services.turn, self._delivered)
 
     def _delivered(self, ranges: Ranges, missing: list[Missing]) -> None:
+        self._coming_count -= 1
         if self.store is None or self._queue.deleted:
             return
         if ranges:
@@ -197,7 +208,15 @@ class EtaHold(QueueExtension):
 
     # -- the end
 
+    def quiesce(self) -> None:
+        """Return no task for a moment."""
+        if self.store is not None:
+            self.store.quiesce()
+
+    def step_down(self) -> None:
+        """Leave the topic to the next leader."""
+        self._stores.leave(self._queue.definition.vhost, self._topic, self._partition)
+
     def delete(self) -> None:
         """Delete the topic with the deleted queue."""
-        definition = self._queue.definition
-        self._stores.delete(definition.vhost, self._topic, definition.incarnation)
+        self._stores.delete(self._queue.definition.vhost, self._topic, self._partition)

@@ -8,10 +8,10 @@ messages; `after` says where the next request continues.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, cast
 
 from leveret.core.admin.commands import command, query
-from leveret.core.admin.node import AdminNode
+from leveret.core.admin.node import AdminNode, LedElsewhereError, check_led_here
 from leveret.core.admin.rights import IN_VHOST, READ_QUEUE
 from leveret.core.admin.shown import integer, payload, properties
 from leveret.core.definitions.administration import AdministrationError
@@ -22,6 +22,7 @@ from leveret.features.delay.search import DelayedMessageFilter
 from leveret.ports.callbacks import has_failed
 
 if TYPE_CHECKING:
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.features.delay.schedules import Schedules
     from leveret.features.delay.search import Cursor
 
@@ -149,12 +150,22 @@ async def _written(schedules: Schedules, vhost: str) -> None:
 
 
 def _schedules(node: ScheduleNode, vhost: str, queue: str | None = None) -> Schedules:
-    """Return the schedules. Raises AdministrationError without node, virtual host or queue."""
+    """Return the schedules. Raises AdministrationError without node, virtual host or queue.
+
+    In a cluster the leader of a virtual host's delayed messages, or of the queue, has them:
+    LedElsewhereError.
+    """
     node.administration.vhost(vhost)
     if node.schedules is None:
         raise AdministrationError("invalid", "no node runs here: only a running one knows")
-    if queue is not None and queue not in node.vhosts[vhost].queues:
+    if queue is None:
+        elsewhere = node.schedules.leader_elsewhere(vhost)
+        if elsewhere is not None:
+            raise LedElsewhereError(elsewhere[0], 0, elsewhere[1])
+    elif queue not in node.vhosts[vhost].queues:
         raise AdministrationError("not_found", node.vhosts[vhost].no_queue(queue))
+    else:
+        check_led_here(cast("DeclaredQueue", node.vhosts[vhost].queues[queue]))
     return node.schedules
 
 

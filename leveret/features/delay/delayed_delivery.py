@@ -2,7 +2,8 @@
 
 A message that is due at once and has no id takes the usual path (see
 leveret.core.publish_interceptors). `of(vhost)` returns a virtual host's delayed messages; its topic
-is created with the first one.
+is created with the first one. In a cluster they are sent to whoever leads them (see
+leveret.features.delay.delayed_queue); what a node has kept when it was by itself goes there, too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from leveret.core.names import not_found
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.features.dedup.exchange_log import key_in
 from leveret.features.delay.delayed_messages import DELAYED_TOPIC, DelayedMessages
+from leveret.features.delay.delayed_queue import DelayedQueues
+from leveret.features.delay.local_topic import LocalTopicMove
 from leveret.features.delay.plain_delay import plain_delay
 from leveret.features.delay.rules import kept_headers, read_schedule
 from leveret.features.delay.schedule_commands import SCHEDULE_EXCHANGE, ScheduleCommands
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
     from leveret.core.vhost import Vhost
+    from leveret.features.dead_letter.topics import MakeChange
     from leveret.features.delay.store import DelayedMessageStores
 
 __all__ = ["DelayedDelivery"]
@@ -48,15 +52,20 @@ class DelayedDelivery:
         core: CoreServices,
         stores: DelayedMessageStores,
         forget_key: Callable[[str, bytes | None], None],
+        make_change: MakeChange | None = None,
     ) -> None:
+        """`make_change` is that of the DefinitionChanges of a node in a cluster."""
         self._core = core
         self._stores = stores
         self._forget_key = forget_key
         self._kept: dict[str, DelayedMessages] = {}
-        self.schedules = Schedules(core, self.find)
-        commands = ScheduleCommands(core, self.schedules, self.find)
+        self.queues: DelayedQueues | None = None
+        if make_change is not None:
+            self.queues = DelayedQueues(core, stores, make_change, self._unrouted)
+        self.schedules = Schedules(core, self.find, self.queues)
+        self.commands = ScheduleCommands(core, self.schedules)
         core.publish_interceptors.interceptors.append((RecordFlag.WANTS_DELAY, self))
-        core.publish_interceptors.commands[SCHEDULE_EXCHANGE] = commands
+        core.publish_interceptors.commands[SCHEDULE_EXCHANGE] = self.commands
 
     # -- as a publish interceptor
 
@@ -70,11 +79,17 @@ class DelayedDelivery:
         if draft is None:
             return None
         _check_keys(context.keys)
+        if self.queues is not None:
+            return self.queues.put(context.vhost, draft, context.write)
         try:
             messages = self.of(context.vhost)
         except StorageError as error:
             raise ChannelError(506, f"cannot keep delayed messages: {error}") from error
-        messages.add(draft, context.channel if context.mandatory else None)
+        publisher = context.channel if context.mandatory else None
+        if context.write is not None and draft.key is None and publisher is None:
+            messages.add_to(context.write, draft)
+            return ()
+        messages.add(draft, publisher)
         return (messages.store,)
 
     # -- stored messages
@@ -91,14 +106,21 @@ class DelayedDelivery:
         return messages
 
     def find(self, vhost: str) -> DelayedMessages | None:
-        """Return the delayed messages of a virtual host; None if there never were any."""
-        return self._kept.get(vhost)
+        """Return the delayed messages of a virtual host; None if there never were any.
+
+        In a cluster also where this node does not lead them.
+        """
+        return self._kept.get(vhost) if self.queues is None else self.queues.find(vhost)
 
     def restore(self, vhosts: Iterable[Vhost]) -> None:
         """Open the topics that an earlier run has left. Raises StorageError."""
         for vhost in vhosts:
-            if self._stores.exists(vhost.name, DELAYED_TOPIC):
+            if not self._stores.exists(vhost.name, DELAYED_TOPIC):
+                continue
+            if self.queues is None:
                 self.of(vhost)
+            else:
+                self._core.spawn(LocalTopicMove(self._core, self._stores, self.queues, vhost).run())
 
     def _unrouted(self, vhost: str, message: Message) -> None:
         """Forget the de-duplication key of an unroutable due message, which may come again."""

@@ -1,5 +1,7 @@
 """Delayed messages of one virtual host: kept in the topic `leveret.delayed` until they are due.
 
+In a cluster the topic is one beside the queue of that name (see delay.delayed_queue).
+
 A delayed message is a record of the topic; the scheduling headers in it are its only state. When it
 is due it is routed and put into its queues, and settled in the topic once they have committed it: a
 crash in between may deliver it twice, and never loses it.
@@ -19,7 +21,7 @@ from weakref import ref
 
 from leveret.core.definitions.validation import AdministrationError
 from leveret.core.routing.message import raw_headers
-from leveret.errors import LeveretError
+from leveret.errors import LeveretError, StorageError
 from leveret.features.dead_letter.publish import NOWHERE
 from leveret.features.delay.due_delivery import DueDelivery, DueRouting
 from leveret.features.delay.due_list import flagged_headers
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from leveret.core.dependencies import CoreServices
+    from leveret.core.logs.atomic import AtomicWrite
+    from leveret.core.logs.internal_topics import PartitionName
     from leveret.core.publish_interceptors import Publisher
     from leveret.core.routing.message import Message
     from leveret.core.vhost import Vhost
@@ -58,6 +62,7 @@ __all__ = ["DELAYED_TOPIC", "DelayedMessages"]
 DELAYED_TOPIC = "leveret.delayed"
 # A full queue has room again when messages are consumed; a full disk takes longer.
 RETRY_MS = 1000
+FORGET_MS = 1000  # after which the ids of settled messages are forgotten together
 COVER_RECORDS = 10_000  # records that may have to be read again after a crash
 
 
@@ -74,13 +79,18 @@ class DelayedMessages:
         stores: DelayedMessageStores,
         unrouted: Callable[[str, Message], None],
         *,
-        is_new: bool,
+        is_new: bool = False,
+        topic: str = DELAYED_TOPIC,
+        of: PartitionName | None = None,
     ) -> None:
-        """Open the topic; `is_new`: an earlier run has left nothing. Raises StorageError."""
+        """Open the topic; `is_new`: an earlier run has left nothing. Raises StorageError.
+
+        `of` is the partition of a queue that the topic belongs to: another node may have led it.
+        """
         self.vhost = vhost
         self.ids = ScheduleIds(vhost.name, services.state)
-        if is_new:
-            self.ids.clear()  # of a deleted virtual host of the same name
+        if is_new or of is not None:
+            self.ids.clear()  # of a deleted virtual host of the same name, or of an earlier leader
         self.unroutable = 0  # due messages that no queue matched
         self.closed = False
         self._services = services
@@ -93,12 +103,15 @@ class DelayedMessages:
         self._held: dict[int, Written] = {}  # builders that hold a message which others refused
         self._early: list[PendingMessage] = []  # due before ids are restored
         self._restoring = not is_new
+        self._delivering = 0  # batches on their way to queues
         self._covered = 0
         self._missing_exchanges: set[bytes] = set()  # already reported
         self._retry = services.timers.timer(self._go_on_again)
+        self._done_ids: list[tuple[ScheduleKey, int]] = []  # of messages that are settled
+        self._forgetting = services.timers.timer(self._forget_done)
         self.covered = self.ids.covered  # ids of records from here on are not indexed
         self.store: DelayedMessageStore = stores.open(
-            vhost.name, DELAYED_TOPIC, self._due, scan_listener=None if is_new else self
+            vhost.name, topic, self._due, of, scan_listener=None if is_new else self
         )
         self._scan_stop = self.store.log.committed
 
@@ -119,6 +132,12 @@ class DelayedMessages:
         if draft.key is not None:
             self._follow(draft.key, older, offset)
         return offset
+
+    def add_to(self, write: AtomicWrite, draft: Draft) -> None:
+        """Store a message without a schedule id as part of an atomic write."""
+        assert draft.key is None, "its offset is not known before the write is prepared"
+        self.store.add_to(write, *draft[:-1])
+        self._cover(self.store.log.end)
 
     def _find_older(self, key: ScheduleKey) -> int | None:
         """Return the pending message with the same id and owner, or one of an older release."""
@@ -141,10 +160,14 @@ class DelayedMessages:
     def _write(self, draft: Draft) -> int:
         due_ms, flags, exchange, routing_key, header, body, _ = draft
         offset = self.store.add(due_ms, flags, exchange, routing_key, header, body)
+        self._cover(offset)
+        return offset
+
+    def _cover(self, offset: int) -> None:
+        """Note now and then that the ids of all messages below are in the index."""
         if offset >= self._covered + COVER_RECORDS:
             self._covered = offset
             self.ids.cover(self.store.log.committed)
-        return offset
 
     def _follow(self, key: ScheduleKey, older: int | None, offset: int) -> None:
         self.ids.begin(key, offset)
@@ -166,7 +189,7 @@ class DelayedMessages:
             return
         self.ids.keep(key, offset)
         if older is not None:
-            self.ids.forget(ScheduleKey(key.id), older)
+            self._forget_later(ScheduleKey(key.id), older)
             self._replaced.pop(older, None)
             self._going_on.pop(older, None)
             self._settle(older)
@@ -252,6 +275,7 @@ class DelayedMessages:
         delivery = DueDelivery(leaving, routing.route, self._services.timers.wall_ms(), held)
         if delivery.unrouted:
             self._give_back(delivery.unrouted, routing.gone)
+        self._delivering += 1
         delivery.deliver(self._services.turn, partial(self._delivered, marked))
 
     def _is_outlived(self, message: PendingMessage) -> bool:
@@ -284,6 +308,7 @@ class DelayedMessages:
         self, marked: dict[int, PendingMessage], ranges: Ranges, missing: list[Missing]
     ) -> None:
         """Settle or continue delivered messages, and retry those that queues refused."""
+        self._delivering -= 1
         if self.closed:
             return
         done = RangeSet(ranges)
@@ -303,7 +328,29 @@ class DelayedMessages:
     def _forget_id(self, message: PendingMessage) -> None:
         key = own_key(message)
         if key is not None:
-            self.ids.forget(key, message.offset)
+            self._forget_later(key, message.offset)
+
+    def _forget_later(self, key: ScheduleKey, offset: int) -> None:
+        """Forget an id once it is certain that its message does not come back after a crash.
+
+        Settlements are written behind: a message that comes back would have lost its id.
+        """
+        if not self._done_ids:
+            self._forgetting.set(self._services.timers.wall_ms() + FORGET_MS)
+        self._done_ids.append((key, offset))
+
+    def _forget_done(self) -> None:
+        self._services.spawn(self._forget_safe())
+
+    async def _forget_safe(self) -> None:
+        done, self._done_ids = self._done_ids, []
+        try:
+            await self.store.log.settlements_safe()
+        except StorageError:
+            return  # the index may know of settled messages
+        if not self.closed:
+            for key, offset in done:
+                self.ids.forget(key, offset)
 
     def _goes_on(self, message: PendingMessage) -> bool:
         """Store the next occurrence of a delivered message, if it has one.
@@ -343,6 +390,16 @@ class DelayedMessages:
         self.store.await_commit(commit)
         await commit
 
+    @property
+    def is_restored(self) -> bool:
+        """Whether all ids are known that an earlier run, or another leader, has left."""
+        return not self._restoring
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing is being stored or delivered: another leader would repeat nothing."""
+        return self.store.is_caught_up and not (self._delivering or self._going_on)
+
     # -- opening and closing
 
     def scanned(self, batch: Batch) -> None:
@@ -376,4 +433,5 @@ class DelayedMessages:
         """Stop: the virtual host was deleted; its topic is deleted by the caller."""
         self.closed = True
         self._retry.set(None)
+        self._forgetting.set(None)
         self.ids.clear()

@@ -146,6 +146,11 @@ class DueIndex:
             self._number = max(self._number, number)
         return complete
 
+    def forget(self) -> None:
+        """Discard what is written, before `open`: everything is read from the log."""
+        keys = self._state.keys(self._prefix, self._prefix + BEHIND)
+        self._state.write([(key, None) for key in keys], durable=False)
+
     def _bucket(self, start: int, bits: int) -> DueBucket:
         bucket = self._buckets.get((start, bits))
         if bucket is None:

@@ -23,6 +23,7 @@ BITS_MIN = 12
 BITS_MAX = 28
 cdef enum:
     BITS_STEP = 4
+    TAG_MASK_FROM = 12      # in a record (see ports.records)
 
 
 cdef bint _precedes(const Due& one, const Due& other) noexcept nogil:
@@ -68,6 +69,18 @@ cdef class DueList:
                 if offset >= first:
                     self.push(record.tag_mask, offset)
                 offset += 1
+
+    def index_gathered(self, BatchBuilder records not None, uint64_t first):
+        """Append the records of a builder, whose offsets will be `first` and those behind it."""
+        cdef size_t position = BATCH_HEADER_BYTES
+        cdef uint32_t size
+        cdef uint64_t due_ms
+        while position < records.size:
+            memcpy(&size, records.data + position, 4)
+            memcpy(&due_ms, records.data + position + TAG_MASK_FROM, 8)
+            self.push(due_ms, first)
+            position += size
+            first += 1
 
     def take_below(self, uint64_t offset):
         """Remove the leading records up to the first at or above `offset`, and return them."""

@@ -18,7 +18,7 @@ answer `{"count": …}` goes to the message's reply-to, and the confirm comes wh
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.core.command_replies import check_fields
 from leveret.core.definitions.validation import AdministrationError
@@ -45,14 +45,13 @@ if TYPE_CHECKING:
     from leveret.core.dependencies import CoreServices
     from leveret.core.logs.log_writer import Committing
     from leveret.core.publish_interceptors import PublishContext
-    from leveret.core.vhost import Vhost
-    from leveret.features.delay.delayed_messages import DelayedMessages
     from leveret.features.delay.schedules import Schedules
 
-    # Takes the exchanges permitted to the user; returns the number of messages changed.
-    Work: TypeAlias = Callable[[AbstractSet[str]], Awaitable[int]]
+    # Takes the messages, and the exchanges permitted to the user; returns the number of messages
+    # changed.
+    Work: TypeAlias = Callable[["SchedulesOfVhosts", AbstractSet[str]], Awaitable[int]]
 
-__all__ = ["SCHEDULE_EXCHANGE", "ScheduleCommands"]
+__all__ = ["SCHEDULE_EXCHANGE", "ScheduleCommands", "SchedulesOfVhosts"]
 
 SCHEDULE_EXCHANGE: Final = b"leveret.schedule"
 EXCHANGE, ROUTING_KEY, HEADERS, ALL = "x-exchange", "x-routing-key", "x-headers", "x-all"
@@ -62,17 +61,55 @@ CHOOSING = {SCHEDULE_ID, EXCHANGE, ROUTING_KEY, HEADERS, ALL, DUE_FROM, DUE_BEFO
 NEW_TIME = {DELAY, DELIVER_AT, DELAY_LEVEL}
 
 
-class ScheduleCommands:
-    """Publish interceptor for commands; `find` is that of `DelayedDelivery`."""
+class SchedulesOfVhosts(Protocol):
+    """Delayed messages, on this node or on the one that leads them: see Schedules.
 
-    def __init__(
+    Where no node can be asked, its methods raise StorageError.
+    """
+
+    async def committed(self, vhost: str) -> None:
+        """Wait until all messages so far are stored, so that they are found."""
+        ...
+
+    async def exchanges(
+        self, vhost: str, chosen: str | DelayedMessageFilter, *, owner: str | None = None
+    ) -> set[str]:
+        """Return the exchanges of the selected messages."""
+        ...
+
+    async def cancel(
         self,
-        core: CoreServices,
-        schedules: Schedules,
-        find: Callable[[str], DelayedMessages | None],
-    ) -> None:
+        vhost: str,
+        chosen: str | DelayedMessageFilter,
+        *,
+        owner: str | None = None,
+        exchanges: AbstractSet[str] | None = None,
+    ) -> int:
+        """Cancel the selected messages. Returns their number."""
+        ...
+
+    async def reschedule(
+        self,
+        vhost: str,
+        chosen: str | DelayedMessageFilter,
+        due_ms: int,
+        *,
+        owner: str | None = None,
+        exchanges: AbstractSet[str] | None = None,
+    ) -> int:
+        """Change the due time of messages. Returns their number."""
+        ...
+
+
+class ScheduleCommands:
+    """Publish interceptor for commands.
+
+    In a cluster `elsewhere` are the messages that other nodes lead.
+    """
+
+    def __init__(self, core: CoreServices, schedules: Schedules) -> None:
         self._schedules = schedules
-        self._find = find
+        self.elsewhere: SchedulesOfVhosts | None = None
         self._replies = core.command_replies
         self._wall_ms = core.timers.wall_ms
         self._spawn = core.spawn
@@ -98,15 +135,15 @@ class ScheduleCommands:
     ) -> Work:
         """Return the work that a command asks for. Raises ChannelError 406."""
         name, vhost = message.routing_key.decode(errors="replace"), context.vhost.name
-        owner, schedules = context.user, self._schedules
+        owner = context.user
         match name:
             case "cancel":
-                return lambda exchanges: schedules.cancel(
+                return lambda schedules, exchanges: schedules.cancel(
                     vhost, chosen, owner=owner, exchanges=exchanges
                 )
             case "deliver-now" | "reschedule":
                 due_ms = self._wall_ms() if name == "deliver-now" else self._due_ms(message)
-                return lambda exchanges: schedules.reschedule(
+                return lambda schedules, exchanges: schedules.reschedule(
                     vhost, chosen, due_ms, owner=owner, exchanges=exchanges
                 )
         raise ChannelError(406, f"no command '{name}': there are {', '.join(COMMANDS)}")
@@ -128,11 +165,12 @@ class ScheduleCommands:
         message: StoredMessage,
     ) -> None:
         try:
-            await self._committed(context.vhost)
-            exchanges = await self._permitted(context, chosen)
+            vhost, schedules = context.vhost.name, self._of(context.vhost.name)
+            await schedules.committed(vhost)  # a client may cancel what it has just published
+            exchanges = await self._permitted(context, schedules, chosen)
             with acting_as(context.user):
-                count = await work(exchanges)
-            await self._committed(context.vhost)
+                count = await work(schedules, exchanges)
+            await schedules.committed(vhost)
             self._replies.answer(context.vhost, message, {"count": count})
         except ChannelError as error:
             context.channel.close(error)
@@ -146,11 +184,18 @@ class ScheduleCommands:
         else:
             command.finish(failed=False)
 
+    def _of(self, vhost: str) -> SchedulesOfVhosts:
+        """Return the messages of a virtual host, wherever they are."""
+        if self.elsewhere is not None and self._schedules.leader_elsewhere(vhost) is not None:
+            return self.elsewhere
+        return self._schedules
+
+    @staticmethod
     async def _permitted(
-        self, context: PublishContext, chosen: str | DelayedMessageFilter
+        context: PublishContext, schedules: SchedulesOfVhosts, chosen: str | DelayedMessageFilter
     ) -> set[str]:
         """Return the exchanges of the selected messages. Raises ChannelError 403."""
-        exchanges = await self._schedules.exchanges(context.vhost.name, chosen, owner=context.user)
+        exchanges = await schedules.exchanges(context.vhost.name, chosen, owner=context.user)
         while True:
             try:
                 for exchange in exchanges:
@@ -159,12 +204,6 @@ class ScheduleCommands:
                 await question.ask()
             else:
                 return exchanges
-
-    async def _committed(self, vhost: Vhost) -> None:
-        """Wait for earlier messages: a client may cancel what it has just published."""
-        messages = self._find(vhost.name)
-        if messages is not None:
-            await messages.committed()
 
 
 def _chosen(headers: Mapping[str, Any]) -> str | DelayedMessageFilter:

@@ -10,7 +10,7 @@ behalf of the acting user (see leveret.core.events).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from leveret.core.json_fields import plain
 from leveret.core.queues.queue import Queue
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
     from leveret.core.dependencies import CoreServices
     from leveret.core.logs.log_writer import Waiter
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.features.delay.delayed_messages import DelayedMessages
+    from leveret.features.delay.delayed_queue import DelayedQueues
     from leveret.features.delay.store import PendingMessage
 
 __all__ = ["Cursor", "DelayedMessageFilter", "SchedulePage", "Schedules", "row_of"]
@@ -56,12 +58,43 @@ class SchedulePage:
 class Schedules:
     """Delayed messages of a node, for management."""
 
-    def __init__(self, core: CoreServices, find: Callable[[str], DelayedMessages | None]) -> None:
-        """Create it; `find(vhost)` returns the delayed messages of a virtual host."""
+    def __init__(
+        self,
+        core: CoreServices,
+        find: Callable[[str], DelayedMessages | None],
+        queues: DelayedQueues | None,
+    ) -> None:
+        """Create it; `find(vhost)` returns the delayed messages of a virtual host.
+
+        In a cluster they are beside `queues`.
+        """
         self._find = find
+        self._queues = queues
         self._vhosts = core.vhosts
         self._emit = core.events.emit
         self.wall_ms = core.timers.wall_ms
+
+    # -- in a cluster
+
+    def leader_elsewhere(self, vhost: str) -> tuple[DeclaredQueue, int | None] | None:
+        """Return the queue beside which a virtual host's messages are, and the node that leads it.
+
+        None if this node has them; the node is None while none leads.
+        """
+        place = None if self._queues is None else self._queues.place(vhost)
+        return None if place is None or place.is_led_here else (place, place.leading_node)
+
+    async def committed(self, vhost: str) -> None:
+        """Wait until all messages so far are stored, so that they are found. StorageError."""
+        if self._queues is not None:
+            await self._queues.arrived(vhost)
+        messages = self._find(vhost)
+        if messages is not None:
+            await messages.committed()
+
+    async def _arrived(self, vhost: str, queue: str | None) -> None:
+        if self._queues is not None and queue is None:
+            await self._queues.arrived(vhost)
 
     # -- queries
 
@@ -80,6 +113,7 @@ class Schedules:
         queue: str | None = None,
     ) -> SchedulePage:
         """Return the next messages, at most `count_max`, in due order. Raises StorageError."""
+        await self._arrived(vhost, queue)
         rows: list[dict[str, object]] = []
         last = after
         search = self._search(self._keeper(vhost, queue), selection, after, SCANNED_MAX)
@@ -97,6 +131,7 @@ class Schedules:
         self, vhost: str, id_: str, *, queue: str | None = None
     ) -> PendingMessage | None:
         """Return one message; None if none has the id. Raises StorageError."""
+        await self._arrived(vhost, queue)
         return await self._by_id(self._keeper(vhost, queue), id_)
 
     # -- changes
@@ -105,6 +140,7 @@ class Schedules:
         self, vhost: str, chosen: str | DelayedMessageFilter, *, owner: str | None = None
     ) -> set[str]:
         """Return the exchanges of the selected messages, for permission checks. StorageError."""
+        await self._arrived(vhost, None)
         names: set[bytes] = set()
 
         def note(message: PendingMessage) -> bool:
@@ -128,6 +164,7 @@ class Schedules:
         Of messages with the same id, that of the user `owner` is meant; of all selected ones, those
         for one of `exchanges`.
         """
+        await self._arrived(vhost, queue)
         keeper = self._keeper(vhost, queue)
 
         def cancel(message: PendingMessage) -> bool:
@@ -151,6 +188,7 @@ class Schedules:
 
         StorageError.
         """
+        await self._arrived(vhost, None)
         messages = self._find(vhost)
 
         def reschedule(message: PendingMessage) -> bool:
@@ -207,7 +245,9 @@ class Schedules:
 
     def _eta_hold(self, vhost: str, queue: str) -> EtaHold | None:
         found = self._vhosts[vhost].queues.get(queue) if vhost in self._vhosts else None
-        return found.extension(EtaHold) if isinstance(found, Queue) else None
+        places = () if found is None else cast("DeclaredQueue", found).places
+        only = places[0] if len(places) == 1 else None
+        return only.extension(EtaHold) if isinstance(only, Queue) else None
 
     @staticmethod
     def _search(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.logs.internal_topics import INCARNATION
 from leveret.core.logs.log_scan import COMPILED_SLICE_BYTES, LogScan
-from leveret.core.logs.log_writer import LogWriter
+from leveret.core.logs.log_writer import LogWriter, tell_each
 from leveret.errors import StorageError
 from leveret.features.delay.due_index import INTERVAL_MS, DueIndex, store_identity
 from leveret.features.delay.due_list import DUE_MS_MAX, DueList, DuePage, put_record
@@ -32,18 +32,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from leveret.core.environment import Environment
-    from leveret.core.logs.internal_topics import InternalTopics
+    from leveret.core.logs.atomic import AtomicWrite
+    from leveret.core.logs.internal_topics import InternalTopics, PartitionName
+    from leveret.core.logs.log_writer import Waiter
     from leveret.ports import StateStore, TopicLog
-    from leveret.ports.records import Batch
+    from leveret.ports.records import Batch, BatchBuilder
 
     OnDue = Callable[[Sequence[PendingMessage]], None]
 
-__all__ = ["DelayedMessageStore", "DelayedMessageStores", "PendingMessage"]
+__all__ = ["QUIET_MS", "DelayedMessageStore", "DelayedMessageStores", "PendingMessage"]
 
 # Maximum records that a scan of the log after a start leaves waiting for the index.
 SCANNED_COUNT_MAX = 250_000
 DUE_AT_ONCE_MAX = 1000  # records of a store handed out in one pass of the loop
 AHEAD_AT_ONCE_MAX = 50_000  # timers of the wheel handled in one pass of the loop
+QUIET_MS = 100  # in which nothing is handed out, so that what was can be settled
 SETTLE_DELAY_MS = 20  # delay of settlements, so that many are passed to the log at once
 RETRY_MS = 1000  # after a failed read
 STORES_MAX = 1 << 16
@@ -84,6 +87,7 @@ class DelayedMessageStore(LogWriter):
         on_due: OnDue,
         *,
         scan_listener: ScanListener | None,
+        has_replicas: bool = False,
     ) -> None:
         environment = stores.environment
         timers, spawn, report = environment.timers, environment.spawn, environment.report
@@ -95,6 +99,8 @@ class DelayedMessageStore(LogWriter):
         self._key = number << OFFSET_BITS
         self._gathered = DueList()  # added, not committed
         self._index = DueIndex(stores.state, identity, log, stores.wheel, self._admit)
+        if has_replicas:  # this node's index may lack what another leader had
+            self._index.forget()
         # Handed out, cancelled or settled, as far as not settled in the log; and those to be
         # settled there.
         self._leased = RangeSet()
@@ -106,6 +112,7 @@ class DelayedMessageStore(LogWriter):
         self._settle_timer = timers.timer(self._settle_done)
         self._keep_timer = timers.timer(self._keep_index)
         self._keeping = False
+        self._quiet_until_ms = 0
         self._scan_listener = scan_listener
         self._indexed = first = self._index.open()  # records below are in the index
         if scan_listener is not None:
@@ -145,8 +152,37 @@ class DelayedMessageStore(LogWriter):
         self._turn.touch(self)
         return offset
 
+    def add_to(  # noqa: PLR0917  # the fields of a record
+        self,
+        write: AtomicWrite,
+        due_ms: int,
+        flags: int,
+        exchange: bytes,
+        routing_key: bytes,
+        header: bytes,
+        body: bytes,
+    ) -> None:
+        """Add a record as part of an atomic write: it waits from the write's commit on."""
+        due_ms = min(max(due_ms, 0), DUE_MS_MAX)
+        now, records = self._timers.wall_ms(), write.records_for(self)
+        put_record(records, due_ms, flags, now, exchange, routing_key, header, body)
+
+    def prepare(
+        self,
+        transaction: int,
+        records: BatchBuilder,
+        ranges: Sequence[tuple[int, int]],
+        prepared: Callable[[Exception | None], None],
+        seen: Waiter,
+    ) -> None:
+        """Write a part of an atomic write, and note when its records are due (see LogWriter)."""
+        self._gathered.index_gathered(records, self.log.end)
+        super().prepare(transaction, records, ranges, prepared, seen)
+
     def _show_committed(self) -> None:
         dues = self._gathered.take_below(self.log.committed)
+        if self.log.undone:
+            dues.forget(self.log.undone)
         if self._leased:
             dues.forget(self._leased)  # cancelled meanwhile
         self._add(dues)
@@ -263,6 +299,9 @@ class DelayedMessageStore(LogWriter):
 
     def _hand_out(self) -> None:
         """Lease and hand out records that are due."""
+        if self.is_quiet:
+            self._due_timer.set(self._quiet_until_ms)
+            return
         ready = []
         for raw in self._reader.take_due(self._timers.wall_ms(), DUE_AT_ONCE_MAX):
             offset = raw[1]
@@ -272,6 +311,15 @@ class DelayedMessageStore(LogWriter):
         self._due_timer.set(self._reader.next_due_ms)
         if ready:
             self._on_due(ready)
+
+    def quiesce(self) -> None:
+        """Hand nothing out for a moment: another node is about to lead."""
+        self._quiet_until_ms = self._timers.wall_ms() + QUIET_MS
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is handed out for a moment."""
+        return self._timers.wall_ms() < self._quiet_until_ms
 
     def lose(self, lost: RangeSet) -> RangeSet:
         """Drop records that can no longer be read, and return them."""
@@ -366,11 +414,29 @@ class DelayedMessageStore(LogWriter):
     async def close(self) -> None:
         """Write the index: the node stops. The log is closed by its store."""
         self._settle_done()
-        self._stop()
+        self._leave()
         if not self._keeping:  # otherwise the next start reads more of the log
             self._keeping = True
             await self._index.write_down(self._timers.wall_ms(), self._complete)
         self._index.closed = True
+
+    def step_down(self) -> None:
+        """Leave the log to another leader of it: nothing is added or handed out from now on.
+
+        While this node still leads it, what is safe elsewhere is settled first: the next leader
+        would deliver it once more.
+        """
+        if not self.log.follows:
+            self._settle_done()
+        self._leave()
+        self._index.closed = True
+
+    def _leave(self) -> None:
+        """Add nothing from now on; what is not committed may be lost."""
+        gathered, uncommitted = self._hand_over()
+        self.builder.clear()
+        self._stop()
+        tell_each([*gathered, *uncommitted], self._report, failed=True)
 
     def delete(self) -> None:
         """Delete the store with all its records."""
@@ -383,11 +449,15 @@ class DelayedMessageStore(LogWriter):
         await self.log.delete()
 
     def _stop(self) -> None:
-        self.deleted = True
         self._due_timer.set(None)
         self._settle_timer.set(None)
         self._keep_timer.set(None)
         self._reader.clear()
+
+
+def _store_name(vhost: str, topic: str, of: PartitionName | None) -> tuple[str, str, str]:
+    """Return a name that no other store of the node has: vhost, topic, incarnation."""
+    return vhost, topic, INCARNATION if of is None else of.incarnation
 
 
 class DelayedMessageStores:
@@ -409,22 +479,29 @@ class DelayedMessageStores:
         vhost: str,
         topic: str,
         on_due: OnDue,
-        incarnation: str = INCARNATION,
+        of: PartitionName | None = None,
         *,
         scan_listener: ScanListener | None = None,
     ) -> DelayedMessageStore:
         """Create or recover a store, whose log is read in the background. Raises StorageError.
 
-        A store that belongs to one queue has that queue's incarnation.
+        It may belong to a partition of a queue.
         """
-        log = self._topics.open(vhost, topic, incarnation)
+        topics = self._topics
+        log = topics.open(vhost, topic) if of is None else topics.open_of(of, vhost, topic)
+        name = _store_name(vhost, topic, of)
         number = self._free_number()
-        identity = store_identity(vhost, topic, incarnation)
         store = DelayedMessageStore(
-            log, number, identity, self, on_due, scan_listener=scan_listener
+            log,
+            number,
+            store_identity(*name),
+            self,
+            on_due,
+            scan_listener=scan_listener,
+            has_replicas=of is not None and topics.has_replicas(of),
         )
         self._opened[number] = store
-        self._numbers[vhost, topic, incarnation] = number
+        self._numbers[name] = number
         return store
 
     def _free_number(self) -> int:
@@ -436,24 +513,31 @@ class DelayedMessageStores:
         raise AssertionError("no node has so many stores")
 
     def find(
-        self, vhost: str, topic: str, incarnation: str = INCARNATION
+        self, vhost: str, topic: str, of: PartitionName | None = None
     ) -> DelayedMessageStore | None:
         """Return the store if it is open, else None."""
-        number = self._numbers.get((vhost, topic, incarnation))
+        number = self._numbers.get(_store_name(vhost, topic, of))
         return None if number is None else self._opened[number]
 
-    def exists(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> bool:
-        """Whether a store was left by an earlier run, or is open."""
-        return self._topics.exists(vhost, topic, incarnation)
+    def exists(self, vhost: str, topic: str, of: PartitionName | None = None) -> bool:
+        """Whether a store was left by an earlier run or leader, or is open."""
+        topics = self._topics
+        return topics.exists(vhost, topic) if of is None else topics.exists_of(of, vhost, topic)
 
-    def delete(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> None:
+    def leave(self, vhost: str, topic: str, of: PartitionName) -> None:
+        """Leave a store to another leader of the partition that it belongs to, if it is open."""
+        number = self._numbers.pop(_store_name(vhost, topic, of), None)
+        if number is not None:
+            self._opened.pop(number).step_down()
+
+    def delete(self, vhost: str, topic: str, of: PartitionName | None = None) -> None:
         """Delete a store with all its records, even if only an earlier run had opened it."""
-        if self._numbers.get((vhost, topic, incarnation)) is None:
-            if not self.exists(vhost, topic, incarnation):
+        name = _store_name(vhost, topic, of)
+        if name not in self._numbers:
+            if not self.exists(vhost, topic, of):
                 return
-            self.open(vhost, topic, lambda _: None, incarnation)
-        store = self._opened.pop(self._numbers.pop((vhost, topic, incarnation)))
-        store.delete()
+            self.open(vhost, topic, lambda _: None, of)
+        self._opened.pop(self._numbers.pop(name)).delete()
 
     def delete_of_vhost(self, vhost: str) -> None:
         """Delete the open stores of a virtual host that is being deleted.
@@ -461,8 +545,8 @@ class DelayedMessageStores:
         Those of single queues are deleted with their queues.
         """
         shared = [name for name in self._numbers if name[0] == vhost and name[2] == INCARNATION]
-        for name in shared:
-            self.delete(*name)
+        for _, topic, _ in shared:
+            self.delete(vhost, topic)
 
     async def close(self) -> None:
         """Stop delivering: the node stops. The logs are closed by their store."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.core.admin.commands import command, query
-from leveret.core.admin.node import AdminNode, not_running, queue_of
+from leveret.core.admin.node import AdminNode, check_led_here, not_running, queue_of
 from leveret.core.admin.rights import IN_VHOST, READ_QUEUE
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.names import NAME_BYTES_MAX, resource
@@ -79,7 +79,7 @@ async def group_commit_offsets(
     it does not exist, and begins with the first message of the other partitions. It goes forward
     only: below its place, an offset changes nothing. So a commit may be repeated.
     """
-    groups, read = _groups(node), queue_of(node, vhost, queue)
+    groups, read = _groups(node), _queue(node, vhost, queue)
     wanted = check_committed(offsets, {part.number: part.log.committed for part in read.partitions})
     group = groups.of_queue(read).get(name)
     if group is None:
@@ -112,10 +112,17 @@ def _groups(node: GroupNode) -> ConsumerGroups:
     return node.groups
 
 
+def _queue(node: GroupNode, vhost: str, queue: str) -> DeclaredQueue:
+    """Return a queue. Raises AdministrationError, LedElsewhereError if its groups are elsewhere."""
+    found = queue_of(node, vhost, queue)
+    check_led_here(found)
+    return found
+
+
 def _group(node: GroupNode, vhost: str, queue: str, name: str) -> ConsumerGroup:
     """Return a group. Raises AdministrationError if it, or its queue, does not exist."""
     groups = _groups(node)
-    found = groups.of_queue(queue_of(node, vhost, queue)).get(name)
+    found = groups.of_queue(_queue(node, vhost, queue)).get(name)
     if found is None:
         raise AdministrationError("not_found", f"no consumer group '{name}' of queue '{queue}'")
     return found

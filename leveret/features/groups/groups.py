@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from leveret.core.settings.stream_offsets import Start
     from leveret.features.groups.coordinator import Revoke
     from leveret.features.groups.places import FromTags
-    from leveret.ports import MetadataStore
+    from leveret.ports import MetadataStore, TopicLog
     from leveret.ports.definitions import QueueDefinition
 
 __all__ = ["ConsumerGroup", "ConsumerGroups"]
@@ -52,6 +52,7 @@ class ConsumerGroup:
         self.coordinator: GroupCoordinator[Any] = GroupCoordinator([])
         self.counters = Counters()  # holder of the samples of its lag
         self._shares: dict[int, Any] = {}  # by partition: what it is delivered by
+        self._left: dict[int, TopicLog] = {}  # what it settled of partitions that others lead
         self._turn = queue.turn
 
     def __repr__(self) -> str:
@@ -59,8 +60,9 @@ class ConsumerGroup:
 
     # -- as what consumers are added to
 
-    partitions = ()  # nothing is published to it
-    is_caught_up = True
+    partitions = places = ()  # nothing is published to it
+    is_caught_up = is_led_here = True
+    return_counts = None
 
     @property
     def whole(self) -> Any:
@@ -153,10 +155,35 @@ class ConsumerGroup:
         self._carry_out(self.coordinator.set_partitions(self.subscriptions))
 
     def detach(self, number: int) -> None:
-        """Forget a partition, which is deleted: everything in it was settled."""
+        """Forget a partition, which is deleted or led elsewhere: no member holds anything of it."""
         others = [other for other in self.subscriptions if other != number]
         self._carry_out(self.coordinator.set_partitions(others))
         self.subscriptions.pop(number).mark_deleted()
+
+    def step_down(self, number: int) -> None:
+        """Leave a partition to another leader.
+
+        The members end: groups have some only where one node leads all partitions. What was settled
+        is kept, open, until the partition is led here again.
+        """
+        members = self.coordinator.members
+        for member in members:
+            self.remove_consumer(member)
+        self._shares.pop(number, None)
+        self.coordinator.released(number)
+        self._left[number] = self.subscriptions[number].log.settlements_log
+        self.detach(number)
+        say_farewell(self._turn, members)
+
+    def settled_before(self, number: int) -> TopicLog | None:
+        """Return what it settled of a partition before another node led that, None if it is new."""
+        return self._left.pop(number, None)
+
+    def forget_left(self) -> list[TopicLog]:
+        """Return the logs of partitions that other nodes lead, which the caller deletes."""
+        left = list(self._left.values())
+        self._left.clear()
+        return left
 
     def _carry_out(self, steps: Iterable[Assign[Any] | Revoke[Any]]) -> None:
         for step in steps:
@@ -245,8 +272,13 @@ class PartitionSubscriptions(QueueExtension):
         ]
         return min(offsets, default=None)
 
+    def step_down(self) -> None:
+        """Have the groups leave the partition to another leader."""
+        for group in list(self.subscriptions):
+            group.step_down(self._partition.number)
+
     def close(self) -> None:
-        """Leave no cycle: the queue was deleted."""
+        """Leave no cycle: the queue was deleted, or another node leads the partition."""
         self.subscriptions.clear()
         self._partition.log.retention_waits_at = lambda: None
         del self._partition, self._delete
@@ -366,12 +398,16 @@ class ConsumerGroups(ExtensionKind):
         group = of_queue.get(definition.name)
         if group is None:
             group = of_queue[definition.name] = ConsumerGroup(partition.whole, definition)
-        settlements = self._core.internal_topics.open_settlements(
-            definition.vhost,
-            topic_beside(partition.definition.topic, SUFFIX + definition.name),
-            definition.incarnation,
-            partition.number,
-        )
+        settlements = group.settled_before(partition.number)
+        if settlements is None:
+            settlements = self._core.internal_topics.open_settlements(
+                definition.vhost,
+                topic_beside(partition.definition.topic, SUFFIX + definition.name),
+                definition.incarnation,
+                partition.number,
+            )
+        else:  # another leader may have delivered all that there is
+            settlements.redelivered_stop = partition.log.committed
         if start:
             settlements.restate(RangeSet([(0, start)]))
         changed = partial(group.changed, partition.number)
@@ -388,6 +424,21 @@ class ConsumerGroups(ExtensionKind):
             if self._core.internal_topics.exists_at(*place):
                 self._core.spawn(self._core.internal_topics.open_settlements(*place).delete())
 
+    def present(self) -> list[GroupDefinition]:
+        """Return the definitions of all groups, also of queues that are not opened."""
+        return [each for of_queue in self._defined.values() for each in of_queue.values()]
+
+    def follow_removal(self, definition: GroupDefinition) -> None:
+        """Have a group no more that another node has deleted; it may be gone already."""
+        group = self._groups.get(definition.queue, {}).get(definition.name)
+        if group is not None:
+            self.delete(group)
+            return
+        defined = self._defined.get(definition.queue, {})
+        defined.pop(definition.name, None)
+        if not defined:
+            self._defined.pop(definition.queue, None)
+
     def delete(self, group: ConsumerGroup) -> None:
         """Delete a group and what it has settled."""
         incarnation, name = group.group.queue, group.group.name
@@ -403,8 +454,10 @@ class ConsumerGroups(ExtensionKind):
         self._metadata.remove(group.group)
 
     def _close(self, group: ConsumerGroup) -> None:
-        for subscription in group.subscriptions.values():
-            self._core.spawn(subscription.log.delete())
+        for log in (each.log for each in group.subscriptions.values()):
+            self._core.spawn(log.delete())
+        for left in group.forget_left():
+            self._core.spawn(left.delete())
         group.close()
 
     def _deleted(self, partition: OpenQueue) -> None:

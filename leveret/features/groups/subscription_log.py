@@ -27,6 +27,7 @@ class SubscriptionLog:
     retention: Retention | None = None
     kept_from: int | None = None
     appended_bytes = 0
+    follows = False
 
     def __init__(self, records: TopicLog, settlements: TopicLog, *, is_new: bool) -> None:
         """`is_new`: nothing of the records was delivered before."""
@@ -53,6 +54,11 @@ class SubscriptionLog:
 
     @property
     def committed(self) -> int:
+        """Offset up to which there is something to be delivered."""
+        return self._records.committed
+
+    @property
+    def confirmed(self) -> int:
         """Offset up to which there is something to be delivered."""
         return self._records.committed
 
@@ -138,9 +144,20 @@ class SubscriptionLog:
         """Write what a transaction settles."""
         self._settlements.prepare(transaction, records, ranges, prepared)
 
-    def resolve(self, transaction: int, *, committed: bool) -> None:
+    def resolve(
+        self,
+        transaction: int,
+        *,
+        committed: bool,
+        told: Callable[[Exception | None], None] | None = None,
+    ) -> None:
         """Apply the outcome of a transaction."""
-        self._settlements.resolve(transaction, committed=committed)
+        self._settlements.resolve(transaction, committed=committed, told=told)
+
+    @property
+    def settlements_log(self) -> TopicLog:
+        """Log that holds its part of a transaction."""
+        return self._settlements
 
     def takes_part(self, transaction: int) -> bool:
         """Whether the log holds a part of the transaction that survives a restart."""
@@ -169,6 +186,9 @@ class SubscriptionLog:
 
     def on_failure(self, callback: Callable[[Exception], None]) -> None:
         """Do nothing: what is not committed was never seen here."""
+
+    def detach(self, committed: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        """Do nothing: no callback is kept."""
 
     def on_remove(self, callback: Callable[[Sequence[tuple[int, int]]], None]) -> None:
         """Do nothing: the partition tells its subscriptions."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from leveret.core.queues.queue import Queue
 from leveret.core.queues.sending import send_each
@@ -264,9 +264,16 @@ class Receive:
         """Return how many more messages it may take."""
         return self._missing
 
-    def share(self, partition: OpenQueue) -> ReceiveShare:
-        """Return what one partition serves."""
-        assert isinstance(partition, Queue), "streams are not pulled from"
+    def share(self, partition: Any) -> ReceiveShare | None:
+        """Return what one partition serves: none where another node leads it, or does so now.
+
+        Its leases are the leader's, so that it must be received there.
+        """
+        if not isinstance(partition, Queue):
+            if not _queues(self._queue):
+                self._until_ms = 0  # nothing can come any more
+                self._pulls.turn.touch_sender(self)
+            return None
         share = self._shares[partition] = ReceiveShare(self, partition)
         return share
 
@@ -322,7 +329,7 @@ class Receive:
         """Whether a partition may still have messages for it, without outside events."""
         if self._shares:
             return any(part.may_offer(share) for part, share in self._shares.items())
-        return self._parts[0].may_offer(self)
+        return bool(self._parts) and self._parts[0].may_offer(self)
 
     def finish(self) -> None:
         """Return the messages taken so far, possibly none."""

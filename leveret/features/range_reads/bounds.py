@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from leveret.core.logs.log_writer import present_place
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.ports import TopicLog
 
-__all__ = ["Bounds", "bounds_of", "first_readable", "offset_rows", "readable"]
+__all__ = ["Bounds", "bounds_of", "first_readable", "offset_row", "offset_rows", "readable"]
 
 STEP_OFFSETS = 4096  # looked through at first; then twice as many each time
 
@@ -58,23 +60,35 @@ def bounds_of(partition: OpenQueue) -> Bounds:
 
 
 async def offset_rows(
-    queue: Any, time_ms: int | None = None, *, sizes: bool = False
+    queue: DeclaredQueue, time_ms: int | None = None, *, sizes: bool = False
 ) -> list[dict[str, int]]:
-    """Return the bounds of all partitions; with a time also the first offset stored then or later.
+    """Return the bounds of all partitions, whoever leads them; see `offset_row`.
 
-    With `sizes` also the bytes of each log. Raises StorageError.
+    Raises StorageError, ChannelError 404 for a partition without a leader.
     """
-    rows: list[dict[str, int]] = []
-    for partition in queue.partitions:
-        row = {"partition": partition.number, "first": 0, "end": 0}
-        at = None if time_ms is None else await partition.log.offset_at(time_ms)
-        row["first"], row["end"] = bounds_of(partition)
-        if at is not None:
-            row["offset"] = min(max(at, row["first"]), row["end"])
-        if sizes:
-            row["bytes"] = _stored_bytes(partition.log, row["first"])
-        rows.append(row)
-    return rows
+    return [await offset_row(place, time_ms, sizes=sizes) for place in queue.places]
+
+
+async def offset_row(
+    place: Any, time_ms: int | None = None, *, sizes: bool = False
+) -> dict[str, int]:
+    """Return the bounds of a partition; with a time also the first offset stored then or later.
+
+    With `sizes` also the bytes of the log. Raises StorageError, ChannelError 404 where it has no
+    leader.
+    """
+    partition = present_place(place)
+    if not partition.is_led_here:
+        found: dict[str, int] = await partition.offset_row(time_ms, sizes=sizes)
+        return found
+    row = {"partition": partition.number, "first": 0, "end": 0}
+    at = None if time_ms is None else await partition.log.offset_at(time_ms)
+    row["first"], row["end"] = bounds_of(partition)
+    if at is not None:
+        row["offset"] = min(max(at, row["first"]), row["end"])
+    if sizes:
+        row["bytes"] = _stored_bytes(partition.log, row["first"])
+    return row
 
 
 def _stored_bytes(log: TopicLog, first: int) -> int:

@@ -76,6 +76,9 @@ class TopicCommands:
             rows = await offset_rows(queue, time_ms)
             told = {"queue": queue.name, "log": log_text(queue.definition), "partitions": rows}
             self._replies.answer(context.vhost, message, told)
+        except ChannelError as error:
+            context.channel.close(error)
+            command.finish(failed=True)
         except StorageError as error:
             context.channel.close(ChannelError(506, f"the log cannot be read now: {error}"))
             command.finish(failed=True)

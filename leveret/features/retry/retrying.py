@@ -11,6 +11,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from leveret.core.logs.internal_topics import PartitionName
 from leveret.core.logs.log_scan import LogScan
 from leveret.core.names import topic_beside
 from leveret.core.queues.discarding import BatchSlice
@@ -86,7 +87,8 @@ class RetryTopics(ExtensionKind):
     ) -> bool:
         """Whether an earlier run has left a topic."""
         name = retry_topic(definition.topic, partition)
-        return self._stores.exists(definition.vhost, name, definition.incarnation)
+        of = PartitionName(definition.incarnation, partition)
+        return self._stores.exists(definition.vhost, name, of)
 
     def of(self, queue: Queue) -> RetryTopic:
         """Return the topic of a queue, created on demand. Raises StorageError."""
@@ -140,12 +142,13 @@ class RetryTopic(QueueExtension):
         self._refused: list[PendingMessage] = []  # messages that the full queue has refused
         self._again = self._timers.timer(self._try_again)
         self._key_scan: LogScan | None = None  # see recover
-        self.store: DelayedMessageStore = stores.open(
+        self._place = (
             definition.vhost,
             retry_topic(definition.topic, queue.number),
-            self.come_back,
-            incarnation=definition.incarnation,
+            PartitionName(definition.incarnation, queue.number),
         )
+        vhost, topic, partition = self._place
+        self.store: DelayedMessageStore = stores.open(vhost, topic, self.come_back, partition)
 
     @property
     def holds_messages(self) -> bool:  # type: ignore[override]
@@ -161,6 +164,11 @@ class RetryTopic(QueueExtension):
     def pending_count(self) -> int:
         """Number of waiting messages."""
         return self.store.pending_count
+
+    @property
+    def is_calm(self) -> bool:  # type: ignore[override]
+        """Whether no message is on its way to the topic, or back."""
+        return not self._coming and self.store.is_caught_up
 
     # -- failures
 
@@ -365,13 +373,21 @@ class RetryTopic(QueueExtension):
 
     # -- the end
 
+    def quiesce(self) -> None:
+        """Return nothing to the queue for a moment."""
+        self.store.quiesce()
+
+    def step_down(self) -> None:
+        """Leave the topic to the next leader."""
+        self._again.set(None)
+        self._refused = []
+        self._stores.leave(*self._place)
+
     def delete(self) -> None:
         """Delete the topic with the deleted queue."""
         self._again.set(None)
         self._refused = []
-        definition = self._queue.definition
-        topic = retry_topic(definition.topic, self._queue.number)
-        self._stores.delete(definition.vhost, topic, definition.incarnation)
+        self._stores.delete(*self._place)
 
 
 class RetryReenqueue:

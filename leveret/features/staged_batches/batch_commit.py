@@ -4,8 +4,9 @@
     part records, what is dropped, the writer's note ─► the last write ──────────────────┘ as one
 
 What a message asks for beyond a route is done as for one of an AMQP transaction: by the publish
-interceptors, and by the limits of its queues. Delayed messages reach their store last, right before
-the rest is decided; a crash in between may store them twice.
+interceptors, and by the limits of its queues. Delayed messages belong to the writes, too. Those
+with a schedule id reach their store right before the rest is decided: repeated, they replace
+themselves.
 """
 
 from __future__ import annotations
@@ -86,11 +87,14 @@ class BatchPublisher:
         """Do nothing: it is no channel."""
 
     def send_back(self, message: Message) -> None:
-        """Do nothing: messages of a batch are not mandatory."""
+        """Do nothing: what a mandatory batch cannot route refuses it as a whole."""
 
 
 class BatchCommit:
-    """One commit of `parts`; what else is staged of the batch and those before it is dropped."""
+    """One commit of `parts`; what else is staged of the batch and those before it is dropped.
+
+    If it is `mandatory` each message must find a queue, or nothing is published.
+    """
 
     def __init__(
         self,
@@ -99,7 +103,10 @@ class BatchCommit:
         number: int,
         parts: Sequence[StagedPart],
         rights: PublishRights,
+        *,
+        mandatory: bool = False,
     ) -> None:
+        self._mandatory = mandatory
         self._batches = batches
         self._writer = writer
         self._number = number
@@ -145,6 +152,7 @@ class BatchCommit:
                 await answered(partial(self._rights.exchange, name.encode()))
             for part in self._parts:
                 await self._gather_part(part)
+            self._check_routed()  # before delayed messages reach their store
             async for record in self._records_of(list(self._delayed)):
                 await answered(partial(self._publish, record))
         except ConnectionClosingError as error:
@@ -155,6 +163,18 @@ class BatchCommit:
             raise BatchRefusedError("refused", error.explanation) from None
         if not await ended(self._await_taken, len(self._taken)):
             raise StorageError("delayed messages of the batch could not be stored")
+
+    def _check_routed(self) -> None:
+        """Raise BatchRefusedError if messages are mandatory that no queue has got."""
+        address = self._router.first_unrouted
+        if not self._mandatory or address is None:
+            return
+        exchange, key = (each.decode(errors="replace") for each in address)
+        raise BatchRefusedError(
+            "refused",
+            f"messages that no queue gets: {self.unrouted}, the first one to exchange "
+            f"'{exchange}' with routing key '{key}'; nothing is published",
+        )
 
     def _await_taken(self, waiter: Waiter) -> None:
         for committing in self._taken:
@@ -265,6 +285,8 @@ class BatchCommit:
                 queue, flags, name, record.routing_key, record.header, record.body
             )
         self._router.counts_of(name).add(len(queues))
+        if not queues:
+            self._router.note_unrouted(name, record.routing_key)
         self._router.note_packed((len(record.header) + len(record.body)) * len(queues))
         if self._vhost.traced:
             names = [queue.definition.name for queue in queues]
@@ -289,10 +311,11 @@ class BatchCommit:
             user=self._rights.user,
             channel=self._publisher,
         )
-        committing = InterceptedPublish(context, interceptors).intercept()
+        committing = InterceptedPublish(context, interceptors).intercept(self._writes[-1])
         if committing is None:
             return False
         self._taken.update(committing)
+        self._router.note_packed(len(header) + len(body))
         return True
 
     # -- how it ends

@@ -178,10 +178,17 @@ class StagedBatches:
     # -- committing and dropping
 
     async def commit(
-        self, writer: WriterId, number: int, names: Sequence[str], rights: PublishRights
+        self,
+        writer: WriterId,
+        number: int,
+        names: Sequence[str],
+        rights: PublishRights,
+        *,
+        mandatory: bool = False,
     ) -> dict[str, object]:
         """Publish a batch. Returns the answer, when it is safe.
 
+        If it is `mandatory`, messages that find no queue refuse it.
         Raises BatchRefusedError, ChannelError 403 and 404, StorageError.
         """
         await self._gate.enter()
@@ -195,7 +202,7 @@ class StagedBatches:
                 return {"outcome": COMMITTED}
             parts = self.book.named(writer, number, names)
             self._check_commit(writer, parts)
-            commit = BatchCommit(self, writer, number, parts, rights)
+            commit = BatchCommit(self, writer, number, parts, rights, mandatory=mandatory)
             await commit.gather()
             is_begun = True
             outcome: list[JointWrites] = []

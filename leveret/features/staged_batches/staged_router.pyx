@@ -63,6 +63,7 @@ cdef class StagedRouter:
     cdef object records_for             # of a queue: its builder in the write
     cdef dict builders                  # the same, by the queue's own builder; None: it was deleted
     cdef readonly dict counts
+    cdef readonly tuple first_unrouted  # exchange and key of the first message without a queue
     cdef readonly size_t packed_bytes   # in the present write
     cdef readonly size_t total_bytes    # in all writes
     cdef public uint64_t offset         # of the record to be packed next
@@ -92,6 +93,11 @@ cdef class StagedRouter:
         if found is None:
             found = self.counts[exchange] = RoutedCounts()
         return found
+
+    def note_unrouted(self, bytes exchange, bytes routing_key):
+        """Remember the address of a message that no queue has got, if it is the first one."""
+        if self.first_unrouted is None:
+            self.first_unrouted = (exchange, routing_key)
 
     def note_packed(self, size_t size):
         """Note that the caller has put so many bytes into the write."""
@@ -173,6 +179,7 @@ cdef class StagedRouter:
         cdef Py_ssize_t copies = 0
         cdef object target
         cdef BatchBuilder builder
+        cdef const uint8_t* key
         if self.targets is not None:
             for target in self.targets:
                 self.append(<BatchBuilder>target, record, now)
@@ -191,7 +198,12 @@ cdef class StagedRouter:
                     copies += 1
         self.counted.messages += 1
         self.counted.copies += copies
-        self.counted.unrouted += copies == 0
+        if copies == 0:
+            self.counted.unrouted += 1
+            key = record.address + 1 + record.address[0]
+            self.note_unrouted(
+                (<const char*>record.address + 1)[: record.address[0]], (<const char*>key + 1)[: key[0]]
+            )
         return <int>(1 + copies * (1 + record.size // WORK_COPIED_BYTES))
 
     cdef int append(self, BatchBuilder builder, const RecordView* record, uint64_t now) except -1:

@@ -45,7 +45,7 @@ async def topic_list(node: TopicNode, *, vhost: str) -> list[dict[str, Any]]:
 @query("topic.describe", IN_VHOST)
 async def topic_describe(node: TopicNode, *, vhost: str, name: str) -> dict[str, Any]:
     """Return a queue or stream with each of its partitions."""
-    return describe_topic(queue_of(node, vhost, name), _groups(node))
+    return await describe_topic(queue_of(node, vhost, name), _groups(node))
 
 
 @command("topic.set_partitions", may("configure", queue="name"))

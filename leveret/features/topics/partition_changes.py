@@ -20,13 +20,15 @@ from leveret.features.topics.layout import resized, without
 from leveret.ports import Durability
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from leveret.core.dependencies import CoreServices
     from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.partitioned_queue import PartitionedQueue
     from leveret.features.groups.groups import ConsumerGroups
     from leveret.ports import MetadataStore, TopicStore
-    from leveret.ports.definitions import PartitionLayout
+    from leveret.ports.definitions import PartitionLayout, QueueDefinition
 
 __all__ = ["PartitionChanges"]
 
@@ -34,7 +36,10 @@ LOOK_MS = 1000  # interval of checks whether a retired partition has been read
 
 
 class PartitionChanges:
-    """Changes of the partitions of a node's queues."""
+    """Changes of the partitions of a node's queues.
+
+    `leads(definition, number)` says whether the messages of a partition are on this node.
+    """
 
     def __init__(
         self,
@@ -42,8 +47,11 @@ class PartitionChanges:
         metadata: MetadataStore,
         topics: TopicStore,
         groups: ConsumerGroups,
+        *,
+        leads: Callable[[QueueDefinition, int], bool],
     ) -> None:
         self._core = core
+        self._leads = leads
         self._groups = groups
         self._metadata = metadata
         self._topics = topics
@@ -91,13 +99,12 @@ class PartitionChanges:
     async def apply(self, queue: PartitionedQueue, layout: PartitionLayout) -> None:
         """Have another layout. Raises StorageError; partitions that could be opened are used."""
         queue.definition = replace(queue.definition, layout=layout)
-        if queue.definition.durable:
+        if queue.definition.durable or self._metadata.keeps_all:
             self._metadata.put(queue.definition)
             await self._metadata.flush()
         # Otherwise another change came in between, which will follow when it is stored.
         if queue.layout == layout and not queue.deleted:
-            queue.follow_layout()
-            self._watch(queue)
+            self.follow(queue)
             told = {
                 "name": queue.name,
                 "vhost": queue.definition.vhost,
@@ -105,6 +112,11 @@ class PartitionChanges:
                 "retired": len(layout.retired),
             }
             self._core.events.emit("queue.partitions.changed", told)
+
+    def follow(self, queue: PartitionedQueue) -> None:
+        """Use the partitions that a queue's definition says. Raises StorageError."""
+        queue.follow_layout()
+        self._watch(queue)
 
     # -- the end of retired partitions
 
@@ -135,7 +147,11 @@ class PartitionChanges:
             self._retiring.pop(queue, None)
             return
         parts = {part.number: part for part in queue.partitions}
-        read = [number for number in layout.retired if number in parts and is_read(parts[number])]
+        read = [
+            number
+            for number in layout.retired
+            if number in parts and self._leads(queue.definition, number) and is_read(parts[number])
+        ]
         if not read:
             return
         try:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from leveret.core.settings.arguments import type_of
 from leveret.core.settings.partitioning import layout_of
+from leveret.errors import ChannelError, StorageError
+from leveret.features.range_reads.bounds import offset_row
 
 if TYPE_CHECKING:
     from leveret.core.queues.declared_queue import DeclaredQueue
@@ -42,16 +45,37 @@ def topic_row(queue: DeclaredQueue, groups: ConsumerGroups) -> dict[str, Any]:
     }
 
 
-def describe_topic(queue: DeclaredQueue, groups: ConsumerGroups) -> dict[str, Any]:
+async def describe_topic(queue: DeclaredQueue, groups: ConsumerGroups) -> dict[str, Any]:
     """Return a topic with its totals, each of its partitions, and the lag of its groups."""
     retired = set(layout_of(queue.definition).retired)
+    details = []
+    for place in queue.places:
+        is_retired = place.number in retired
+        if place.is_led_here:
+            details.append(partition_row(place, is_retired=is_retired))
+        else:
+            details.append(await _row_of_leader(place, is_retired=is_retired))
     return {
         **topic_row(queue, groups),
-        "partition_details": [
-            partition_row(part, is_retired=part.number in retired) for part in queue.partitions
-        ],
+        "partition_details": details,
         "group_lags": {name: group.lag for name, group in sorted(groups.of_queue(queue).items())},
     }
+
+
+async def _row_of_leader(place: Any, *, is_retired: bool) -> dict[str, Any]:
+    """Return the row of a partition as its leader has it; without one, what was known of it last.
+
+    It has no uncommitted records: only the leader's own node shows them.
+    """
+    offsets: dict[str, int] = {}
+    if place.leading_node is not None:
+        with suppress(ChannelError, StorageError):  # the leader has just gone, or cannot read
+            await place.refresh()
+            offsets = await offset_row(place, sizes=True)
+    row = partition_row(place, is_retired=is_retired)
+    if offsets:
+        row |= {**offsets, "committed": offsets["end"]}
+    return row
 
 
 def partition_row(part: OpenQueue, *, is_retired: bool) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """/api/leveret/batches/VHOST/…: batches that several processes stage, and one commits.
 
     POST   WRITER/NUMBER/parts/PART   chunks (docs/range-reads.md) → {"rows", "outcome"}
-    POST   WRITER/NUMBER/commit       {"parts": […]} → {"outcome", "messages", "unrouted"}
+    POST   WRITER/NUMBER/commit       {"parts": […], "mandatory": true} → {"outcome", "messages",
+                                      "unrouted"}
     DELETE WRITER/NUMBER              drop the parts of a batch
+    DELETE WRITER                     forget a writer that will not come again
     GET                               writers, what they have committed, and what is staged
 
 Permissions are those for publishing, and no tag is needed: `write` for each exchange that is named.
@@ -17,8 +19,6 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Request, Response
 from starlette.requests import ClientDisconnect
 
-from leveret.core.access.authentication import answered
-from leveret.core.access.permissions import check_vhost
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.features.range_reads.range_reads import RangeUsage
 from leveret.features.staged_batches.chunk_rows import FRONT_BYTES, InvalidChunkError, chunk_size
@@ -43,7 +43,8 @@ from leveret.mgmt_ui.api.listing import (
     listed,
 )
 from leveret.mgmt_ui.api.own import own_router
-from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
+from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.api.reading import client_refused, entered_vhost
 from leveret.mgmt_ui.api.topics import CHUNK_TYPE
 from leveret.mgmt_ui.api.views import Row
 from leveret.mgmt_ui.hosts import RELEASE_BODY
@@ -95,11 +96,12 @@ async def _requested(
 ) -> RequestedBatch:
     """Return the batch of a path. Raises ApiError 400, 403 and 404."""
     with Refusals():
-        host = await _host(caller, vhost)
+        host = await entered_vhost(caller, vhost)
         check_name(writer, "writer")
         return RequestedBatch(caller, host, WriterId(writer, caller.name), parse_number(number))
 
 
+COMMIT = body({"parts": ["0", "1"], "mandatory": False}, "parts")
 BatchHere = Annotated[RequestedBatch, Depends(_requested)]
 
 router = own_router("/batches/{vhost}")
@@ -127,14 +129,20 @@ async def upload_part(request: Request, batch: BatchHere, part: Segment) -> Resp
     return answer(outcome, 201 if is_new else 200)
 
 
-@router.post("/{writer}/{number}/commit", openapi_extra=body({"parts": ["0", "1"]}, "parts"))
+@router.post("/{writer}/{number}/commit", openapi_extra=COMMIT)
 async def commit(request: Request, batch: BatchHere) -> Response:
     """Publish the messages of the named parts, all or none, and once."""
     with Refusals():
         _check_alarms(batch.caller)
-        names = parse_parts((await json_object(request, COMMIT_BYTES_MAX)).get("parts"))
+        asked = await json_object(request, COMMIT_BYTES_MAX)
+        names, mandatory = parse_parts(asked.get("parts")), asked.get("mandatory", False)
+        if not isinstance(mandatory, bool):
+            raise bad_request("mandatory is true or false")
         batches = batch.caller.node.broker.batches.of(batch.host)
-        return answer(await batches.commit(batch.writer, batch.number, names, batch.rights))
+        outcome = await batches.commit(
+            batch.writer, batch.number, names, batch.rights, mandatory=mandatory
+        )
+        return answer(outcome)
 
 
 @router.delete("/{writer}/{number}")
@@ -144,6 +152,18 @@ async def abort(batch: BatchHere) -> Response:
     with Refusals():
         if batches is not None:
             await batches.abort(batch.writer, batch.number)
+    return done()
+
+
+@router.delete("/{writer}")
+async def forget(caller: ClientHere, vhost: Segment, writer: Segment) -> Response:
+    """Forget a writer of the caller's and what it has staged: its numbers may come again."""
+    with Refusals():
+        host = await entered_vhost(caller, vhost)
+        check_name(writer, "writer")
+        batches = caller.node.broker.batches.find(host.name)
+        if batches is not None:
+            await batches.forget(WriterId(writer, caller.name))
     return done()
 
 
@@ -161,29 +181,11 @@ class Refusals:
         if isinstance(error, InvalidChunkError):
             raise bad_request(str(error)) from None
         if isinstance(error, ChannelError):
-            raise _refused(error) from None
+            raise client_refused(error) from None
         if isinstance(error, ConnectionClosingError):
             raise bad_request(error.explanation) from None
         if isinstance(error, StorageError):
             raise ApiError(503, "service_unavailable", str(error), {"retry-after": "1"}) from None
-
-
-def _refused(error: ChannelError) -> ApiError:
-    if error.code == 403:
-        return ApiError(403, "forbidden", error.explanation)
-    return not_found(error.explanation) if error.code == 404 else bad_request(error.explanation)
-
-
-async def _host(caller: Caller, name: str) -> Vhost:
-    """Return a virtual host that the caller may enter. Raises ApiError 403 and 404."""
-    vhost: Vhost | None = caller.node.broker.vhosts.get(name)
-    if vhost is None:
-        raise not_found("vhost_not_found")
-    try:
-        await answered(lambda: check_vhost(caller.rights, name))
-    except ConnectionClosingError as error:
-        raise ApiError(403, "forbidden", error.explanation) from None
-    return vhost
 
 
 def _check_flow(caller: Caller, vhost: Vhost) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BODY_BYTES_MAX",
+    "READ_BODY",
     "condition",
     "flag",
     "headers",
@@ -48,6 +49,7 @@ INLINE_BYTES_MAX = 4096  # taken apart on the event loop; with more, in a thread
 TEXT_OR_VALUE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{,]', re.DOTALL)
 DIGITS_MAX = 18  # below 2 ** 63
 BODY_BYTES_MAX = 1 << 20  # of what describes one thing; bodies of messages and documents say more
+READ_BODY = "leveret.read_body"  # in a request's scope: its body, once it has been read
 
 
 async def json_object(request: Request, bytes_max: int = BODY_BYTES_MAX) -> dict[str, Any]:
@@ -77,7 +79,8 @@ async def read_body(request: Request, bytes_max: int) -> bytes:
                 raise bad_request(f"a request has at most {bytes_max} bytes")
     except ClientDisconnect:
         raise bad_request("the request ended early") from None
-    return bytes(body)
+    told = request.scope[READ_BODY] = bytes(body)
+    return told
 
 
 def understand(body: bytes) -> dict[str, Any]:

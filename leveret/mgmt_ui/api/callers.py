@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar, c
 from fastapi import Depends, Request
 
 from leveret.core.access.authentication import answered, explain_refusal
-from leveret.core.access.permissions import authorise, authorise_topic
+from leveret.core.access.permissions import InternalRights, authorise, authorise_topic
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.settings.arguments import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
 from leveret.errors import ChannelError
@@ -29,6 +29,8 @@ from leveret.mgmt_ui.api.problems import (
     refused_operation,
     too_many_requests,
 )
+from leveret.mgmt_ui.api.vouched import VouchedRights
+from leveret.mgmt_ui.forwarded import FORWARDED
 from leveret.mgmt_ui.hosts import is_secure, require_own_site
 from leveret.mgmt_ui.managed import ManagedNode
 from leveret.mgmt_ui.operations.dispatcher import perform_command
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from leveret.core.admin.rights import Right
     from leveret.core.clients import Client
     from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.forwarded import ForwardedRequest, ForwardedUser
     from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.mgmt_ui.sessions import WebSession
     from leveret.ports.authentication import Kind, Permission, Rights
@@ -272,6 +275,9 @@ async def identified(request: Request) -> Caller:
     another site, and with a session they must have its token in a header (ApiError 403): cookies,
     and passwords that a browser remembers, are sent whichever page makes the request.
     """
+    forwarded: ForwardedRequest | None = request.scope.get(FORWARDED)
+    if forwarded is not None:
+        return await _of_another_node(request, forwarded.user)
     changes = request.method not in SAFE_METHODS
     if changes:
         require_own_site(request)
@@ -309,6 +315,19 @@ async def log_in(request: Request, user: str, password: str) -> Caller:
 async def of_session(request: Request, session: WebSession, way: Way = Way.HTTP) -> Caller:
     """Return the user of a session, with current rights. Raises ApiError 401."""
     return await _admitted(await managed_node(request), session.rights, _peer_host(request), way)
+
+
+async def _of_another_node(request: Request, user: ForwardedUser) -> Caller:
+    """Return a user whom another node of the cluster has authenticated. Raises ApiError 401."""
+    node = await managed_node(request)
+    access = node.broker.access
+    if not user.is_known:
+        rights: Rights = VouchedRights(user.name, user.tags)
+    elif access.user(user.name) is None:
+        raise not_authorized()
+    else:
+        rights = InternalRights(access, user.name)
+    return await _admitted(node, rights, _peer_host(request), Way.HTTP)
 
 
 def session_of(request: Request) -> WebSession | None:

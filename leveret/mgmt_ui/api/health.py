@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING
 from cryptography import x509
 from fastapi import APIRouter, Depends, Response
 
+from leveret.core.patterns import Pattern, PatternError
 from leveret.mgmt_ui.api.callers import CallerHere, NodeHere, authenticated
 from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.ports.cluster_figures import NO_LEADER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
     from leveret.mgmt_ui.managed import ManagedNode
 
 __all__ = ["router"]
@@ -26,6 +31,8 @@ PORT_DIGITS_MAX = 5
 DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
 DAY_MS = 86_400_000
 PERIODS_DIGITS_MAX = 6
+LEADERLESS = "Detected quorum queues without an elected leader"
+CRITICAL = "There are quorum queues that would lose their quorum if the target node is shut down"
 # RabbitMQ's other names for what a node may listen to.
 PROTOCOLS = {
     **dict.fromkeys(("amqp091", "amqp0.9.1", "amqp0-9-1", "amqp0_9_1"), "amqp"),
@@ -67,18 +74,24 @@ async def ready_to_serve_clients(node: NodeHere) -> Response:
 
 @guarded.api_route("/alarms", methods=READ)
 async def alarms(node: NodeHere) -> Response:
-    """Whether there is no resource alarm in the cluster, which is this node."""
-    return _alarms(node, "There are alarms in effect in the cluster")
+    """Whether there is no resource alarm in the cluster."""
+    elsewhere = [
+        {"node": name, "resource": low.value} for name, low in node.broker.alarms.elsewhere
+    ]
+    return _alarms(_own_alarms(node) + elsewhere, "There are alarms in effect in the cluster")
 
 
 @guarded.api_route("/local-alarms", methods=READ)
 async def local_alarms(node: NodeHere) -> Response:
     """Whether there is no resource alarm on this node."""
-    return _alarms(node, "There are alarms in effect on the node")
+    return _alarms(_own_alarms(node), "There are alarms in effect on the node")
 
 
-def _alarms(node: ManagedNode, reason: str) -> Response:
-    low = [{"node": node.name, "resource": low.value} for low in node.broker.alarms.low]
+def _own_alarms(node: ManagedNode) -> list[dict[str, str]]:
+    return [{"node": node.name, "resource": low.value} for low in node.broker.alarms.low]
+
+
+def _alarms(low: list[dict[str, str]], reason: str) -> Response:
     return _failed(reason, alarms=low) if low else _ok()
 
 
@@ -115,10 +128,34 @@ async def protocol_listener(node: NodeHere, protocol: Segment) -> Response:
 
 
 @guarded.api_route("/node-is-quorum-critical", methods=READ)
+async def node_is_quorum_critical(node: NodeHere) -> Response:
+    """Whether no queue would take no publishes, or stop, without this node."""
+    cluster = node.context.cluster
+    if cluster is None or len(cluster.figures().nodes) == 1:
+        return _ok(reason="single node cluster")
+    queues = _queues(cluster.critical())
+    return _failed(CRITICAL, queues=queues) if queues else _ok()
+
+
 @guarded.api_route("/node-is-mirror-sync-critical", methods=READ)
-async def node_is_critical() -> Response:
-    """Whether queues would be lost or stop without this node: a single node passes."""
+async def node_is_mirror_sync_critical() -> Response:
+    """Whether mirrored queues would be lost without this node: there are none."""
     return _ok(reason="single node cluster")
+
+
+def _queues(rows: Iterable[dict[str, Any]], *, state: str | None = None) -> list[dict[str, str]]:
+    """Return the queues of partitions, or of those in a state, each once, as RabbitMQ has them."""
+    found = {
+        (row["vhost"], row["queue"]): {
+            "readable_name": f"queue '{row['queue']}' in vhost '{row['vhost']}'",
+            "name": row["queue"],
+            "virtual_host": row["vhost"],
+            "type": row["type"],
+        }
+        for row in rows
+        if state in {None, row.get("state")}
+    }
+    return list(found.values())
 
 
 @guarded.api_route("/metadata-store/initialized", methods=READ)
@@ -138,9 +175,14 @@ async def below_node_connection_limit(node: NodeHere) -> Response:
 
 
 @guarded.api_route("/reached-target-cluster-size", methods=READ)
-async def reached_target_cluster_size() -> Response:
-    """Whether all nodes of the cluster are up: there is one."""
-    return _ok(target_size=1, actual_size=1)
+async def reached_target_cluster_size(node: NodeHere) -> Response:
+    """Whether all nodes of the cluster are up."""
+    cluster = node.context.cluster
+    nodes = [True] if cluster is None else [each.is_up for each in cluster.figures().nodes]
+    sizes = {"target_size": len(nodes), "actual_size": sum(nodes)}
+    if all(nodes):
+        return _ok(**sizes)
+    return _failed("target cluster size is not reached", **sizes)
 
 
 ELECTED = "/quorum-queues-without-elected-leaders"
@@ -150,9 +192,25 @@ ELECTED = "/quorum-queues-without-elected-leaders"
 @guarded.api_route(f"{ELECTED}/all-vhosts/pattern/{{pattern}}", methods=READ)
 @guarded.api_route(f"{ELECTED}/vhost/{{vhost}}", methods=READ)
 @guarded.api_route(f"{ELECTED}/vhost/{{vhost}}/pattern/{{pattern}}", methods=READ)
-async def quorum_queues_have_leaders() -> Response:
-    """Whether all quorum queues have a leader: each has its only replica."""
-    return _ok()
+async def quorum_queues_have_leaders(
+    node: NodeHere, vhost: Segment | None = None, pattern: Segment = ".*"
+) -> Response:
+    """Whether all quorum queues have a leader, those whose names match a pattern."""
+    cluster = node.context.cluster
+    if cluster is None:
+        return _ok()
+    try:
+        compiled = Pattern(pattern)
+    except PatternError as error:
+        raise ApiError(400, "bad_request", f"Invalid pattern: {error.reason}") from None
+    queues = [
+        row
+        for row in _queues(cluster.partitions(problems=True, limit=None), state=NO_LEADER)
+        if row["type"] == "quorum"
+        and vhost in {None, row["virtual_host"]}
+        and compiled.is_in(row["name"])
+    ]
+    return _failed(LEADERLESS, queues=queues) if queues else _ok()
 
 
 @guarded.api_route("/certificate-expiration/{within}/{unit}", methods=READ)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 from urllib.parse import unquote
 
 from fastapi import Depends, Request, Response
-from fastapi import Query as Parameter
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import AfterValidator
 
 from leveret.core.patterns import Pattern, PatternError
+from leveret.mgmt_ui.api.describing import describe_dependency, query
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.api.views import Ranges, Shown
 from leveret.mgmt_ui.yielding import (
@@ -313,21 +313,23 @@ def _sent(pieces: AsyncIterator[str]) -> Response:
     return StreamingResponse(in_chunks(pieces), headers=PRIVATE, media_type="application/json")
 
 
-async def _query(
-    request: Request,
-    *,
-    page: str | None = None,  # noqa: ARG001  # these are for the API's description
-    page_size: str | None = None,  # noqa: ARG001
-    name_part: Annotated[str | None, Parameter(alias="name")] = None,  # noqa: ARG001
-    sort: str | None = None,  # noqa: ARG001
-    sort_reverse: str | None = None,  # noqa: ARG001
-    columns: str | None = None,  # noqa: ARG001
-    disable_stats: str | None = None,  # noqa: ARG001
-    enable_queue_totals: str | None = None,  # noqa: ARG001
-    use_regex: str | None = None,  # noqa: ARG001
-) -> Query:
+async def _query(request: Request) -> Query:
     """Parse the query; a coroutine, because FastAPI calls plain functions in a thread."""
     return Query.parse(request.query_params)
+
+
+QUERY = {
+    "page": "1",
+    "page_size": "100",
+    "name": "",
+    "sort": "name",
+    "sort_reverse": "false",
+    "columns": "name,vhost",
+    "disable_stats": "false",
+    "enable_queue_totals": "false",
+    "use_regex": "false",
+}
+describe_dependency(_query, query(QUERY))
 
 
 QueryHere = Annotated[Query, Depends(_query)]

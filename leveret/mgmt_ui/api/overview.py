@@ -31,6 +31,7 @@ async def overview(caller: CallerHere, query: QueryHere) -> Response:
     if not query.disable_stats:
         shown |= _message_stats(caller, query)
     if not query.disable_stats or query.enable_queue_totals:
+        await caller.node.context.queues.refresh()
         totals = await message_counts(caller.visible_vhosts())
         shown["queue_totals"] = _queue_totals(caller, query, totals)
         shown["object_totals"] = await object_totals(caller)

@@ -9,6 +9,8 @@ from fastapi import APIRouter, Request, Response
 from leveret.core.definitions.document import OPERATOR_POLICY, VHOST_LIMITS, parameter_rows
 from leveret.features.alerts.commands import without_secret
 from leveret.features.alerts.rules import COMPONENT
+from leveret.features.shovels.parameters import COMPONENT as SHOVEL
+from leveret.features.shovels.parameters import direct_vhosts, without_passwords
 from leveret.mgmt_ui.api.bodies import json_object, require_fields
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from leveret.ports.definitions import GlobalParameterDefinition
 
 
-__all__ = ["router"]
+__all__ = ["require_direct_vhosts", "router"]
 
 router = APIRouter(tags=["parameters"])
 
@@ -48,7 +50,7 @@ ELSEWHERE = {
     OPERATOR_POLICY: "/api/operator-policies",
     "policy": "/api/policies",
 }
-VALUE = body({"value": {"src-uri": "amqp://"}}, "value")
+VALUE = body({"value": {"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://"}}, "value")
 
 
 # -- of components
@@ -96,6 +98,8 @@ async def put_parameter(
     asked = await json_object(request)
     require_fields(asked, "value")
     _require_plain(component)
+    if component == SHOVEL:
+        require_direct_vhosts(caller, asked["value"])
     is_new = _find(caller, component, vhost, name) is None
     await caller.perform(
         parameter_set, vhost=vhost, component=component, name=name, value=asked["value"]
@@ -123,10 +127,25 @@ def _rows(caller: Caller) -> list[Row]:
         administration.policies.select(operator=True),
         administration.parameters.select(),
     )
-    return [
-        {**row, "value": without_secret(row["value"])} if row["component"] == COMPONENT else row
-        for row in rows
-    ]
+    return [{**row, "value": _shown(row["component"], row["value"])} for row in rows]
+
+
+def _shown(component: str, value: Any) -> Any:
+    """Return a parameter's value without its secrets."""
+    if component == COMPONENT:
+        return without_secret(value)
+    return without_passwords(value) if component == SHOVEL else value
+
+
+def require_direct_vhosts(caller: Caller, shovel: Any) -> None:
+    """Raise ApiError 400 unless the caller may enter what a shovel enters without a login.
+
+    The texts are RabbitMQ's.
+    """
+    for name in sorted(direct_vhosts(shovel)):
+        if name not in caller.node.broker.vhosts or not caller.enters(name):
+            text = f'user "{caller.name}" may not connect to vhost "{name}"'
+            raise bad_request(f"Validation failed\n\n{text}\n")
 
 
 def _find(caller: Caller, component: str, vhost: str, name: str) -> Row | None:

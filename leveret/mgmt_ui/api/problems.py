@@ -32,6 +32,7 @@ REFUSALS = {
     "forbidden": (403, "forbidden"),
     "protected": (412, "precondition_failed"),
     "storage": (503, "service_unavailable"),
+    "elsewhere": (503, "service_unavailable"),
 }
 
 

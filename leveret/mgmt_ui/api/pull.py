@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fastapi import Request, Response
 
-from leveret.core.access.authentication import answered
-from leveret.core.access.permissions import authorise
 from leveret.core.clients import Origin
 from leveret.core.settings.arguments import TERM_MS_MAX
 from leveret.errors import ChannelError
@@ -29,9 +27,12 @@ from leveret.features.pull.pull import HANDLES_MAX, Drawn, Wanted
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import Caller, ClientHere
 from leveret.mgmt_ui.api.describing import body as described
+from leveret.mgmt_ui.api.forwarding import check_led_here
 from leveret.mgmt_ui.api.listing import Segment, answer
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
+from leveret.mgmt_ui.api.reading import check_rates, client_refused, queue_to_read, watching
+from leveret.mgmt_ui.api.spread_pull import receive_anywhere, settle_anywhere
 from leveret.mgmt_ui.api.views import plain
 from leveret.mgmt_ui.contents import payload_row
 from leveret.ports.usage import Usage
@@ -39,7 +40,7 @@ from leveret.ports.usage import Usage
 if TYPE_CHECKING:
     from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.routing.message import StoredMessage
-    from leveret.features.pull.pull import Outcome, Pulled, QueueLeases, Receive
+    from leveret.features.pull.pull import Outcome, Pulled, QueueLeases
     from leveret.mgmt_ui.api.views import Row
 
 __all__ = ["router"]
@@ -77,8 +78,9 @@ async def receive(caller: ClientHere, request: Request, vhost: Segment, name: Se
         wanted = Wanted(**asked)
     except ValueError as error:
         raise bad_request(str(error)) from None
-    queue = await _queue(caller, vhost, name)
-    _check_rates(caller, queue)
+    queue = await _pulled_queue(caller, vhost, name)
+    check_led_here(caller, request, queue, spread=receive_anywhere)
+    check_rates(caller, queue)
     pulled = await _receive(caller, request, queue, wanted)
     if pulled is None:
         raise not_found("queue_not_found")
@@ -98,26 +100,18 @@ async def _receive(
     try:
         receive = pulls.receive(queue, wanted, done.set_result)
     except ChannelError as error:
-        raise _refused(error) from None
+        raise client_refused(error) from None
+
+    def hung_up() -> None:
+        receive.cancel()
+        if not done.done():
+            done.set_result([])
+
     try:
-        async with asyncio.TaskGroup() as group:
-            watch = group.create_task(_hang_up(request, receive, done))
-            pulled = await done
-            watch.cancel()
+        async with watching(request.receive, hung_up):
+            return await done
     finally:
         receive.cancel()
-    return pulled
-
-
-async def _hang_up(
-    request: Request, receive: Receive, done: asyncio.Future[list[Pulled] | None]
-) -> None:
-    """Cancel a receive whose client has hung up; the request's body has been read."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    receive.cancel()
-    if not done.done():
-        done.set_result([])
 
 
 def _row(pulled: Pulled, encoding: str) -> Row:
@@ -138,16 +132,6 @@ def _row(pulled: Pulled, encoding: str) -> Row:
 
 def _properties(message: StoredMessage) -> Row:
     return {name: plain(value) for name, value in message.properties.items()}
-
-
-def _check_rates(caller: Caller, queue: DeclaredQueue) -> None:
-    """Raise ApiError 429 if rates of consumers are exceeded, with the time to wait."""
-    broker = caller.node.broker
-    vhost = broker.vhosts[queue.definition.vhost].definition
-    seconds = broker.rates.pull_wait_seconds(caller.name, vhost, queue)
-    if seconds:
-        text = "over a consume-rate of the user, the virtual host or the queue"
-        raise ApiError(429, "too_many_requests", text, {"retry-after": str(seconds)})
 
 
 def _trace(caller: Caller, request: Request, queue: DeclaredQueue, pulled: list[Pulled]) -> None:
@@ -179,7 +163,7 @@ async def ack(caller: ClientHere, request: Request, vhost: Segment, name: Segmen
     """Acknowledge messages."""
     asked = await json_object(request, BODY_BYTES_MAX)
     handles = _handles(asked)
-    leases = await _leases(caller, vhost, name)
+    leases = await _leases(caller, request, vhost, name)
     return _told(handles, leases.settle(handles))
 
 
@@ -197,7 +181,7 @@ async def nack(caller: ClientHere, request: Request, vhost: Segment, name: Segme
         raise bad_request("requeue is true or false")
     if delay_ms and not requeue:
         raise bad_request("delay_ms is for messages that are requeued")
-    leases = await _leases(caller, vhost, name)
+    leases = await _leases(caller, request, vhost, name)
     outcomes = leases.return_(handles, delay_ms) if requeue else leases.discard(handles)
     return _told(handles, outcomes)
 
@@ -213,7 +197,7 @@ async def extend(caller: ClientHere, request: Request, vhost: Segment, name: Seg
     asked = await json_object(request, BODY_BYTES_MAX)
     handles = _handles(asked)
     for_ms = _milliseconds(asked, "visibility_timeout_ms", None)
-    leases = await _leases(caller, vhost, name)
+    leases = await _leases(caller, request, vhost, name)
     return _told(handles, leases.extend(handles, for_ms))
 
 
@@ -244,29 +228,16 @@ def _milliseconds(asked: Asked, key: str, default: int | None) -> int:
     return value
 
 
-async def _queue(caller: Caller, vhost_name: str, name: str) -> DeclaredQueue:
-    """Return a queue that the caller may read from. Raises ApiError 400, 403 and 404."""
-    broker = caller.node.broker
-    vhost = broker.vhosts.get(vhost_name)
-    if vhost is None:
-        raise not_found("vhost_not_found")
-    try:
-        await answered(lambda: authorise(caller.rights, vhost_name, "queue", name, "read"))
-        queue = broker.find_queue(vhost, name, None)
-    except ChannelError as error:
-        raise _refused(error) from None
+async def _pulled_queue(caller: Caller, vhost: str, name: str) -> DeclaredQueue:
+    """Return a queue that the caller may pull from. Raises ApiError 400, 403 and 404."""
+    queue = await queue_to_read(caller, vhost, name)
     if queue.settings.is_stream:
         raise bad_request("a stream is read by offset, and not pulled from")
     return queue
 
 
-async def _leases(caller: Caller, vhost: str, name: str) -> QueueLeases:
-    return caller.node.broker.pulls.leases(await _queue(caller, vhost, name))
-
-
-def _refused(error: ChannelError) -> ApiError:
-    if error.code == 404:
-        return not_found("queue_not_found")
-    if error.code == 403:
-        return ApiError(403, "forbidden", error.explanation)
-    return bad_request(error.explanation)
+async def _leases(caller: Caller, request: Request, vhost: str, name: str) -> QueueLeases:
+    """Return the leases of a queue. Raises as `_pulled_queue` and `check_led_here`."""
+    queue = await _pulled_queue(caller, vhost, name)
+    check_led_here(caller, request, queue, spread=settle_anywhere)
+    return caller.node.broker.pulls.leases(queue)

@@ -51,6 +51,7 @@ async def list_queues(
 ) -> Response:
     """Queues, with their counts unless `disable_stats=true`."""
     found = queues_of(vhosts_of(caller, vhost))
+    await caller.node.context.queues.refresh()
     kind: ObjectKind[QueueLike] = ObjectKind(
         lambda queue: (queue.definition.vhost, queue.definition.name),
         partial(_queue_row, caller=caller, query=query),
@@ -65,6 +66,7 @@ async def show_queue(
 ) -> Response:
     """One queue."""
     queue = _existing(caller, vhost, name)
+    await caller.node.context.queues.refresh()
     if _shows_heads(query):
         await read_heads([queue])
     row = _queue_row(queue, caller, query)
@@ -95,9 +97,10 @@ def _shows_heads(query: Query) -> bool:
 
 
 def _queue_row(queue: QueueLike, caller: Caller, query: Query) -> Row:
+    nodes = caller.node.context.queues.nodes_of(queue)
     if not query.disable_stats:
-        return views.queue_row(queue, caller.node.name, shown(caller, query))
-    row = views.queue_basics(queue, caller.node.name)
+        return views.queue_row(queue, nodes, shown(caller, query))
+    row = views.queue_basics(queue, nodes)
     return row | views.queue_counts(queue) if query.enable_queue_totals else row
 
 

@@ -13,16 +13,14 @@ lost messages. A client that hangs up while it waits leaves nothing behind.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 
-from leveret.core.access.authentication import answered
-from leveret.core.access.permissions import authorise, check_vhost
-from leveret.errors import ChannelError, ConnectionClosingError, StorageError
+from leveret.errors import ChannelError, StorageError
 from leveret.features.range_reads.bounds import offset_rows
 from leveret.features.range_reads.range_reads import BusyError, OffsetRangeError, RangeUsage
 from leveret.features.range_reads.rules import (
@@ -35,24 +33,33 @@ from leveret.features.range_reads.rules import (
 )
 from leveret.mgmt_ui.api.callers import Caller, ClientHere
 from leveret.mgmt_ui.api.describing import query
+from leveret.mgmt_ui.api.forwarding import check_led_here
 from leveret.mgmt_ui.api.listing import PRIVATE, Segment, answer
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
+from leveret.mgmt_ui.api.reading import check_rates, client_refused, queue_to_read, watching
 from leveret.ports.usage import Usage
 from leveret.ports.waiting import let_others_run
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.features.range_reads.range_read import PackedChunk
     from leveret.features.range_reads.range_reads import RangeReads
     from leveret.features.range_reads.rules import RangeRequest
 
-__all__ = ["CHUNK_TYPE", "readable_queue", "router"]
+__all__ = [
+    "CHUNK_TYPE",
+    "ChunkAnswer",
+    "Stretch",
+    "readable_queue",
+    "router",
+]
 
 CHUNK_TYPE = "application/vnd.leveret.chunk"
-SEND_BYTES = 64 * 1024  # at a time, with a pass of the loop in between
+SEND_BYTES = 128 * 1024  # at a time, with a pass of the loop in between
 ANSWER_SECONDS_MAX = 20  # for chunks to be begun: a connection is cut after a minute
 
 router = own_router("/topics/{vhost}/{name}")
@@ -70,6 +77,9 @@ async def offsets(caller: ClientHere, request: Request, vhost: Segment, name: Se
         raise bad_request(str(error)) from None
     except StorageError as error:
         raise _unreadable(error) from None
+    except ChannelError as error:  # it has no leader, and has been waited for
+        seconds = {"retry-after": "1"}
+        raise ApiError(503, "service_unavailable", error.explanation, seconds) from None
     return answer({"log": log_text(queue.definition), "partitions": rows})
 
 
@@ -85,16 +95,12 @@ async def records(
         wanted = parse_request(request.query_params, reads.clock.is_over)
     except ValueError as error:
         raise bad_request(str(error)) from None
-    partition: OpenQueue | None = next(
-        (each for each in queue.partitions if str(each.number) == number), None
-    )
-    if partition is None:
-        raise not_found("partition_not_found")
-    _check_rates(caller, queue)
+    partition = _partition_led_here(caller, request, queue, number)
+    check_rates(caller, queue)
     try:
         await _wait(request, reads, partition, wanted)
         if partition.deleted:
-            raise not_found("queue_not_found")
+            raise _gone(caller, request, queue, number)
         reads.reserve(wanted)
         try:
             chunk = await reads.read(partition, wanted, slices)
@@ -107,9 +113,36 @@ async def records(
         raise ApiError(429, "too_many_requests", str(error), {"retry-after": "1"}) from None
     except StorageError as error:
         if partition.deleted:
-            raise not_found("queue_not_found") from None
+            raise _gone(caller, request, queue, number) from None
         raise _unreadable(error) from None
-    return ChunkAnswer(Stretch(caller, queue, partition, wanted, slices), chunk)
+
+    async def read(request: RangeRequest) -> PackedChunk:
+        return await reads.read(partition, request, slices)
+
+    return ChunkAnswer(Stretch(caller, queue, partition, wanted, read), chunk)
+
+
+def _partition_led_here(
+    caller: Caller, request: Request, queue: DeclaredQueue, number: str
+) -> OpenQueue:
+    """Return a partition. Raises ApiError 404, AnsweredElsewhereError, MisdirectedError."""
+    check_led_here(caller, request, queue, number)
+    for each in queue.partitions:
+        if str(each.number) == number:
+            return each
+    raise not_found("partition_not_found")
+
+
+def _gone(caller: Caller, request: Request, queue: DeclaredQueue, number: str) -> ApiError:
+    """Return the answer for a partition that ended meanwhile: it was deleted, or is led elsewhere.
+
+    Raises AnsweredElsewhereError, MisdirectedError.
+    """
+    if queue.deleted:
+        return not_found("queue_not_found")
+    _partition_led_here(caller, request, queue, number)
+    text = "the partition has another leader: try again"
+    return ApiError(503, "service_unavailable", text, {"retry-after": "1"})
 
 
 async def _wait(
@@ -126,24 +159,17 @@ async def _wait(
     if waiting is None:
         return
     try:
-        async with asyncio.TaskGroup() as group:
-            watch = group.create_task(_hang_up(request, done))
+        async with watching(request.receive, woken):
             await done
-            watch.cancel()
     finally:
         reads.cancel(waiting)
 
 
-async def _hang_up(request: Request, done: asyncio.Future[None]) -> None:
-    """Note that the client has hung up; a GET has no body."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    if not done.done():
-        done.set_result(None)
-
-
 class Stretch:
-    """Stretch of a partition that one request reads: a chunk, or several that follow each other."""
+    """Stretch of a partition that one request reads: a chunk, or several that follow each other.
+
+    `read` reads one chunk; where it raises, the answer ends.
+    """
 
     def __init__(
         self,
@@ -151,9 +177,9 @@ class Stretch:
         queue: Any,
         partition: OpenQueue,
         wanted: RangeRequest,
-        slices: asyncio.Lock,
+        read: Callable[[RangeRequest], Awaitable[PackedChunk]],
     ) -> None:
-        self._slices = slices
+        self._read = read
         self._caller = caller
         self._queue = queue
         self._partition = partition
@@ -184,8 +210,8 @@ class Stretch:
             return None
         self._wanted = replace(self._wanted, offset=chunk.next_offset)
         try:
-            _check_rates(self._caller, self._queue)
-            return await self._reads.read(self._partition, self._wanted, self._slices)
+            check_rates(self._caller, self._queue)
+            return await self._read(self._wanted)
         except (ApiError, OffsetRangeError, StorageError):
             return None
 
@@ -206,22 +232,20 @@ class ChunkAnswer(Response):
         if not length:
             del self.headers["content-length"]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Send the chunks (see the ASGI specification)."""
-        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        hung_up = asyncio.Event()
         try:
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)
-            async with asyncio.TaskGroup() as group:
-                watch = group.create_task(_hang_up(Request(scope, receive), gone))
-                await self._send_chunks(send, gone)
-                watch.cancel()
+            async with watching(receive, hung_up.set):
+                await self._send_chunks(send, hung_up)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._chunk = None
             self._stretch.end()
 
-    async def _send_chunks(self, send: Send, gone: asyncio.Future[None]) -> None:
+    async def _send_chunks(self, send: Send, hung_up: asyncio.Event) -> None:
         while (chunk := self._chunk) is not None:
             await let_others_run()
             self._stretch.account(chunk)
@@ -230,7 +254,7 @@ class ChunkAnswer(Response):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
                 await let_others_run()
             chunk.parts.clear()
-            self._chunk = None if gone.done() else await self._stretch.next(chunk)
+            self._chunk = None if hung_up.is_set() else await self._stretch.next(chunk)
 
 
 def pieces(parts: list[memoryview]) -> Iterator[bytes | memoryview]:
@@ -252,40 +276,14 @@ def pieces(parts: list[memoryview]) -> Iterator[bytes | memoryview]:
         yield b"".join(gathered)
 
 
-def _check_rates(caller: Caller, queue: Any) -> None:
-    """Raise ApiError 429 if rates of consumers are exceeded, with the time to wait."""
-    broker = caller.node.broker
-    vhost = broker.vhosts[queue.definition.vhost].definition
-    seconds = broker.rates.pull_wait_seconds(caller.name, vhost, queue)
-    if seconds:
-        text = "over a consume-rate of the user, the virtual host or the queue"
-        raise ApiError(429, "too_many_requests", text, {"retry-after": str(seconds)})
-
-
-async def readable_queue(caller: Caller, vhost_name: str, name: str) -> Any:
-    """Return a queue that the caller may read from. Raises ApiError 400, 403 and 404."""
-    broker = caller.node.broker
-    vhost = broker.vhosts.get(vhost_name)
-    if vhost is None:
-        raise not_found("vhost_not_found")
+async def readable_queue(caller: Caller, vhost: str, name: str) -> DeclaredQueue:
+    """Return a queue that the caller may read by offset. Raises ApiError 400, 403 and 404."""
+    queue = await queue_to_read(caller, vhost, name)
     try:
-        await answered(lambda: check_vhost(caller.rights, vhost_name))
-        await answered(lambda: authorise(caller.rights, vhost_name, "queue", name, "read"))
-        queue = broker.find_queue(vhost, name, None)
         check_read_by_offset(queue, name)
     except ChannelError as error:
-        raise _refused(error) from None
-    except ConnectionClosingError as error:
-        raise ApiError(403, "forbidden", error.explanation) from None
+        raise client_refused(error) from None
     return queue
-
-
-def _refused(error: ChannelError) -> ApiError:
-    if error.code == 404:
-        return not_found("queue_not_found")
-    if error.code == 403:
-        return ApiError(403, "forbidden", error.explanation)
-    return bad_request(error.explanation)
 
 
 def _out_of_range(error: OffsetRangeError) -> Response:

@@ -58,6 +58,7 @@ EXAMPLE = {
 async def list_vhosts(caller: CallerHere, query: QueryHere) -> Response:
     """The virtual hosts that the caller may see."""
     visible = caller.visible_vhosts()
+    await caller.node.context.queues.refresh()
     counts = {vhost.name: await message_counts([vhost]) for vhost in visible}
     kind: ObjectKind[Vhost] = ObjectKind(
         lambda vhost: (vhost.name,),
@@ -73,6 +74,7 @@ async def list_vhosts(caller: CallerHere, query: QueryHere) -> Response:
 async def show_vhost(caller: CallerHere, query: QueryHere, name: Segment) -> Response:
     """One virtual host."""
     vhost = caller.visible_vhost(name)
+    await caller.node.context.queues.refresh()
     counts = await message_counts([vhost])
     row = views.vhost_row(vhost, counts, caller.node.name, shown(caller, query))
     return answer(select_columns(row, query.columns))

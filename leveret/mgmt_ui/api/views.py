@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from leveret.core.statistics.series import SampleRetention
     from leveret.core.statistics.statistics import Counted, Statistics
     from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.queue_nodes import QueueNodes
     from leveret.ports.definitions import (
         Arguments,
         PermissionDefinition,
@@ -70,11 +71,11 @@ __all__ = [
 
 Row: TypeAlias = dict[str, Any]
 
-REPLICATED = ("quorum", "stream")  # types that have members: here this node alone
+REPLICATED = ("quorum", "stream")  # types that have members in RabbitMQ's lists
 ARGUMENTS_HASH_BYTES = 16  # enough for the few bindings of one key
 
 
-def queue_basics(queue: QueueLike, node_name: str) -> Row:
+def queue_basics(queue: QueueLike, nodes: QueueNodes) -> Row:
     """Return a queue's properties without counts (`disable_stats=true`)."""
     definition = queue.definition
     row: Row = {
@@ -85,13 +86,17 @@ def queue_basics(queue: QueueLike, node_name: str) -> Row:
         "auto_delete": definition.auto_delete,
         "exclusive": definition.exclusive,
         "arguments": plain(definition.arguments),
-        "node": node_name,
+        "node": nodes.leader,
         "state": "paused" if definition.paused else "running",
         "created_at": definition.created_ms or None,  # None: by a release that did not say
         "created_by": definition.created_by or None,
     }
     if row["type"] in REPLICATED:
-        row |= {"leader": node_name, "members": [node_name], "online": [node_name]}
+        row |= {
+            "leader": nodes.leader,
+            "members": list(nodes.members),
+            "online": list(nodes.online),
+        }
     if definition.paused:
         row["paused"] = str(definition.paused)
     if definition.aliases:
@@ -133,11 +138,13 @@ def tasks_pending(queue: QueueLike) -> int:
     return sum(hold.pending_count for hold in holds if hold is not None)
 
 
-def queue_row(queue: QueueLike, node_name: str, shown: Shown | None = None) -> Row:
+def queue_row(queue: QueueLike, nodes: QueueNodes, shown: Shown | None = None) -> Row:
     """Return a queue's whole row."""
     counts = queue_counts(queue)
+    numbers = [place.number for place in queue.places]
     return {
-        **queue_basics(queue, node_name),
+        **queue_basics(queue, nodes),
+        **({} if numbers == [0] else {"partitions": numbers}),
         **(counts if shown is None else _queue_statistics(queue, counts, shown)),
         **waiting_counts(queue),
         "consumers": queue.consumer_count,

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import StreamingResponse
 
 from leveret.mgmt_ui.api.callers import CallerHere, NodeHere
-from leveret.mgmt_ui.metrics import consumer_groups, own, rabbitmq, traffic
+from leveret.mgmt_ui.metrics import cluster, consumer_groups, own, rabbitmq, traffic
 from leveret.mgmt_ui.metrics.exposition import negotiated
 from leveret.mgmt_ui.metrics.groups import one_by_one, summed
 from leveret.mgmt_ui.metrics.reading import EVERYTHING, Scope, take_reading
@@ -34,7 +34,13 @@ if TYPE_CHECKING:
 __all__ = ["guarded", "public"]
 
 READ = ["GET", "HEAD"]
-GROUPS = (*rabbitmq.GROUPS, *traffic.GROUPS, *own.GROUPS, *consumer_groups.GROUPS)
+GROUPS = (
+    *rabbitmq.GROUPS,
+    *traffic.GROUPS,
+    *own.GROUPS,
+    *consumer_groups.GROUPS,
+    *cluster.GROUPS,
+)
 HISTOGRAMS = (*traffic.HISTOGRAMS, *own.HISTOGRAMS)
 FAMILIES: dict[str, MetricGroup[Any]] = {
     group.name: group for group in (*GROUPS, *rabbitmq.CLUSTER)

@@ -110,7 +110,13 @@ _QUEUE_COUNTERS: tuple[MetricColumn[Any], ...] = (
 )
 
 
+def _forwarded(reading: Reading) -> int:
+    shovels = reading.node.context.shovels
+    return 0 if shovels is None else shovels.forwarded
+
+
 _FEATURES: tuple[MetricColumn[Reading], ...] = (
+    counter("shovel_messages_forwarded", "Messages that shovels have published", _forwarded),
     counter(
         "handshakes_refused",
         "Connections closed because too many handshakes were pending",

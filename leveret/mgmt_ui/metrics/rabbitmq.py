@@ -29,6 +29,7 @@ from leveret.mgmt_ui.metrics.labels import (
     type_label,
     vhost_labels,
 )
+from leveret.mgmt_ui.metrics.reading import consumers_here, leased_here, ready_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,6 +46,13 @@ def _itself(reading: Reading) -> list[Reading]:
 
 def _low(resource: Resource) -> Callable[[Reading], int]:
     return lambda reading: int(resource in reading.node.broker.alarms.low)
+
+
+def _unreachable(reading: Reading) -> int:
+    cluster = reading.node.context.cluster
+    if cluster is None:
+        return 0
+    return sum(not node.is_reachable for node in cluster.figures().nodes)
 
 
 def build_info(reading: Reading) -> MetricGroup[Mapping[str, str]]:
@@ -83,7 +91,7 @@ _TOTALS: tuple[MetricColumn[Reading], ...] = (
     gauge(
         "unreachable_cluster_peers_count",
         "Number of peers in the cluster the current node cannot reach.",
-        lambda _: 0,  # a node of its own has none
+        _unreachable,
     ),
 )
 
@@ -154,22 +162,22 @@ _QUEUE_COARSE: tuple[MetricColumn[QueueLike], ...] = (
     gauge(
         "queue_messages_ready",
         "Messages ready to be delivered to consumers",
-        lambda queue: queue.message_count,
+        ready_here,
     ),
     gauge(
         "queue_messages_unacked",
         "Messages delivered to consumers but not yet acknowledged",
-        lambda queue: queue.leased_count,
+        leased_here,
     ),
     gauge(
         "queue_messages",
         "Sum of ready and unacknowledged messages - total queue depth",
-        lambda queue: queue.message_count + queue.leased_count,
+        lambda queue: ready_here(queue) + leased_here(queue),
     ),
 )
 
 _QUEUE: tuple[MetricColumn[QueueLike], ...] = (
-    gauge("queue_consumers", "Consumers on a queue", lambda queue: queue.consumer_count),
+    gauge("queue_consumers", "Consumers on a queue", consumers_here),
 )
 
 _QUEUE_MORE: tuple[MetricColumn[QueueLike], ...] = (
@@ -224,12 +232,25 @@ _DEATHS = [
     for reason in DEATHS
 ]
 
+
+def _shovel_states(reading: Reading) -> list[tuple[str, int]]:
+    shovels = reading.node.context.shovels
+    return [] if shovels is None else list(shovels.counts.items())
+
+
 GROUPS: tuple[MetricGroup[Any], ...] = (
     MetricGroup("totals", _itself, _TOTALS),
     MetricGroup("node_coarse_metrics", _itself, _NODE_COARSE),
     MetricGroup("node_metrics", _itself, _NODE),
     MetricGroup("auth_attempt_metrics", _itself, _LOGINS),
     MetricGroup("alarms", _itself, _ALARMS),
+    MetricGroup(
+        "shovel_dynamic",
+        _shovel_states,
+        (gauge("shovel_dynamic", "Dynamic shovels of this node", lambda counted: counted[1]),),
+        lambda counted: {"status": counted[0]},
+        always_labelled=True,
+    ),
     MetricGroup("queue_coarse_metrics", lambda r: r.queues(), _QUEUE_COARSE, queue_labels),
     MetricGroup("queue_metrics", lambda r: r.queues(), (*_QUEUE, *_QUEUE_MORE), queue_labels),
     _dead_lettered(Reason.MAX_LENGTH, "overflow drop-head or reject-publish-dlx"),

@@ -66,7 +66,13 @@ class Reading:
                 yield vhost
 
     def queues(self) -> Iterator[QueueLike]:
-        """Yield the queues within the scope."""
+        """Yield the queues within the scope that this node leads, or partitions of which it leads.
+
+        So the sum over the nodes of a cluster is what the cluster has.
+        """
+        return (queue for queue in self._queues() if queue.is_led_here or queue.partitions)
+
+    def _queues(self) -> Iterator[QueueLike]:
         wanted = self.scope.queues
         for vhost in self.vhosts():
             queues = vhost.queues
@@ -122,6 +128,25 @@ class Reading:
         return sum(len(vhost.queues) for vhost in self.node.broker.vhosts.values())
 
 
+def ready_here(queue: QueueLike) -> int:
+    """Return the number of a queue's ready messages that this node leads."""
+    if queue.is_led_here:
+        return queue.message_count
+    return sum(part.message_count for part in queue.partitions)
+
+
+def leased_here(queue: QueueLike) -> int:
+    """Return the number of a queue's unacknowledged messages that this node leads."""
+    if queue.is_led_here:
+        return queue.leased_count
+    return sum(part.leased_count for part in queue.partitions)
+
+
+def consumers_here(queue: QueueLike) -> int:
+    """Return the number of a queue's consumers, as the node that leads its first partition."""
+    return queue.consumer_count if queue.is_led_here or queue.places[0].is_led_here else 0
+
+
 async def take_reading(node: ManagedNode, scope: Scope = EVERYTHING) -> Reading:
     """Read a node's values. Takes a pass over its queues and connections, in slices."""
     configuration, broker = node.configuration, node.broker
@@ -131,7 +156,7 @@ async def take_reading(node: ManagedNode, scope: Scope = EVERYTHING) -> Reading:
         publishers += sum(client.publisher_count for client in clients)
     for vhost in list(broker.vhosts.values()):
         async for queues in in_yielding_chunks(list(vhost.queues.values())):
-            consumers += sum(queue.consumer_count for queue in queues)
+            consumers += sum(map(consumers_here, queues))
     figures = await asyncio.to_thread(read_process, configuration.data_dir)
     return Reading(
         node,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from leveret.config.handshake import PRODUCT, PRODUCT_VERSION
 from leveret.core.admin.node import not_running
+from leveret.mgmt_ui.queue_nodes import QueuesOfNode
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
@@ -16,16 +17,21 @@ if TYPE_CHECKING:
     from leveret.core.definitions.administration import Administration
     from leveret.core.vhost import Vhost
     from leveret.features.alerts.alerting import Alerting
+    from leveret.features.batch_leases.batch_leases import BatchLeases
     from leveret.features.dead_letter.redrive import Redrives
     from leveret.features.dedup.interceptor import DedupInterceptor
     from leveret.features.delay.delayed_delivery import DelayedDelivery
     from leveret.features.delay.schedules import Schedules
     from leveret.features.groups.groups import ConsumerGroups
+    from leveret.features.shovels.commands import ShovelsOfCluster
     from leveret.features.staged_batches.batches import BatchesOfNode
     from leveret.features.topics.partition_changes import PartitionChanges
     from leveret.features.transactions.prepared_interceptor import PreparedInterceptor
     from leveret.mgmt_ui.operations.audit import Audit
+    from leveret.mgmt_ui.operations.cluster import ClusterAdministration
+    from leveret.mgmt_ui.operations.places import CommandForwarding
     from leveret.mgmt_ui.operations.runtime import Runtime
+    from leveret.mgmt_ui.queue_nodes import QueuesOfCluster
     from leveret.ports.sessions import Sessions
     from leveret.ports.usage import Account, Usage
     from leveret.storage.key_administration import KeyAdministration
@@ -67,6 +73,19 @@ class AdminContext:
     sessions: Sessions | None = None  # of a running node: by which messages come and go
     topics: FileTopicStore | None = None  # of a running node
     snapshots: Snapshots | None = None  # of a running node
+    shovels: ShovelsOfCluster | None = None  # of a running node
+    forwarding: CommandForwarding | None = None  # of a node of a cluster
+    cluster: ClusterAdministration | None = None  # likewise
+    queues_of_cluster: QueuesOfCluster | None = None  # likewise
+
+    @property
+    def queues(self) -> QueuesOfCluster:
+        """Figures of queues and their nodes, wherever they are led, on a running node."""
+        if self.queues_of_cluster is not None:
+            return self.queues_of_cluster
+        if self.broker is None:
+            raise not_running()
+        return QueuesOfNode(self.broker.node_name)
 
     @property
     def http_delete(self) -> bool:
@@ -107,6 +126,11 @@ class AdminContext:
     def batches(self) -> BatchesOfNode | None:
         """Staged batches of a running node, else None."""
         return None if self.broker is None else self.broker.batches
+
+    @property
+    def batch_leases(self) -> BatchLeases | None:
+        """Batch leases of a running node, else None."""
+        return None if self.broker is None else self.broker.batch_leases
 
     @property
     def delayed(self) -> DelayedDelivery | None:

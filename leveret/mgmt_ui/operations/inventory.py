@@ -64,17 +64,19 @@ async def queue_list(
     node: AdminContext, *, name: str | None = None, **page: Unpack[ListPage]
 ) -> Row:
     """Return queues with their messages and consumers."""
-    node_name = broker_of(node).node_name
+    await node.queues.refresh()
+    nodes_of = node.queues.nodes_of
     queues = await _named(queues_of(_vhosts(node, page["vhost"])), name)
-    return await _page(queues, _key_of, lambda queue: views.queue_row(queue, node_name), page)
+    return await _page(queues, _key_of, lambda queue: views.queue_row(queue, nodes_of(queue)), page)
 
 
 @query("queue.show")
 async def queue_show(node: AdminContext, *, vhost: str, name: str) -> Row:
     """Return one queue with its statistics."""
-    broker = broker_of(node)
-    figures = Shown(broker.statistics, Ranges())
-    return views.queue_row(queue_of(node, vhost, name), broker.node_name, figures)
+    await node.queues.refresh()
+    queue = queue_of(node, vhost, name)
+    figures = Shown(broker_of(node).statistics, Ranges())
+    return views.queue_row(queue, node.queues.nodes_of(queue), figures)
 
 
 # -- exchanges and bindings
@@ -250,6 +252,7 @@ def _after(value: object) -> Key | None:
 async def object_totals(node: AdminContext) -> dict[str, int]:
     """Return the number of objects of each kind on the node, and its message counts."""
     broker = broker_of(node)
+    await node.queues.refresh()
     vhosts, clients = list(broker.vhosts.values()), list(broker.connections)
     return {
         "vhosts": len(vhosts),

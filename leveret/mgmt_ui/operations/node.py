@@ -18,6 +18,7 @@ from leveret.mgmt_ui.operations.topology import broker_of
 from leveret.ports.definitions import GlobalParameterDefinition
 
 if TYPE_CHECKING:
+    from leveret.broker.broker import Broker
     from leveret.mgmt_ui.operations.context import AdminContext
 
 
@@ -31,6 +32,7 @@ async def node_status(node: AdminContext) -> dict[str, Any]:
         "platform": broker.platform,
         "cluster_name": broker.parameters.cluster_name or runtime.configuration.cluster_name,
         "alarms": [resource.value for resource in broker.alarms.low],
+        "alarms_elsewhere": _elsewhere(broker),
         **await runtime.facts(),
         **await object_totals(node),
     }
@@ -38,9 +40,21 @@ async def node_status(node: AdminContext) -> dict[str, Any]:
 
 @query("node.health")
 async def node_health(node: AdminContext) -> dict[str, Any]:
-    """Return whether clients are served, and resource alarms; cheap, for frequent probes."""
-    alarms = [resource.value for resource in broker_of(node).alarms.low]
-    return {"serving": runtime_of(node).is_serving, "alarms": alarms}
+    """Return whether clients are served, and resource alarms; cheap, for frequent probes.
+
+    `alarms` are this node's, `alarms_elsewhere` those of other nodes of a cluster.
+    """
+    broker = broker_of(node)
+    return {
+        "serving": runtime_of(node).is_serving,
+        "alarms": [resource.value for resource in broker.alarms.low],
+        "alarms_elsewhere": _elsewhere(broker),
+    }
+
+
+def _elsewhere(broker: Broker) -> list[dict[str, str]]:
+    """Return the alarms of other nodes, which block publishers of this one, too."""
+    return [{"node": name, "resource": low.value} for name, low in broker.alarms.elsewhere]
 
 
 @command("node.stop")

@@ -83,6 +83,15 @@ def _check_alarms(broker: Broker, facts: dict[str, Any]) -> Iterator[CheckResult
             "publishers are blocked until the alarm clears; consumers continue",
             remedies[low.value],
         )
+    for name, low in broker.alarms.elsewhere:
+        yield CheckResult(
+            f"alarm.{low.value}",
+            Severity.ERROR,
+            name,
+            f"that node runs low on {low.value}",
+            "publishers are blocked on all nodes until the alarm clears; consumers continue",
+            f"run `leveret doctor` on {name}: it says what to do there",
+        )
 
 
 def _check_figures(broker: Broker, facts: dict[str, Any]) -> Iterator[CheckResult]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.core.access.operator_rights import OperatorRights
+from leveret.core.access.all_rights import AllRights
 from leveret.core.admin.commands import command
 from leveret.core.admin.node import not_running, queue_of, vhost_of
 from leveret.core.admin.rights import READ_QUEUE, may
@@ -35,7 +35,7 @@ async def _session(node: AdminContext, vhost: str) -> AsyncIterator[Session]:
     """Open an AMQP session for the command line; its errors become AdministrationErrors."""
     if node.sessions is None:
         raise not_running()
-    rights = OperatorRights(COMMAND_LINE_USER)
+    rights = AllRights(COMMAND_LINE_USER)
     try:
         async with node.sessions.open(rights, vhost, PEER) as session:
             yield session

@@ -14,6 +14,8 @@ from leveret.core.admin.rights import MANAGEMENT, POLICYMAKER, Right
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.document import policy_row
 from leveret.core.definitions.effects import without_effect
+from leveret.features.shovels.parameters import COMPONENT as SHOVEL
+from leveret.features.shovels.parameters import without_passwords
 from leveret.mgmt_ui.operations.context import policies_followed
 from leveret.ports.definitions import (
     GlobalParameterDefinition,
@@ -173,7 +175,12 @@ async def parameter_list(
 ) -> Rows:
     """Return parameters."""
     held = node.administration.parameters.select(vhost=vhost, component=component)
-    return [asdict(definition) for definition in held]
+    return [
+        {**asdict(one), "value": without_passwords(one.value)}
+        if one.component == SHOVEL
+        else asdict(one)
+        for one in held
+    ]
 
 
 @command("global_parameter.set", Right("policymaker"))

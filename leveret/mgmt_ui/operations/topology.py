@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from leveret.broker import alter_queue
 from leveret.core.admin.commands import command
-from leveret.core.admin.node import not_running, queue_of, vhost_of
+from leveret.core.admin.node import check_led_here, not_running, queue_of, vhost_of
 from leveret.core.admin.rights import IN_VHOST, MANAGEMENT, may
 from leveret.core.admin.shown import check_short
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import InvalidFieldError, table_of
+from leveret.core.queues.places import purge_places
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.arguments import QUEUE_TYPE
 from leveret.errors import ConnectionClosingError
@@ -155,10 +156,11 @@ async def queue_purge(node: AdminContext, *, vhost: str, name: str, waiting: boo
     queue = queue_of(node, vhost, name)
     if queue.settings.is_stream:
         raise AdministrationError("invalid", "a stream cannot be purged: its retention does that")
+    check_led_here(queue)
     parts = [part for part in queue.partitions if isinstance(part, Queue)]
     count = await _drop_waiting(parts) if waiting else 0
     await when_caught_up(queue)
-    count += sum(part.purge() for part in parts)
+    count += await purge_places(queue)
     if waiting:  # those that were on their way, and for whom it had no room
         count += await _drop_waiting(parts)
     return count

@@ -12,6 +12,7 @@ from leveret.mgmt_ui.pages import (
     alerts,
     audit,
     changing,
+    cluster,
     connections,
     consumer_groups,
     dead_letters,
@@ -28,6 +29,7 @@ from leveret.mgmt_ui.pages import (
     resending,
     retries,
     schedules,
+    shovels,
     signing_in,
     topics,
     usage,
@@ -66,7 +68,9 @@ ROUTERS = (
     policies.router,
     definitions.router,
     encryption.router,
+    cluster.router,
     alerts.router,
+    shovels.router,
     audit.router,
     usage.router,
     vhosts.router,
@@ -74,7 +78,7 @@ ROUTERS = (
 
 
 def create_pages(node: ManagedNode, sessions: WebSessions) -> ASGIApp:
-    """Return the web UI of one node. Compiles templates, for some tenths of a second."""
+    """Return the web UI of one node."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.state.node = node
     app.state.sessions = sessions

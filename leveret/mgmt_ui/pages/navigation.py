@@ -20,6 +20,10 @@ def _administrators(caller: Caller) -> bool:
     return caller.is_administrator
 
 
+def _administrators_of_clusters(caller: Caller) -> bool:
+    return caller.is_administrator and caller.node.context.cluster is not None
+
+
 @dataclass(frozen=True, slots=True)
 class MenuEntry:
     """A link; `is_for` tells which users may use its page."""
@@ -67,6 +71,7 @@ SECTIONS = (
     Section(
         "Operation",
         (
+            MenuEntry("Cluster", "/cluster", _administrators_of_clusters),
             MenuEntry("Alerts", "/alerts"),
             MenuEntry("Usage", "/usage"),
             MenuEntry("Audit log", "/audit", _administrators),
@@ -77,6 +82,7 @@ SECTIONS = (
         (
             MenuEntry("Users", "/users", _administrators),
             MenuEntry("Policies", "/policies"),
+            MenuEntry("Shovels", "/shovels"),
             MenuEntry("Limits", "/limits", _administrators),
             MenuEntry("Definitions", "/definitions", _administrators),
             MenuEntry("Encryption", "/encryption", _administrators),

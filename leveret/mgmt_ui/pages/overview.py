@@ -71,6 +71,7 @@ async def overview(request: Request, viewer: ViewerHere) -> Response:
         latency=_latency_figures(viewer),
         churn=_churn(viewer),
         alarms=[low.value for low in viewer.broker.alarms.low],
+        alarms_elsewhere=[(name, low.value) for name, low in viewer.broker.alarms.elsewhere],
         alerts=_firing(viewer),
         facts=await _node_facts(viewer),
     )
@@ -182,6 +183,7 @@ async def _node_facts(viewer: Viewer) -> dict[str, str]:
 
 
 async def _figures(viewer: Viewer) -> dict[str, str]:
+    await viewer.node.context.queues.refresh()
     counts = await message_counts(viewer.caller.visible_vhosts())
     counts |= await object_totals(viewer.caller)
     return {name: formats.count(number) for name, number in counts.items()}

@@ -42,6 +42,7 @@ from leveret.mgmt_ui.pages.live import Frame, live_stream
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, list_rows, query_filters
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.queue_nodes import QueueNodes
 from leveret.mgmt_ui.yielding import picked
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ COLUMNS = (
     Column("Delivered", "deliver_rate", numeric=True),
     Column("Acked", "ack_rate", numeric=True),
 )
+NOWHERE = QueueNodes("", (), ())  # for what is asked of a queue that has no node in it
 FILES_SHOWN_MAX = 50  # of a log, the newest: a large topic has thousands
 STATES = ("running", "paused")
 ROWS_MAX = 500  # consumers and bindings on the page of one queue; the API has all
@@ -88,6 +90,7 @@ async def _list(
     filters = query_filters(request, "vhost", "type", "state")
     wanted = {name: value for name, value in filters.items() if value}
     found = queues_of(viewer.caller.open_vhosts())
+    await viewer.node.context.queues.refresh()
     if wanted:
         found = await picked(found, partial(_is_wanted, wanted=wanted))
     kind: ObjectKind[Any] = ObjectKind(
@@ -112,7 +115,7 @@ async def _list(
 def _row(viewer: Viewer, queue: Any) -> Row:
     rate = partial(viewer.broker.statistics.rate, queue)
     return {
-        **views.queue_row(queue, viewer.node.name),
+        **views.queue_row(queue, viewer.node.context.queues.nodes_of(queue)),
         "publish_rate": rate("publish"),
         "deliver_rate": rate("deliver_get"),
         "ack_rate": rate("ack"),
@@ -120,7 +123,7 @@ def _row(viewer: Viewer, queue: Any) -> Row:
 
 
 def _is_wanted(queue: Any, wanted: dict[str, str]) -> bool:
-    basics = views.queue_basics(queue, "")
+    basics = views.queue_basics(queue, NOWHERE)
     return all(basics[name] == value for name, value in wanted.items())
 
 
@@ -156,7 +159,8 @@ async def show_queue(
     """Show one queue: message counts, rates, consumers and bindings."""
     queue = _existing(viewer, vhost, name)
     period = period_named(request.query_params.get("period", ""))
-    row = views.queue_row(queue, viewer.node.name)
+    await viewer.node.context.queues.refresh()
+    row = views.queue_row(queue, viewer.node.context.queues.nodes_of(queue))
     bindings = viewer.caller.vhost(vhost).topology.graph.queue_bindings.get(name, {})
     channels = clients.channels_of(viewer.broker.connections)
     groups = viewer.broker.groups.of_queue(queue).values()

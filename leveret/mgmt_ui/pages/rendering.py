@@ -39,7 +39,7 @@ class Renderer:
     """Renders templates. Names that a template lacks raise, as they are mistakes of ours."""
 
     def __init__(self, assets: Assets) -> None:
-        self._environment = _compiled()
+        self._environment = _environment()
         self._assets = assets
 
     def render(self, template: str, **values: Any) -> str:
@@ -48,8 +48,11 @@ class Renderer:
 
 
 @functools.cache
-def _compiled() -> Environment:
-    """Return the environment with all templates compiled, which takes a third of a second."""
+def _environment() -> Environment:
+    """Return the environment of the pages. A template is compiled at the first page that needs it.
+
+    All of them take a second of the interpreter, which no node that starts spends at once.
+    """
     environment = Environment(
         loader=FileSystemLoader(DIRECTORY.with_name("templates")),
         autoescape=True,  # for templates of any name
@@ -66,8 +69,6 @@ def _compiled() -> Environment:
         with_query=formats.with_query,
         version=__version__,
     )
-    for name in environment.list_templates():
-        environment.get_template(name)
     return environment
 
 

@@ -79,6 +79,7 @@ async def _list(
 
 async def _row(viewer: Viewer, vhost: Vhost) -> Row:
     clients = viewer.caller.visible_clients()
+    await viewer.node.context.queues.refresh()
     return {
         **views.vhost_row(vhost, await message_counts([vhost]), viewer.node.name),
         "queues": len(vhost.queues),

@@ -152,23 +152,23 @@ async def test_a_deleted_vhost_takes_its_rules_along(recorder, administration):
     administration.add_vhost("v")
     administration.set_topic_permission(TopicPermissionDefinition("v", "guest", "x"))
     administration.set_policy(PolicyDefinition("v", "p", "", {"max-length": 1}))
-    administration.set_parameter(ParameterDefinition("v", "shovel", "s", {"a": 1}))
+    administration.set_parameter(ParameterDefinition("v", "federation-upstream", "s", {"a": 1}))
     administration.delete_vhost("v")
     assert await recorder.store.load() == before
     assert administration.topic_permissions() == []
 
 
 async def test_parameters(recorder, administration):
-    parameter = ParameterDefinition("/", "shovel", "s", {"a": [1]})
+    parameter = ParameterDefinition("/", "federation-upstream", "s", {"a": [1]})
     shared = GlobalParameterDefinition("cluster_name", "c")
     administration.set_parameter(parameter)
     administration.set_global_parameter(shared)
     restored = Recorder()
     restored.administration.restore(await recorder.store.load())
-    assert restored.administration.parameters.select(component="shovel") == [parameter]
+    assert restored.administration.parameters.select(component="federation-upstream") == [parameter]
     assert restored.administration.parameters.select(vhost="v") == []
     assert restored.administration.parameters.all_global() == [shared]
-    administration.clear_parameter("/", "shovel", "s")
+    administration.clear_parameter("/", "federation-upstream", "s")
     administration.clear_global_parameter("cluster_name")
     kept = await recorder.store.load()
     assert (kept.parameters, kept.global_parameters) == ([], [])
@@ -198,11 +198,14 @@ async def test_parameters(recorder, administration):
         ("invalid", lambda a: a.set_policy(PolicyDefinition("/", "", "", {"expires": 1}))),
         ("invalid", lambda a: a.set_policy(PolicyDefinition("/", "p", "(", {"expires": 1}))),
         ("invalid", lambda a: a.set_topic_permission(TOPIC_OF_NO_PATTERN)),
-        ("invalid", lambda a: a.set_parameter(ParameterDefinition("/", "shovel", "", 1))),
+        (
+            "invalid",
+            lambda a: a.set_parameter(ParameterDefinition("/", "federation-upstream", "", 1)),
+        ),
         ("not_found", lambda a: a.set_policy(PolicyDefinition("none", "p", "", {"expires": 1}))),
         ("not_found", lambda a: a.clear_policy("/", "none")),
         ("not_found", lambda a: a.clear_policy("/", "none", operator=True)),
-        ("not_found", lambda a: a.clear_parameter("/", "shovel", "none")),
+        ("not_found", lambda a: a.clear_parameter("/", "federation-upstream", "none")),
         ("not_found", lambda a: a.clear_global_parameter("none")),
         ("not_found", lambda a: a.set_parameter(ParameterDefinition("none", "c", "n", 1))),
         ("not_found", lambda a: a.clear_topic_permissions("none", "/")),
@@ -304,8 +307,8 @@ def test_rules_are_announced():
     told.clear()
     administration.set_policy(PolicyDefinition("/", "p", "^q", {"expires": 1}, 2, "queues"))
     administration.clear_policy("/", "p")
-    administration.set_parameter(ParameterDefinition("/", "shovel", "s", 1))
-    administration.clear_parameter("/", "shovel", "s")
+    administration.set_parameter(ParameterDefinition("/", "federation-upstream", "s", 1))
+    administration.clear_parameter("/", "federation-upstream", "s")
     administration.set_vhost_limits("/", {"max-queues": 1})
     administration.set_vhost_limits("/", {})
     administration.set_topic_permission(TopicPermissionDefinition("/", "guest", "x", "a", "b"))
@@ -328,3 +331,22 @@ def test_rules_are_announced():
         "priority": 2,
         "apply-to": "queues",
     }
+
+
+def test_shovels_are_checked_and_told_of_without_passwords(administration):
+    events = []
+    administration._emit = lambda key, headers: events.append((key, headers))
+    followed = []
+    administration.parameters.follow("shovel", lambda *key: followed.append(key))
+    value = {"src-uri": "amqp://u:hush@h", "src-queue": "q", "dest-uri": "amqp://"}
+    administration.set_parameter(ParameterDefinition("/", "shovel", "s", value))
+    with pytest.raises(AdministrationError, match=r"^Validation failed\n\nUnrecognised terms"):
+        administration.set_parameter(ParameterDefinition("/", "shovel", "s", {**value, "x": 1}))
+    other = {**value, "dest-protocol": "amqp10", "dest-address": "a"}
+    with pytest.raises(AdministrationError, match="dest-protocol amqp10 is not supported"):
+        administration.set_parameter(ParameterDefinition("/", "shovel", "t", other))
+    administration.set_parameter(ParameterDefinition("/", "shovel", "t", other), imported=True)
+    administration.clear_parameter("/", "shovel", "s")
+    assert followed == [("/", "s"), ("/", "t"), ("/", "s")]
+    assert "hush" not in str(events)
+    assert administration.parameters.find("/", "shovel", "t").value == other

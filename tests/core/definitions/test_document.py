@@ -76,7 +76,7 @@ FROM_RABBITMQ = {
             },
             "vhost": "v",
         },
-        {"component": "shovel", "name": "s", "value": {"a": 1}, "vhost": "v"},
+        {"component": "mystery", "name": "s", "value": {"a": 1}, "vhost": "v"},
     ],
     "global_parameters": [{"name": "my", "value": [["a", [1, 2.5]]]}],
     "policies": [

@@ -10,7 +10,7 @@ from leveret.ports.definitions import (
     VhostDefinition,
 )
 
-ARGUMENTS = {"x-max-length": 1, "x-dedup-window": 5}
+ARGUMENTS = {"x-max-length": 1, "x-dedup-window": 5, "x-replicas": 3, "x-acks": 2, "x-min-isr": 2}
 SHA512 = "rabbit_password_hashing_sha512"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.logs.internal_topics import InternalTopics
+from leveret.core.logs.internal_topics import InternalTopics, PartitionName
 from leveret.ports import Durability
 from tests.storage.harness import store_at
 
@@ -20,7 +20,8 @@ async def test_a_topic_is_found_again_and_is_no_queues(tmp_path: Path) -> None:
         log.builder.add(1, 0, b"", b"key", b"header", b"body")
         log.append()
         assert topics.exists("/", "leveret.delayed")
-        assert not topics.exists("/", "leveret.delayed", "that-of-a-queue")
+        of_queue = PartitionName("that-of-a-queue", 0)
+        assert not topics.exists_of(of_queue, "/", "leveret.delayed")
     async with store_at(tmp_path) as store:
         topics = InternalTopics(store, Durability.OS)
         assert topics.exists("/", "leveret.delayed")

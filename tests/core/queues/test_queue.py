@@ -5,7 +5,7 @@ import pytest
 from leveret.core.queues import delivering_queue
 from leveret.core.queues.queue import Queue
 from leveret.core.statistics.series import BASIC, Series
-from leveret.errors import StorageError
+from leveret.errors import NotEnoughReplicasError, StorageError
 from leveret.ports import Durability
 from leveret.ports.definitions import QueueDefinition
 from tests.support.queue_bench import PLAIN, Bench, Consumer, Waiter
@@ -62,6 +62,29 @@ def test_waiters_wait_for_the_offsets_before_them(slow):
     assert (second.fates, third.fates) == ([False], [False])
 
 
+def test_waiters_need_not_wait_for_the_commit_of_what_is_confirmed(slow):
+    first, second, third, consumer = Waiter(), Waiter(), Waiter(), Consumer()
+    slow.queue.add_consumer(consumer)
+    slow.publish()
+    slow.queue.await_commit(first)
+    slow.run()
+    slow.publish()
+    slow.queue.await_commit(second)
+    slow.run()
+    slow.log.confirm(1)
+    assert (first.fates, second.fates) == ([False], [])
+    slow.log.confirm(3)  # as a log that confirms what it has just taken
+    slow.publish()
+    slow.queue.await_commit(third)
+    slow.run()
+    slow.queue.await_commit(third)
+    assert (second.fates, third.fates) == ([False], [False, False])
+    assert consumer.got == []
+    slow.log.commit()
+    slow.run()
+    assert consumer.got == offsets(0, 1, 2)
+
+
 def test_a_failed_append_is_told_and_reported(bench):
     waiter, later = Waiter(), Waiter()
     bench.log.append_error = StorageError("full")
@@ -71,6 +94,21 @@ def test_a_failed_append_is_told_and_reported(bench):
     assert waiter.fates == [True]
     assert [str(error) for _, error in bench.reported] == ["full"]
     bench.reported.clear()
+    bench.log.append_error = None
+    bench.publish()
+    bench.queue.await_commit(later)
+    bench.run()
+    assert later.fates == [False]
+    assert bench.queue.message_count == 1
+
+
+def test_publishes_that_lack_replicas_are_refused_without_a_report_of_each(bench):
+    waiter, later = Waiter(), Waiter()
+    bench.log.append_error = NotEnoughReplicasError("too few")
+    bench.publish()
+    bench.queue.await_commit(waiter)
+    bench.run()
+    assert waiter.fates == [True]
     bench.log.append_error = None
     bench.publish()
     bench.queue.await_commit(later)

@@ -412,6 +412,58 @@ def test_ordered_groups_are_accepted_where_they_share_a_partition():
     check_queue_arguments(QueueDefinition("/", "q", arguments=arguments))
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"x-replicas": 0}, "{value_zero,0}"),
+        ({"x-replicas": "3"}, '"expected integer, got longstr"'),
+        ({"x-replicas": 1 << 70}, f"{{value_too_large,{1 << 70}}}"),
+        ({"x-acks": "most"}, '"expected a number, or none, leader, all"'),
+        ({"x-acks": 0}, "{value_zero,0}"),
+        ({"x-acks": True}, '"expected integer, got bool"'),
+        ({"x-replicas": 2, "x-acks": 3}, '"3 of 2 replicas"'),
+        ({"x-acks": 4}, '"4 of {} replicas"'),
+        ({"x-min-isr": -1}, "{value_negative,-1}"),
+        ({"x-min-isr": None}, '"expected integer, got void"'),
+        ({"x-replicas": 2, "x-min-isr": 3}, '"3 of 2 replicas"'),
+        ({"x-min-isr": 4}, '"4 of {} replicas"'),
+    ],
+)
+def test_replicas_that_cannot_be_are_refused(kind, arguments, problem):
+    definition = QueueDefinition("/", "q", arguments={"x-queue-type": kind, **arguments})
+    with pytest.raises(ChannelError) as refused:
+        check_queue_arguments(definition)
+    key = next(reversed(arguments))
+    problem = problem.replace("{}", "1" if kind == "classic" else "3")
+    assert refused.value.code == 406
+    assert refused.value.explanation == f"invalid arg '{key}' for queue 'q' in vhost '/': {problem}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [("quorum", "x-quorum-initial-group-size"), ("stream", "x-initial-cluster-size")],
+)
+def test_replicas_are_stated_in_one_way(kind, other):
+    arguments = {"x-queue-type": kind, other: 5, "x-min-isr": 5, "x-acks": 4}
+    check_queue_arguments(QueueDefinition("/", "q", arguments=arguments))
+    with pytest.raises(ChannelError, match=f"x-replicas.*not together with {other}"):
+        check_queue_arguments(QueueDefinition("/", "q", arguments={**arguments, "x-replicas": 5}))
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+@pytest.mark.parametrize("acks", ["none", "leader", "all", 1, 3])
+def test_replicas_of_every_type_are_accepted(kind, acks):
+    arguments = {"x-queue-type": kind, "x-replicas": 3, "x-acks": acks, "x-min-isr": 3}
+    check_queue_arguments(QueueDefinition("/", "q", arguments=arguments))
+
+
+@pytest.mark.parametrize("argument", [{"x-replicas": 1}, {"x-acks": "all"}, {"x-min-isr": 1}])
+def test_a_queue_that_is_not_kept_has_no_replicas(argument):
+    with pytest.raises(ChannelError, match="that are not exclusive have replicas"):
+        check_queue_arguments(QueueDefinition("/", "q", durable=False, arguments=argument))
+
+
 RETENTION_PROBLEMS = [
     ({"x-retention": "14"}, '{invalid_duration,<<"14">>}'),
     ({"x-retention": 0}, "{invalid_duration,0}"),

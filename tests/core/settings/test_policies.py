@@ -57,6 +57,14 @@ def refused(**fields):
             15,
             "15 is not a valid filter size. Valid range is 16-255",
         ),
+        ("replicas", 0, "0 is not a valid number of replicas"),
+        (
+            "acks",
+            "some",
+            '<<"some">> is not a valid number of acks, or none, leader or all',
+        ),
+        ("acks", 0, "0 is not a valid number of acks, or none, leader or all"),
+        ("min-isr", 0, "0 is not a valid least number of replicas in sync"),
         ("queue-version", True, "true is not a valid queue-version value"),
     ],
 )
@@ -74,6 +82,10 @@ def test_what_else_can_be_wrong_with_a_policy():
         "apply-to 'topics' unrecognised; should be one of: 'queues', 'classic_queues',  "
         "'quorum_queues', 'streams', 'exchanges', or 'all'"
     )
+    assert refused(definition={"replicas": 3, "min-isr": 4}) == "min-isr is 4, of 3 replicas"
+    assert refused(definition={"replicas": 3, "acks": 4}) == "acks is 4, of 3 replicas"
+    check_policy(policy(definition={"replicas": 3, "acks": 3, "min-isr": 3}))
+    check_policy(policy(definition={"acks": 4, "min-isr": 4}))  # of replicas stated elsewhere
     text = refused(pattern="a(")
     assert re.match(
         r'pattern should be regular expression but is invalid: \{"missing \).*",0}$', text
@@ -256,6 +268,7 @@ OWN_OPERATOR_KEYS = {
     "publish-burst",
     "consume-rate",
     "consume-burst",
+    "replicas",
     "retention",
     "retention-bytes",
     "retention-messages",
@@ -283,7 +296,7 @@ def test_names_are_excluded_as_rabbitmqs_guides_do_it():
     assert found == ["p", None]
 
 
-@pytest.mark.timeout(30)  # an engine that backtracks takes for ever
+@pytest.mark.timeout(120)  # an engine that backtracks takes for ever
 def test_no_pattern_takes_long():
     policies = Policies()
     policies.put(policy(pattern="(a+)+b"))

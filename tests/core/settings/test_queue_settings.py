@@ -10,6 +10,7 @@ from leveret.core.settings.queue_settings import (
     RetryDelay,
     resolve_settings,
 )
+from leveret.core.settings.replication import Acks, Replication, replication_of
 from leveret.ports import Compaction, Retention
 from leveret.ports.definitions import QueueDefinition
 
@@ -208,7 +209,8 @@ DAY_MS = 86_400_000
 )
 def test_a_stream_keeps_what_its_policy_or_its_arguments_say(arguments, policy, retention):
     settings = resolved({"x-queue-type": "stream", **arguments}, policy)
-    assert settings == QueueSettings(is_stream=True, retention=retention)
+    replication = Replication(3, Acks.ALL, 2)
+    assert settings == QueueSettings(is_stream=True, retention=retention, replication=replication)
 
 
 @pytest.mark.parametrize(
@@ -294,3 +296,58 @@ def test_a_queue_that_is_not_durable_keeps_nothing_whatever_a_policy_says():
 def test_retention_waits_for_the_groups_that_are_named():
     settings = resolved({"x-retention": "1d", "x-retention-waits-for": ["archive"]})
     assert settings.retention_waits_for == ("archive",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy", "replication"),
+    [
+        ({}, {}, Replication(1, Acks.ALL, 1)),
+        ({"x-queue-type": "quorum"}, {}, Replication(3, Acks.ALL, 2)),
+        ({"x-queue-type": "stream"}, {}, Replication(3, Acks.ALL, 2)),
+        ({"x-replicas": 3}, {}, Replication(3, Acks.ALL, 1)),
+        ({"x-replicas": 3, "x-acks": "leader", "x-min-isr": 2}, {}, Replication(3, Acks.LEADER, 2)),
+        ({"x-queue-type": "quorum", "x-replicas": 1}, {}, Replication(1, Acks.ALL, 1)),
+        (
+            {"x-queue-type": "quorum", "x-quorum-initial-group-size": 5},
+            {"target-group-size": 7},
+            Replication(5, Acks.ALL, 2),
+        ),
+        ({"x-queue-type": "quorum"}, {"target-group-size": 7}, Replication(7, Acks.ALL, 2)),
+        (
+            {"x-queue-type": "stream", "x-initial-cluster-size": 2},
+            {"acks": 2},
+            Replication(2, 2, 2),
+        ),
+        ({"x-queue-type": "stream"}, {"initial-cluster-size": 0}, Replication(3, Acks.ALL, 2)),
+        (
+            {"x-queue-type": "stream"},
+            {"initial-cluster-size": 5, "replicas": 4},
+            Replication(4, Acks.ALL, 2),
+        ),
+        ({}, {"replicas": 3, "acks": "none", "min-isr": 2}, Replication(3, Acks.NONE, 2)),
+        ({"x-acks": "all"}, {"replicas": 3, "acks": "none"}, Replication(3, Acks.ALL, 1)),
+        # What does not go together counts as far as it can.
+        (
+            {"x-queue-type": "quorum", "x-acks": 3, "x-min-isr": 3},
+            {"replicas": 2},
+            Replication(2, 2, 2),
+        ),
+        # What earlier releases stored without knowing it counts as absent.
+        ({"x-replicas": "3", "x-acks": ["all"], "x-min-isr": True}, {}, Replication(1, "all", 1)),
+    ],
+)
+def test_replicas_are_those_of_the_arguments_the_policy_or_the_type(arguments, policy, replication):
+    assert resolved(arguments, policy).replication == replication
+    assert replication_of(arguments, policy) == replication
+
+
+@pytest.mark.parametrize("kept", [{"durable": False}, {"exclusive": True}])
+def test_a_queue_that_goes_with_its_node_has_no_other_replicas(kept):
+    definition = QueueDefinition("/", "q", **kept)
+    settings = resolve_settings(definition, {"replicas": 3, "acks": 2, "min-isr": 2})
+    assert settings.replication == Replication(1, Acks.ALL, 1)
+
+
+def test_partitions_have_the_replicas_of_their_queue():
+    settings = resolved({"x-partitions": 2, "x-replicas": 3})
+    assert settings.of_partition().replication == Replication(3, Acks.ALL, 1)

@@ -158,7 +158,7 @@ def test_alarms(stage):
     stage.broker.alarms.set(Resource.MEMORY, low=True)
     stage.broker.alarms.set(Resource.MEMORY, low=True)
     stage.broker.alarms.set(Resource.MEMORY, low=False)
-    told = {"source": "memory", "node": "leveret@stage", "timestamp_in_ms": stage.now}
+    told = {"source": "memory", "node": "leveret@test", "timestamp_in_ms": stage.now}
     assert [(event.key, event.headers) for event in heard(stage)] == [
         ("alarm.set", told),
         ("alarm.cleared", told),

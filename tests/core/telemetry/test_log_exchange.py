@@ -26,7 +26,7 @@ def test_a_line_is_a_message_with_its_level_as_the_key(stage, exchange):
     exchange.publish([("info", "not asked for", 1, None), ("warning", "hot \ud800", 2, None)])
     [line] = heard(stage)
     assert (line.exchange, line.key, line.body) == (LOG_EXCHANGE, "warning", b"hot ?")
-    assert line.headers == {"node": "leveret@stage"}
+    assert line.headers == {"node": "leveret@test"}
     assert line.properties.content_type == "text/plain"
     assert line.properties.timestamp == 2
     assert line.properties.delivery_mode is None

@@ -11,7 +11,7 @@ from leveret.broker.usage_keeping import USAGE_STREAM, UsageKeeper
 from leveret.core.telemetry.usage import UsageMeter
 from leveret.errors import StorageError
 from leveret.ports.after_all import AfterAll
-from leveret.ports.usage import HOUR_SECONDS, Account, Subject, Usage
+from leveret.ports.usage import HOUR_SECONDS, Account, CountedLog, CountedLogs, Subject, Usage
 from tests.support.client import Client
 from tests.support.stage import Stage
 
@@ -25,13 +25,24 @@ class MemoryUsageStore:
         self.hours: dict[int, dict[Account, Usage]] = {}
         self.published: set[int] = set()
         self.error: StorageError | None = None
+        self.ends: dict[CountedLog, int] = {}
+        self.at_ms: int | None = None
 
-    async def add(self, hour, used):
+    async def add(self, hour, used, counted):
         if self.error is not None:
             raise self.error
+        self.ends |= counted.ends
+        self.at_ms = self.at_ms if counted.at_ms is None else counted.at_ms
         known = self.hours.setdefault(hour, {})
         for account, usage in used.items():
             known[account] = known.get(account, Usage()).plus(usage)
+
+    async def counted(self):
+        return CountedLogs(dict(self.ends), self.at_ms)
+
+    async def forget_logs(self, logs):
+        for log in logs:
+            del self.ends[log]
 
     async def read(self, since, until):
         return [
@@ -188,6 +199,55 @@ def test_a_write_that_fails_is_made_up_for(stage, store, keeper):
     run(stage, keeper.keep())
     ((_, used),) = store.hours.items()
     assert used[QUEUE].messages_in == 1
+
+
+def restart(queue):
+    """Let the queue have been opened just now, with all that its log has."""
+    queue._opened_at = queue.log.end
+    queue.log.appended_bytes = 0
+
+
+def test_what_an_earlier_run_has_not_counted_is_counted_at_the_start(stage, store, made_keeper):
+    client = Client(stage).open()
+    client.declare("q", durable=True)
+    client.declare("old", durable=True)
+    client.publish("old", b"from before usage was noted")
+    restart(stage.queue("old"))
+    keeper = made_keeper()
+    run(stage, keeper.catch_up())
+    client.publish("q", b"counted")
+    run(stage, keeper.keep())
+    hour = stage.now // 1000 // HOUR_SECONDS * HOUR_SECONDS
+    counted = store.hours[hour][QUEUE]
+    stage.now += 1
+    client.publish("q", b"not-yet", b"not-yet")
+    client.declare("new", durable=True)
+    client.publish("new", b"not yet")
+    stage.now += HOUR_SECONDS * 1000
+    for name in ("q", "new"):
+        restart(stage.queue(name))
+    for _ in range(2):  # twice: nothing counts again
+        run(stage, made_keeper().catch_up())
+        used = store.hours[hour]
+        assert used[QUEUE] == Usage(3, 3 * counted.bytes_in)
+        assert used[QUEUE._replace(name="new")].messages_in == 1
+        assert QUEUE._replace(name="old") not in used
+    assert list(store.hours) == [hour]
+
+
+def test_what_was_noted_of_deleted_queues_is_forgotten(stage, store, made_keeper):
+    keeper = made_keeper()
+    run(stage, keeper.catch_up())
+    client = Client(stage).open()
+    client.declare("q", durable=True)
+    client.publish("q", b"x")
+    run(stage, keeper.keep())
+    assert [log.queue for log in store.ends] == ["q"]
+    stage.broker.delete_queue(stage.broker.vhosts["/"], stage.queue("q"))
+    client.declare("q", durable=True)  # another one
+    run(stage, made_keeper().catch_up())
+    assert store.ends == {}
+    assert sum(used[QUEUE].messages_in for used in store.hours.values()) == 1
 
 
 def test_old_hours_are_forgotten(stage, store, keeper):

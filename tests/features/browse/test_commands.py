@@ -54,7 +54,7 @@ class Desk(Site):
             url = path if path.startswith("/") else URL + ("/" + path if path else "")
             asking = asyncio.get_running_loop().create_task(
                 client.request(
-                    method, url, auth=(user, user), content=json.dumps(body or {}), timeout=5
+                    method, url, auth=(user, user), content=json.dumps(body or {}), timeout=60
                 )
             )
             while not asking.done():

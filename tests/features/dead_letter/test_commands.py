@@ -36,7 +36,10 @@ class Console:
         self.yard.redrives.emit = lambda event, headers: self.told.append((event, headers))
         administration = SimpleNamespace(store=self.yard.stage.metadata)
         self.node = SimpleNamespace(
-            audit=None, administration=administration, redrives=self.yard.redrives
+            audit=None,
+            administration=administration,
+            forwarding=None,
+            redrives=self.yard.redrives,
         )
 
     def answer(self, operation, **parameters):

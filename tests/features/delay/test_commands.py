@@ -18,7 +18,9 @@ from leveret.mgmt_ui.operations.dispatcher import perform
 from leveret.ports.definitions import Definitions
 from tests.memory_metadata import MemoryMetadataStore
 from tests.support.client import Client
+from tests.support.gate import Gate
 from tests.support.stage import Stage
+from tests.support.waiting import eventually
 
 COMMON = {
     "vhost": "/",
@@ -154,6 +156,25 @@ async def test_cancelling(node: AdminContext, stage: Stage) -> None:
     assert await listed(node) == ["@5", "@6", "@8", "@9"]
     assert await change(node, "cancel", all=True) == 4
     assert stage.broker.schedules.pending_count("/") == 0
+
+
+async def test_an_id_is_kept_until_its_message_cannot_come_back(
+    node: AdminContext, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A settlement that a crash loses brings a message back, which must be found by its id."""
+    kept = stage.broker.delayed.find("/")
+    gate = Gate()
+
+    async def safe(_log: object) -> None:
+        await gate
+
+    monkeypatch.setattr(type(kept.store.log), "settlements_safe", safe)
+    assert await change(node, "cancel", id="seven") == 1
+    stage.advance(2)
+    await asyncio.sleep(0.01)
+    assert kept.ids.offsets("seven") == {7}
+    gate.open()
+    await eventually(lambda: not kept.ids.offsets("seven"))
 
 
 @pytest.mark.covers("C-202")

@@ -213,6 +213,49 @@ class TestConfirming:
         assert list(log.settled) == [(0, 1)]
 
 
+class TestTransactions:
+    def test_it_is_stored_with_the_commit(self, stage: Stage, client: Client) -> None:
+        client.call(commands.Tx.Select())
+        later(client, b"rolled back")
+        client.call(commands.Tx.Rollback())
+        later(client, b"m")
+        client.publish("q", b"now")
+        assert stage.broker.delayed.find("/") is None
+        assert client.call(commands.Tx.Commit()).name == "Tx.CommitOk"
+        assert (pending(stage), bodies(client)) == (1, [b"now"])
+        wait(stage, 1)
+        assert bodies(client) == [b"m"]
+
+    @pytest.mark.parametrize("options", [{}, {"headers": {"x-repeat-every": 500}}])
+    def test_it_is_not_stored_where_the_rest_is_refused(
+        self, stage: Stage, client: Client, options: dict[str, object]
+    ) -> None:
+        client.declare("small", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+        later(client, b"kept")
+        client.call(commands.Tx.Select())
+        later(client, b"m", **options)
+        client.publish("small", b"too much")
+        assert client.call(commands.Tx.Commit()).name == "Channel.Close"
+        assert pending(stage) == 1
+        wait(stage, 1)
+        assert bodies(Client(stage).open()) == [b"kept"]
+
+    def test_a_commit_waits_until_the_disk_has_it(self) -> None:
+        stage = Stage(Durability.FSYNC)
+        client = Client(stage).open()
+        client.declare("q", durable=True)
+        client.call(commands.Tx.Select())
+        later(client, b"m", delivery_mode=2)
+        client.send(commands.Tx.Commit())
+        wait(stage, 2)
+        assert (client.received(), stage.log("q").end) == ([], 0)
+        stage.log(DELAYED_TOPIC).commit()
+        stage.run()
+        assert client.methods() == [("Tx.CommitOk",)]
+        wait(stage, 0.1)
+        assert stage.log("q").end == 1
+
+
 class TestUnroutable:
     @pytest.mark.covers("C-201")
     def test_a_mandatory_message_comes_back_while_its_publisher_is_there(

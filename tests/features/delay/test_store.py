@@ -2,8 +2,9 @@
 
 import pytest
 
+from leveret.core.logs.internal_topics import PartitionName
 from leveret.errors import StorageError
-from leveret.features.delay.store import PendingMessage
+from leveret.features.delay.store import QUIET_MS, PendingMessage
 from leveret.ports import Durability
 from tests.features.delay.bench import START, Bench, Witness
 
@@ -45,6 +46,16 @@ def test_they_come_in_order_of_time_and_those_of_a_millisecond_as_they_were_adde
     bench.run()
     bench.advance(1000)
     assert bench.bodies == [b"300 1", b"300 3", b"500 4", b"700 0", b"700 2", b"700 5"]
+
+
+def test_nothing_comes_for_a_moment_when_another_node_is_about_to_lead(bench):
+    bench.add(50, b"soon")
+    bench.run()
+    bench.store.quiesce()
+    bench.advance(QUIET_MS - 1)
+    assert bench.handed == []
+    bench.advance(1)
+    assert bench.bodies == [b"soon"]
 
 
 def test_what_is_not_committed_does_not_come():
@@ -204,7 +215,9 @@ def test_lost_records_are_said_and_hold_up_nothing(bench):
 
 def test_rooms_are_found_and_deleted(bench):
     other = bench.stores.open("v", "other", bench.take)
-    of_queue = bench.stores.open("v", "retry", bench.take, "incarnation of a queue")
+    of_queue = bench.stores.open(
+        "v", "retry", bench.take, PartitionName("incarnation of a queue", 0)
+    )
     bench.store.await_commit(witness := Witness())
     assert bench.stores.find("v", "other") is other
     assert bench.stores.find("v", "third") is None
@@ -230,3 +243,20 @@ async def test_nothing_is_handed_out_any_more_when_the_node_stops(bench):
     assert settled in bench.log.settled
     bench.advance(1000)
     assert bench.handed == []
+
+
+async def test_nothing_is_taken_any_more_when_the_node_stops(bench):
+    """A message for the store stays where it is: it is not confirmed."""
+    await bench.stores.close()
+    bench.add(10)
+    bench.store.await_commit(witness := Witness())
+    bench.run()
+    assert witness.heard is False
+    assert bench.log.end == 0
+
+
+async def test_what_is_under_way_when_the_node_stops_is_refused(bench):
+    bench.add(10)
+    bench.store.await_commit(witness := Witness())
+    await bench.stores.close()
+    assert witness.heard is False

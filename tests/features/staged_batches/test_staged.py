@@ -1,6 +1,7 @@
 """Staged batches of a node: features of messages, failures of disks, and what is left behind."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from pamqp import commands
@@ -21,8 +22,8 @@ from tests.support.chunks import Row, chunk
 class World:
     """A node with queues, and the batches of a user on it."""
 
-    def __init__(self):
-        self.loop = asyncio.new_event_loop()
+    def __init__(self, loop):
+        self.loop = loop
         self.node = Node(self.loop)
         self.use()
         for name in ("q", "r"):
@@ -52,17 +53,17 @@ class World:
         self.node = self.node.next_life()
         self.use()
 
-    def publish(self, *rows):
+    def publish(self, *rows, **how):
         """Stage and commit one batch; return the answer."""
         known = self.batches.batches.book.find(self.batches.id("w"))
         number = 0 if known is None or known.note is None else known.note.number + 1
         self.stage("w", number, "p", rows)
-        return self.commit("w", number, "p")
+        return self.commit("w", number, "p", **how)
 
 
 @pytest.fixture
 def world():
-    world = World()
+    world = World(asyncio.new_event_loop())
     yield world
     world.node.kill()
     world.loop.close()
@@ -109,6 +110,20 @@ def test_alternate_exchanges_take_what_is_not_routed(world):
     assert (world.bodies("q"), world.bodies("r")) == ([b"1"], [b"2"])
 
 
+def test_a_mandatory_batch_is_published_whole_or_not(world):
+    world.exchange("h", "headers")
+    world.bind("q", "h", kind="a")
+    delayed = Row(value=b"late", properties={"headers": {"x-delay": 1000}})
+    with pytest.raises(BatchRefusedError, match=r"no queue gets: 1.*'h' with routing key 'k'"):
+        world.publish(Row(value=b"1"), delayed, Row("k", b"2", "h"), mandatory=True)
+    world.node.advance(2)
+    assert world.bodies("q") == []
+    world.bind("q", "h")
+    assert world.commit("w", 0, "p", mandatory=True)["messages"] == 3
+    world.node.advance(2)
+    assert sorted(world.bodies("q")) == [b"1", b"2", b"late"]
+
+
 @pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
 def test_all_kinds_of_queues_take_part(world, kind):
     world.declare("k", queue_type=kind)
@@ -139,6 +154,45 @@ def test_delayed_messages_wait_in_their_store(world):
     world.restart()
     world.node.advance(61)
     assert world.bodies("q") == [b"now", b"late"]
+
+
+def test_delayed_messages_are_published_with_the_rest_or_not(world):
+    world.declare("small", max_length=1, overflow="reject-publish")
+    late = Row(value=b"late", properties={"headers": {"x-delay": 1000}})
+    rows = [Row("small", b"1"), Row("small", b"2"), late]
+    with pytest.raises(BatchRefusedError):
+        world.publish(*rows)
+    world.node.advance(2)
+    assert world.bodies("q") == []
+    world.batches.abort("w", 0)
+    world.publish(rows[0], late)
+    world.node.advance(2)
+    assert world.bodies("q") == [b"late"]
+
+
+@pytest.mark.parametrize(
+    "headers", [{"x-delay": 1000}, {"x-delay": 1000, "x-schedule-id": "a"}], ids=["plain", "named"]
+)
+def test_a_crash_at_any_step_of_a_commit_leaves_delayed_messages_once(headers):
+    loop = asyncio.new_event_loop()
+    is_over, step = False, 0
+    while not is_over:
+        step += 1
+        world = World(loop)
+        late = Row(value=b"late", properties={"headers": headers})
+        world.stage("w", 0, "p", [Row(value=b"now"), late, Row("r", b"too")])
+        files = world.node.files
+        files.fail_at = files.calls + step
+        with suppress(StorageError):
+            world.commit("w", 0, "p")
+        is_over = files.calls < files.fail_at
+        world.restart()
+        world.commit("w", 0, "p")
+        world.node.advance(2)
+        assert (world.bodies("q"), world.bodies("r")) == ([b"now", b"late"], [b"too"]), step
+        world.node.kill()
+    assert step > 2
+    loop.close()
 
 
 def test_a_queues_window_drops_duplicates(world):

@@ -34,7 +34,7 @@ class Holding(Attack):
         for number in range(self.queues):
             self.client.take(f"q{number}", number)
         self.tags = []
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while len(self.tags) < messages * self.queues and time.monotonic() < deadline:
             self.tags += [one.tag for one in self.client.events(0.1) if isinstance(one, Delivery)]
 

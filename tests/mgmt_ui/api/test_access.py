@@ -204,12 +204,12 @@ async def test_policymakers_make_policies_where_they_may_enter_and_no_operator_p
 
 
 async def test_parameters(site):
-    path = "/api/parameters/shovel/%2F/s"
+    path = "/api/parameters/federation-upstream/%2F/s"
     assert await status(site, "PUT", path, {"value": {"a": 1}}) == 201
     assert await status(site, "PUT", path, {"value": {"a": 2}}) == 204
-    row = {"vhost": "/", "component": "shovel", "name": "s", "value": {"a": 2}}
+    row = {"vhost": "/", "component": "federation-upstream", "name": "s", "value": {"a": 2}}
     assert await site.json(path) == row
-    for some in ("", "/shovel", "/shovel/%2F"):
+    for some in ("", "/federation-upstream", "/federation-upstream/%2F"):
         assert await site.json(f"/api/parameters{some}") == [row]
     assert await site.json("/api/parameters/other") == []
     assert await status(site, "PUT", path, {}) == 400

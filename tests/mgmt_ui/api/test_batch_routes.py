@@ -55,8 +55,8 @@ async def stage(site, *rows, part="p", batch=BATCH, user="guest"):
     return await post(site, f"{batch}/parts/{part}", chunk(*rows), user)
 
 
-async def commit(site, *parts, batch=BATCH, user="guest"):
-    return await site.ask("POST", f"{batch}/commit", {"parts": list(parts)}, user)
+async def commit(site, *parts, batch=BATCH, user="guest", **more):
+    return await site.ask("POST", f"{batch}/commit", {"parts": list(parts), **more}, user)
 
 
 async def told(asked, status):
@@ -132,6 +132,21 @@ async def test_writers_are_listed_and_forgotten(site, client):
     assert (await site.ask("DELETE", f"{ROOT}/%2F/other/3")).status_code == 204
     [row] = await site.json(f"{ROOT}/%2F")
     assert row["staged"] == [2]
+
+
+async def test_a_writer_that_will_not_come_again_is_forgotten(site, client):
+    await stage(site, Row(value=b"1"))
+    await commit(site, "p")
+    await stage(site, Row(value=b"2"), batch=f"{ROOT}/%2F/w/1")
+    site.add_user("u")
+    assert (await site.ask("DELETE", f"{ROOT}/%2F/w", user="u")).status_code == 403
+    assert (await site.ask("DELETE", f"{ROOT}/%2F/other")).status_code == 204
+    assert len(await site.json(f"{ROOT}/%2F")) == 1
+    assert (await site.ask("DELETE", f"{ROOT}/%2F/w")).status_code == 204
+    assert await site.json(f"{ROOT}/%2F") == []
+    assert (await told(stage(site, Row(value=b"3")), 201))["outcome"] == "staged"
+    assert (await told(commit(site, "p"), 200))["outcome"] == "committed"
+    assert bodies(client) == [b"1", b"3"]
 
 
 async def test_a_missing_part_changes_nothing(site, client):
@@ -211,6 +226,21 @@ async def test_an_exchange_that_is_gone_fails_the_commit(site, client):
     assert bodies(client) == []
     client.call(commands.Exchange.Declare(exchange="x"))
     assert (await told(commit(site, "p"), 200))["unrouted"] == 1
+
+
+async def test_a_mandatory_batch_is_refused_if_a_message_finds_no_queue(site, client):
+    await stage(site, Row(value=b"1"), Row("none", b"2"))
+    error = await told(commit(site, "p", mandatory=True), 409)
+    assert error["reason"] == (
+        "messages that no queue gets: 1, the first one to exchange '' with routing key 'none'; "
+        "nothing is published"
+    )
+    error = await told(commit(site, "p", mandatory=1), 400)
+    assert error["reason"] == "mandatory is true or false"
+    assert bodies(client) == []
+    client.call(commands.Queue.Declare(queue="none"))
+    assert (await told(commit(site, "p", mandatory=True), 200))["unrouted"] == 0
+    assert bodies(client) == [b"1"]
 
 
 async def test_permissions_are_those_for_publishing(site, client):

@@ -51,7 +51,7 @@ async def test_what_one_node_answers(site):
     assert await status(site, "DELETE", "/api/reset") == 400
     assert await status(site, "PUT", "/api/feature-flags/quorum_queue/enable", {}) == 204
     assert await status(site, "PUT", "/api/feature-flags/none/enable", {}) == 400
-    for plugin in ("federation-links", "shovels", "traces", "top"):
+    for plugin in ("federation-links", "traces", "top"):
         assert await status(site, "GET", f"/api/{plugin}") == 404
 
 

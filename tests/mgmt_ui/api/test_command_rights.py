@@ -24,14 +24,19 @@ from tests.support.site import Site
 assert MODULES, "they register the commands"
 TABLE = {
     ADMINISTRATOR: """
-        alert.list audit.list binding.list channel.list cluster.set_name cluster.show
+        alert.list audit.list binding.list channel.list cluster.add cluster.cancel_moves
+        cluster.critical cluster.drain cluster.elect cluster.links cluster.move cluster.moves
+        cluster.partitions
+        cluster.rebalance cluster.remove cluster.set_name cluster.show cluster.status
+        cluster.undrain
         connection.list connection.show consumer.list definitions.export definitions.import
         definitions.rehearse encryption.disable encryption.enable encryption.rotate
         encryption.rotate_master encryption.status exchange.list exchange.show
         global_parameter.list limits.clear limits.list limits.set log.set_level log.show
         loss.acknowledge loss.list node.diagnose node.health node.overview node.status node.stop
         orphan.adopt orphan.list parameter.list permission.clear permission.list permission.set
-        batch.delete producers.forget queue.list queue.show rabbitmq_definitions.export
+        batch.delete lease.release producers.forget queue.list queue.show
+        shovel.status_here rabbitmq_definitions.export
         snapshot.release snapshot.take topic_permission.clear topic_permission.list
         topic_permission.set user.add user.delete user.list user.put user.set_password
         user.set_tags vhost.add
@@ -40,13 +45,14 @@ TABLE = {
     """,
     POLICYMAKER: """
         alert.clear alert.set parameter.clear parameter.set policy.clear policy.set
+        shovel.delete shovel.restart
     """,
     Right("policymaker"): "global_parameter.clear global_parameter.set",
-    MANAGEMENT: "alert.status connection.close policy.list usage.list",
+    MANAGEMENT: "alert.status connection.close policy.list shovel.status usage.list",
     IN_VHOST: """
-        batch.list dedup.list dedup.show group.describe group.list prepared.commit prepared.list
-        prepared.rollback prepared.show producers.list queue.alias.remove schedule.deliver_now
-        schedule.reschedule topic.describe topic.list
+        batch.list dedup.list dedup.show group.describe group.list lease.list
+        prepared.commit prepared.list prepared.rollback prepared.show producers.list
+        queue.alias.remove schedule.deliver_now schedule.reschedule topic.describe topic.list
     """,
     READ_QUEUE: """
         dlq.cancel dlq.delete dlq.list dlq.pause dlq.purge dlq.redrive dlq.resume dlq.show

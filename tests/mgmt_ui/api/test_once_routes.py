@@ -1,13 +1,13 @@
 """Windows, numbering publishers, half messages and usage by HTTP, on a node."""
 
 import re
-import time
 
 import httpx
 import pika
 import pytest
 
 from tests.harness.broker import BrokerProcess
+from tests.support.waiting import wait_until
 
 NONE, ALL = "^$", ".*"
 
@@ -25,7 +25,9 @@ def address(broker):
 
 @pytest.fixture
 def http(address):
-    with httpx.Client(base_url=f"http://{address}/api", auth=("guest", "guest")) as client:
+    with httpx.Client(
+        base_url=f"http://{address}/api", auth=("guest", "guest"), timeout=60
+    ) as client:
         yield client
 
 
@@ -35,7 +37,7 @@ def reader(http, address):
     http.put("/users/reader", json={"password": "reader", "tags": "management"})
     http.put("/permissions/%2F/reader", json={"configure": NONE, "write": NONE, "read": ALL})
     base = f"http://{address}/api/leveret"
-    with httpx.Client(base_url=base, auth=("reader", "reader")) as client:
+    with httpx.Client(base_url=base, auth=("reader", "reader"), timeout=60) as client:
         yield client
 
 
@@ -49,15 +51,6 @@ def channel(broker):
 
 def publish(channel, queue, **properties):
     channel.basic_publish("", queue, b"m", pika.BasicProperties(delivery_mode=2, **properties))
-
-
-def until(is_so):
-    """Wait for what happens behind an answer."""
-    for _ in range(100):
-        if is_so():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not happen")
 
 
 def test_windows(http, reader, channel):
@@ -143,7 +136,7 @@ def test_lists_are_searched_by_headers(http, channel):
         method, _, _ = channel.basic_get("dies")
         channel.basic_reject(method.delivery_tag, requeue=False)
     dead = "/leveret/dead-letters/%2F/dies.dlq"
-    until(lambda: http.get(dead).json().get("ready") == 2)
+    wait_until(lambda: http.get(dead).json().get("ready") == 2)
     for asked, found in (({"header": "shop=0"}, ["d0"]), ({"message_id": "d1"}, ["d1"])):
         rows = http.get(dead, params=asked).json()["rows"]
         assert [row["message_id"] for row in rows] == found

@@ -7,6 +7,7 @@ import httpx
 import pytest
 from pamqp import commands
 
+from leveret.core.access.permissions import InternalRights
 from leveret.mgmt_ui.api import pull
 from tests.mgmt_ui.test_web import Site
 from tests.support.client import Client
@@ -29,7 +30,7 @@ class PullSite(Site):
         async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
             path = path if path.startswith("/") else URL + path
             asking = asyncio.get_running_loop().create_task(
-                client.post(path, auth=auth, json=body, content=content, timeout=5)
+                client.post(path, auth=auth, json=body, content=content, timeout=60)
             )
             while not asking.done():
                 self.stage.run()
@@ -196,7 +197,7 @@ async def test_a_client_that_goes_away_leaves_nothing_behind(site):
     asking = caller.start()
     await somebody_waits(site)
     caller.hang_up()
-    await asyncio.wait_for(asking, 5)
+    await asyncio.wait_for(asking, 60)
     assert queue.consumer_count == 0
     site.client.publish("q", b"1")
     assert (queue.message_count, queue.leased_count) == (1, 0)
@@ -276,6 +277,16 @@ async def test_who_may_not(site):
             asked["visibility_timeout_ms"] = 1
         status, _, _ = await site.refusal(verb, asked, user="writer")
         assert status == 403
+
+
+async def test_who_may_not_enter_the_virtual_host_pulls_nothing(site, monkeypatch):
+    """An authorisation server decides that by itself, whatever it says of the queue."""
+    monkeypatch.setattr(InternalRights, "may_enter", lambda _, vhost: vhost != "/")
+    assert await site.refusal("receive", {"wait_ms": 0}) == (
+        403,
+        "forbidden",
+        "access to vhost '/' refused for user 'app'",
+    )
 
 
 async def test_what_is_not_there(site):

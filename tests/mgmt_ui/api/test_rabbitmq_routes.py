@@ -10,6 +10,7 @@ import re
 
 from tests.mgmt_ui.api.test_rights import ROUTES
 from tests.support.client import Client
+from tests.support.shovels import SaidShovels
 from tests.support.site import Site
 
 # Method, path with the names that the fixture fills, status, and the body where one is needed.
@@ -127,6 +128,11 @@ GET parameters/alert-rule/v 200
 GET parameters/vhost-limits/v/limits 200
 PUT parameters/c/v/n 201 {"value": {}}
 DELETE parameters/c/v/held 204
+GET shovels 200
+GET shovels/v 200
+GET shovels/vhost/v/s 200
+DELETE shovels/vhost/v/s/restart 204
+DELETE shovels/vhost/v/s 204
 GET global-parameters 200
 GET global-parameters/g 200
 PUT global-parameters/new 201 {"value": 1}
@@ -182,9 +188,6 @@ ELSEWHERE = {
 ABSENT = (
     "federation-links",
     "federation-links/v",
-    "shovels",
-    "shovels/v",
-    "shovels/v/s",
     "stream/connections",
     "stream/publishers",
     "stream/consumers",
@@ -207,6 +210,7 @@ def rows():
         yield method, path, int(status), json.loads(body[0]) if body else None
 
 
+SHOVEL = {"src-uri": "amqp:///v", "src-queue": "q", "dest-uri": "amqp:///v", "dest-queue": "r"}
 MADE = [
     ("PUT", "vhosts/v", {}),
     ("PUT", "permissions/v/guest", {"configure": ".*", "write": ".*", "read": ".*"}),
@@ -222,6 +226,7 @@ MADE = [
     ("PUT", "user-limits/u/max-connections", {"value": 5}),
     ("PUT", "vhost-limits/v/max-queues", {"value": 50}),
     ("PUT", "parameters/c/v/held", {"value": {}}),
+    ("PUT", "parameters/shovel/v/s", {"value": SHOVEL}),
     ("PUT", "global-parameters/g", {"value": 1}),
     ("PUT", "policies/v/p", {"pattern": "x", "definition": {"max-length": 1}}),
     ("PUT", "operator-policies/v/p", {"pattern": "x", "definition": {"max-length": 1}}),
@@ -253,6 +258,7 @@ async def filled(site, path):
 
 async def test_each_route_answers(tmp_path):
     site = Site(data_dir=tmp_path)
+    site.equip(shovels=SaidShovels(site.broker.parameters))
     is_whole = False
     for method, path, status, body in rows():
         if not is_whole:

@@ -86,6 +86,8 @@ TABLE = {
     "DELETE /api/operator-policies": ADMINISTRATOR,
     "/api/parameters": POLICYMAKER,
     "/api/global-parameters": POLICYMAKER,
+    "/api/shovels": MONITOR,
+    "DELETE /api/shovels": POLICYMAKER,
     "/api/leveret": MANAGER,
     **{
         f"POST /api/leveret/queues/{{vhost}}/{{name}}/{verb}": CLIENT
@@ -95,6 +97,7 @@ TABLE = {
     "/api/leveret/topics/{vhost}/{name}/offsets": CLIENT,
     "/api/leveret/topics/{vhost}/{name}/partitions/{number}": CLIENT,
     "/api/leveret/batches": CLIENT,
+    "/api/leveret/leases": CLIENT,
     "PUT /api/leveret/alert-rules": POLICYMAKER,
     "DELETE /api/leveret/alert-rules": POLICYMAKER,
     "/api/leveret/audit": ADMINISTRATOR,
@@ -128,6 +131,7 @@ NAMES = {
     "/api/queues": "q",
     "/api/leveret/queues": "q",
     "/api/leveret/topics": "q",
+    "/api/leveret/leases": "q",
 }
 # Bodies without which a request is refused before it is asked who may.
 HANDLES = {"receipt_handles": ["1.1"]}

@@ -147,3 +147,8 @@ async def test_the_description_of_the_api_has_the_routes(site):
     assert schema["required"] == ["count"]
     assert set(schema["properties"]) == {"count", "dry_run"}
     assert "get" in paths["/api/leveret/topics/{vhost}/{name}"]
+
+
+async def test_a_queue_tells_the_numbers_of_its_partitions(site, client):
+    assert (await site.json("/api/queues/%2F/orders"))["partitions"] == [0, 1, 2]
+    assert "partitions" not in await site.json("/api/queues/%2F/plain")

@@ -28,7 +28,7 @@ class TopicSite(PullSite):
         auth = (user, user) if user else None
         async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
             asking = asyncio.get_running_loop().create_task(
-                client.get(path, auth=auth, params=query, timeout=5)
+                client.get(path, auth=auth, params=query, timeout=60)
             )
             while not asking.done():
                 self.stage.run()

@@ -200,7 +200,7 @@ def test_dead_letters_are_listed_redriven_and_deleted(http, channel):
 def _all(channel, queue, count, *, auto_ack=True):
     """So many messages, each as basic.get gives it."""
     found = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(found) < count and time.monotonic() < deadline:
         method, _, _ = channel.basic_get(queue, auto_ack=auto_ack)
         if method is not None:
@@ -210,7 +210,7 @@ def _all(channel, queue, count, *, auto_ack=True):
 
 def _until(look, wanted):
     """Return what is seen once it is as wanted: equal, or so many; the last, where it never is."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         found = look()
         if found == wanted or len(found) == wanted or time.monotonic() > deadline:

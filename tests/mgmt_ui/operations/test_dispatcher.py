@@ -25,14 +25,14 @@ RUNNING = {
     *(
         f"leveret.features.{name}.commands"
         for name in (
-            *("browse", "dead_letter", "dedup", "delay"),
+            *("batch_leases", "browse", "dead_letter", "dedup", "delay"),
             *("groups", "range_reads", "retry", "staged_batches", "topics", "trace"),
             "transactions",
         )
     ),
     *(
         f"leveret.mgmt_ui.operations.{name}"
-        for name in ("backup", "inventory", "node", "publishing", "topology")
+        for name in ("backup", "cluster", "inventory", "node", "publishing", "topology")
     ),
 }
 TOPIC = {"user": "u", "vhost": "v", "exchange": "x"}
@@ -152,6 +152,10 @@ async def test_every_operation_answers(node, administration, tmp_path):
         "vhost.trace_on",
         "vhost.trace_off",
         "alert.status",
+        "shovel.delete",
+        "shovel.restart",
+        "shovel.status",
+        "shovel.status_here",
         "loss.list",
         "loss.acknowledge",
     }

@@ -40,11 +40,13 @@ async def test_policy_without_effect_is_told_and_logged(site, caplog, operator):
 
 
 async def test_parameters_without_effect_are_told_and_logged(site, caplog):
-    of_vhost = await done(site, "parameter.set", vhost="/", component="shovel", name="s", value={})
+    of_vhost = await done(
+        site, "parameter.set", vhost="/", component="federation-upstream", name="s", value={}
+    )
     of_node = await done(site, "global_parameter.set", name="g", value=1)
-    (shovel,), (global_,) = of_vhost["warnings"], of_node["warnings"]
+    (upstream,), (global_,) = of_vhost["warnings"], of_node["warnings"]
     assert caplog.messages == [
-        f"parameter 's' in vhost '/' was set: {shovel}",
+        f"parameter 's' in vhost '/' was set: {upstream}",
         f"global parameter 'g' was set: {global_}",
     ]
 

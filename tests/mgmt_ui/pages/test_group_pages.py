@@ -215,7 +215,7 @@ async def test_figures_are_live(site, guest, member, monkeypatch):
     monkeypatch.setattr(live, "INTERVAL_SECONDS", 0.02)
     monkeypatch.setattr(live, "STREAM_SECONDS_MAX", 0.01)
     monkeypatch.setattr(live, "CHECK_SECONDS", 0.01)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         answer = await guest.get(f"/live{GROUP}")
     data = re.search(r"^data: (.*)$", answer.text, re.MULTILINE)
     frame = json.loads(data[1])

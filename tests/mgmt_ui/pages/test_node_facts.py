@@ -44,6 +44,15 @@ async def test_findings_name_what_to_do(running, administrator):
     assert "Remedy: free space" in text
 
 
+async def test_alarms_say_whose_they_are(running, administrator):
+    running.broker.alarms.set(Resource.MEMORY, low=True)
+    running.broker.alarms.set_elsewhere("leveret<2>", frozenset([Resource.DISK]))
+    text = await administrator.text("/overview")
+    assert "The node is low on memory: publishers are blocked until the alarm clears." in text
+    assert "leveret&lt;2&gt; is low on disk: publishers are blocked on all nodes" in text
+    assert "that node runs low on disk" in await administrator.text("/findings")
+
+
 async def test_findings_are_no_markup(running, administrator, monkeypatch):
     monkeypatch.setattr(node_health, "BACKLOG_MIN", 1)
     await administrator.submit("/queues", vhost="/", name=HOSTILE)

@@ -121,3 +121,17 @@ async def test_what_somebody_may_not_do_is_not_offered(site):
     assert "Add rule" not in text
     assert "/audit" not in text
     assert "No traffic in this period" in await browser.text("/usage")
+
+
+SHOVEL = {"vhost": "/", "name": "move", "src-queue": "a", "dest-queue": "b"}
+
+
+def test_shovels_are_added_restarted_and_deleted(visitor):
+    assert "There are no shovels" in visitor.text("/shovels")
+    uris = {"src-uri": "amqp://", "dest-uri": "amqp://u:hush@h amqp://i"}
+    said = visitor.done("/shovels", **SHOVEL, **uris, **{"reconnect-delay": "7"})
+    assert said == ["Shovel move in / was saved."]
+    visitor.done("/shovels/delete", vhost="/", name="move")
+    answer = visitor.submit("/shovels", **{**SHOVEL, **uris, "src-delete-after": "soon"})
+    assert answer.status_code == 400
+    assert "src-delete-after should be a number" in answer.text

@@ -1,12 +1,12 @@
 """Messages, retries and dead letters of queues with several partitions, on pages and over HTTP."""
 
 import re
-import time
 
 import pytest
 
 from tests.mgmt_ui.pages.running import running_node
 from tests.support.visitor import Visitor
+from tests.support.waiting import wait_until
 
 HERE = "/queues/%2F/q/messages"
 TWO = {"x-partitions": 2}
@@ -51,13 +51,6 @@ def offsets(text):
 
 def ids(text):
     return re.findall(r'type="checkbox" name="id" value="(\d+)"', text)
-
-
-def eventually(look):
-    deadline = time.monotonic() + 15
-    while not look():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 # -- messages
@@ -152,7 +145,7 @@ def test_retired_partitions_can_be_chosen_until_they_are_gone(guest):
     assert "last" in guest.text(f"{HERE}?partition=1")
     guest.done(f"{HERE}/delete", partition="1", offset="0")
     topic = "/leveret/topics/%2F/q"
-    eventually(lambda: len(guest.api.get(topic).json()["partition_details"]) == 1)
+    wait_until(lambda: len(guest.api.get(topic).json()["partition_details"]) == 1)
     assert "1 (removed)" in guest.text(f"{HERE}?partition=1")
     assert 'name="partition"' not in guest.text(HERE)
 
@@ -190,7 +183,7 @@ def test_retries_of_a_partition(guest):
     publish(guest, "r", 1, "second", "third", "fourth")
     fail(guest, "r")
     here, rest = "/retries/%2F/r", "/leveret/retries/%2F/r"
-    eventually(lambda: len(ids(guest.text(f"{here}?partition=1"))) == 3)
+    wait_until(lambda: len(ids(guest.text(f"{here}?partition=1"))) == 3)
     assert len(ids(guest.text(here))) == 1
     found = ids(guest.text(f"{here}?partition=1"))
     link = f"{here}/messages/{found[0]}?partition=1"
@@ -201,7 +194,7 @@ def test_retries_of_a_partition(guest):
     assert guest.client.get(f"{here}?partition=7").status_code == 404
     said = guest.submit(f"{here}/now", partition="1", id=found[0])
     assert said.headers["location"] == f"{here}?partition=1"
-    eventually(lambda: bodies(guest, "r", 1) == ["second"])
+    wait_until(lambda: bodies(guest, "r", 1) == ["second"])
     shown = guest.api.get(f"{rest}/messages/{found[1]}?partition=1").json()
     assert shown["payload"] == "third"
     assert guest.api.get(rest).status_code == 400
@@ -223,7 +216,7 @@ def test_dead_letters_of_a_partition(guest):
     publish(guest, "d", 1, "second", "third", "fourth", "fifth")
     fail(guest, "d")
     here, rest = "/dead-letters/%2F/d.dlq", "/leveret/dead-letters/%2F/d.dlq"
-    eventually(lambda: len(offsets(guest.text(f"{here}?partition=1"))) == 4)
+    wait_until(lambda: len(offsets(guest.text(f"{here}?partition=1"))) == 4)
     assert len(offsets(guest.text(here))) == 1
     text = guest.text(f"{here}?partition=1")
     assert '<a href="/queues/%2F/d.dlq/messages/0?partition=1">' in text
@@ -235,7 +228,7 @@ def test_dead_letters_of_a_partition(guest):
     shown = guest.api.get(f"{rest}/messages/1?partition=1").json()
     assert shown["payload"] == "third"
     guest.submit(f"{here}/redrive", partition="1", offset="1", to="back")
-    eventually(lambda: "1 moved" in guest.text(f"{here}?partition=1"))
+    wait_until(lambda: "1 moved" in guest.text(f"{here}?partition=1"))
     assert "1 moved" not in guest.text(here)
     status = guest.api.get(f"{rest}/redrive?partition=1").json()
     assert (status["partition"], status["moved"]) == (1, 1)

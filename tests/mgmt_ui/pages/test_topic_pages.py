@@ -232,7 +232,7 @@ async def test_figures_are_live(guest, orders, monkeypatch):
     monkeypatch.setattr(live, "INTERVAL_SECONDS", 0.02)
     monkeypatch.setattr(live, "STREAM_SECONDS_MAX", 0.01)
     monkeypatch.setattr(live, "CHECK_SECONDS", 0.01)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         answer = await guest.get(f"/live{TOPIC}")
     data = re.search(r"^data: (.*)$", answer.text, re.MULTILINE)
     assert json.loads(data[1])["figures"] == {

@@ -1,7 +1,6 @@
 """Schedules, retries and dead letters: what waits, what died, and what is done about it."""
 
 import re
-import time
 
 import pytest
 
@@ -10,6 +9,7 @@ from tests.mgmt_ui.pages.running import running_node
 from tests.support.browser import Browser
 from tests.support.client import Client
 from tests.support.visitor import Visitor
+from tests.support.waiting import wait_until
 
 HOSTILE = "<script>alert(1)</script>"
 HOUR_MS = 3_600_000
@@ -58,13 +58,6 @@ def fail(guest, queue, *bodies):
     assert len(guest.api.post(f"/queues/%2F/{queue}/get", json=asked).json()) == len(bodies)
 
 
-def eventually(look):
-    deadline = time.monotonic() + 15
-    while not look():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def clear_schedules(guest):
     while found := ids(guest.text("/schedules")):
         guest.done("/schedules/cancel", vhost="/", id=found)
@@ -82,7 +75,7 @@ def test_schedules(guest):
     assert "No waiting message matches" in guest.text("/schedules?exchange=elsewhere")
     said = guest.done("/schedules/deliver", vhost="/", id=first)
     assert said == ["1 messages of / were delivered."]
-    eventually(lambda: 'name="offset"' in guest.text("/queues/%2F/q/messages"))
+    wait_until(lambda: 'name="offset"' in guest.text("/queues/%2F/q/messages"))
     guest.done("/schedules/reschedule", vhost="/", id=fourth, delay_minutes="1")
     assert ids(guest.text("/schedules")) == [fourth, second, third]
     guest.done("/schedules/reschedule", vhost="/", id=second, due="2027-01-01T00:00")
@@ -121,7 +114,7 @@ def test_retries(guest):
     assert '<a href="/retries/%2F/r">r</a>' in guest.text("/retries")
     assert "No messages of this queue are waiting" in guest.text("/retries/%2F/r")
     fail(guest, "r", "1", "2", "3")
-    eventually(lambda: len(ids(guest.text("/retries/%2F/r"))) == 3)
+    wait_until(lambda: len(ids(guest.text("/retries/%2F/r"))) == 3)
     text = guest.text("/retries/%2F/r")
     assert ">1970-" not in text  # the first failure is told in seconds, other times are not
     found = ids(text)
@@ -183,7 +176,7 @@ def test_retries_are_looked_for_and_looked_at(guest):
     guest.declare("rs", **{"x-retry-delays": [HOUR_MS]})
     fail(guest, "rs", "zero", "one")
     here = "/retries/%2F/rs"
-    eventually(lambda: len(ids(guest.text(here))) == 2)
+    wait_until(lambda: len(ids(guest.text(here))) == 2)
     [second] = ids(guest.text(f"{here}?message_id=m1"))
     assert ids(guest.text(f"{here}?id={second}")) == [second]
     assert ids(guest.text(f"{here}?header=x-retry-count%3D1")) != []
@@ -221,7 +214,7 @@ def test_what_waits_is_told_apart_on_the_page_of_its_queue(guest):
         row = guest.api.get("/queues/%2F/w").json()
         return {name: row[name] for name in told} == told
 
-    eventually(is_told)
+    wait_until(is_told)
     text = guest.text("/queues/%2F/w")
     assert {name: int(figure(text, name)) for name in told} == told
     for label, name in (
@@ -236,7 +229,7 @@ def test_a_purge_takes_what_waits_where_the_box_is_checked(guest):
     guest.declare("p", **{"x-retry-delays": [HOUR_MS]})
     assert 'name="waiting"' not in guest.text("/queues/%2F/p")  # nothing does
     fail(guest, "p", "1", "2")
-    eventually(lambda: "or an ETA (2)" in guest.text("/queues/%2F/p"))
+    wait_until(lambda: "or an ETA (2)" in guest.text("/queues/%2F/p"))
     said = guest.done("/queues/%2F/p/purge")
     assert said == ["The ready messages of queue p were deleted."]
     assert len(ids(guest.text("/retries/%2F/p"))) == 2
@@ -250,8 +243,8 @@ def test_dead_letters_and_their_redrive(guest):
     guest.declare("d", **{"x-dead-letter-topic": True})
     fail(guest, "d", "1", "2", "3")
     here = "/dead-letters/%2F/d.dlq"
-    eventually(lambda: here in guest.text("/dead-letters"))
-    eventually(lambda: len(offsets(guest.text(here))) == 3)
+    wait_until(lambda: here in guest.text("/dead-letters"))
+    wait_until(lambda: len(offsets(guest.text(here))) == 3)
     text = guest.text(here)
     assert "rejected" in text
     assert 'hx-trigger="every 1s"' not in text
@@ -260,7 +253,7 @@ def test_dead_letters_and_their_redrive(guest):
     assert "No dead letter matches" in guest.text(f"{here}?reason=expired")
     assert "name=value" in guest.text(f"{here}?header=x")
     assert guest.done(f"{here}/redrive", offset="1", rate="1", to="back") == []
-    eventually(lambda: "1 moved" in guest.text(here))
+    wait_until(lambda: "1 moved" in guest.text(here))
     assert offsets(guest.text(here)) == ["0", "2"]
     assert guest.done(f"{here}/delete", offset="0") == ["1 messages of queue d.dlq were deleted."]
     assert "state which messages" in guest.done(f"{here}/delete", which="matching")[0]
@@ -277,7 +270,7 @@ def test_dead_letters_without_or_with_equal_ids_are_chosen_one_by_one(guest):
     asked = {"count": 4, "ackmode": "reject_requeue_false", "encoding": "auto"}
     guest.api.post("/queues/%2F/same/get", json=asked)
     here = "/dead-letters/%2F/same.dlq"
-    eventually(lambda: offsets(guest.text(here)) == ["0", "1", "2", "3"])
+    wait_until(lambda: offsets(guest.text(here)) == ["0", "1", "2", "3"])
     said = guest.done(f"{here}/delete", offset=["0", "3"])
     assert said == ["2 messages of queue same.dlq were deleted."]
     assert offsets(guest.text(here)) == ["1", "2"]
@@ -288,7 +281,7 @@ def test_a_redrive_is_paused_resumed_and_cancelled(guest):
     guest.declare("e", **{"x-dead-letter-topic": True})
     fail(guest, "e", *map(str, range(30)))
     here = "/dead-letters/%2F/e.dlq"
-    eventually(lambda: len(offsets(guest.text(here))) == 30)
+    wait_until(lambda: len(offsets(guest.text(here))) == 30)
     guest.done(f"{here}/redrive", which="matching", rate="1")
     assert 'hx-trigger="every 1s"' in guest.text(here)
     assert guest.done(f"{here}/redrive/pause") == ["The redrive of queue e.dlq is paused."]
@@ -303,7 +296,7 @@ def test_who_may_not_publish_everywhere_names_an_exchange_for_a_redrive(guest, a
     guest.declare("f", **{"x-dead-letter-topic": True})
     fail(guest, "f", "1")
     here = "/dead-letters/%2F/f.dlq"
-    eventually(lambda: here in guest.text("/dead-letters"))
+    wait_until(lambda: here in guest.text("/dead-letters"))
     guest.done("/users", name="some", password="some", tags="management")
     patterns = {"configure": ".*", "write": r"^(amq\.default|amq\.fanout)$", "read": ".*"}
     guest.done("/users/some/permissions", vhost="/", **patterns)
@@ -358,12 +351,12 @@ def test_tasks_are_told_wherever_messages_are_shown(guest):
     asked = {"count": 1, "ackmode": "reject_requeue_false", "encoding": "auto"}
     assert "mail.send(1)" in guest.text("/queues/%2F/tasks/messages")
     guest.api.post("/queues/%2F/tasks/get", json=asked)
-    eventually(lambda: "mail.send(1)" in guest.text("/retries/%2F/tasks"))
+    wait_until(lambda: "mail.send(1)" in guest.text("/retries/%2F/tasks"))
     guest.declare("given.up", **{"x-dead-letter-topic": True})
     task(guest, "given.up", 2, kwargsrepr=f"{{'to': '{HOSTILE}'}}")
     guest.api.post("/queues/%2F/given.up/get", json=asked)
-    eventually(lambda: "/dead-letters/%2F/given.up.dlq" in guest.text("/dead-letters"))
-    eventually(lambda: "mail.send" in guest.text("/dead-letters/%2F/given.up.dlq"))
+    wait_until(lambda: "/dead-letters/%2F/given.up.dlq" in guest.text("/dead-letters"))
+    wait_until(lambda: "mail.send" in guest.text("/dead-letters/%2F/given.up.dlq"))
     text = guest.text("/dead-letters/%2F/given.up.dlq")
     assert "mail.send(2, {&#39;to&#39;: &#39;&lt;script&gt;" in text
     offset = re.search(r"given\.up\.dlq/messages/(\d+)", text)[1]

@@ -1,0 +1,1 @@
+"""Applications to look at and to begin with."""

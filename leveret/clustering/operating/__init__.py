@@ -1,0 +1,1 @@
+"""Operating a cluster: leaders that change by intention, moves of partitions, nodes that leave."""
