@@ -86,9 +86,11 @@ class ManagementServer:
             self._done.set()
 
     async def answering(self) -> None:
-        """Wait until `serve` answers requests, or has ended."""
+        """Wait until `serve` answers requests. Raises StorageError if it has failed."""
         assert self._web is not None, "loaded"
         await self._web.answering.wait()
+        if self._done.is_set():
+            raise StorageError(f"the port of {self._setting} does not answer: the log says why")
 
     async def close(self) -> None:
         """Finish the answers in progress, then close the connections."""

@@ -7,6 +7,7 @@ import socket
 from asyncio import TaskGroup
 
 import pytest
+import uvicorn
 
 from leveret.errors import StorageError
 from leveret.mgmt_ui import http_connections, web
@@ -139,6 +140,21 @@ async def test_every_address_of_a_host_has_the_same_port():
     assert addresses
     for *_, address in addresses:
         socket.create_connection(address[:2]).close()
+    await server.close()
+
+
+async def test_node_is_not_ready_with_a_server_that_fails(monkeypatch):
+    async def fail(*_):
+        raise OSError("no")
+
+    monkeypatch.setattr(uvicorn.Server, "startup", fail)
+    server = ManagementServer()
+    await server.open("127.0.0.1", 0)
+    await server.load(Site().node)
+    with pytest.raises(OSError, match="no"):
+        await server.serve()
+    with pytest.raises(StorageError, match="the port of http_port does not answer"):
+        await server.answering()
     await server.close()
 
 

@@ -195,7 +195,7 @@ def test_dead_letters_are_listed_redriven_and_deleted(http, channel):
 
 
 def _all(channel, queue, count, *, auto_ack=True):
-    """So many messages, each as basic.get gives it."""
+    """Return the method frames of `count` messages that basic.get brings."""
     found = []
     deadline = time.monotonic() + LIMIT_SECONDS
     while len(found) < count and time.monotonic() < deadline:
