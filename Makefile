@@ -12,27 +12,32 @@ PIP := $(BIN)/pip install -q --disable-pip-version-check
 # Tests start hundreds of processes, and each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests run in several processes, the tests of a file one after the other in one of them, for many
-# files share a node. Who has started a node waits for it half of the time: two for each core.
+# Tests run in several processes, the tests of a file one after the other in one of them.
 # `make test WORKERS=0` runs them in the process of pytest itself.
-WORKERS ?= $(shell expr 2 \* $$(nproc))
-PARALLEL = --dist loadfile --no-loadscope-reorder
+WORKERS ?= $(shell nproc)
+PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: build serve test check lint docs install interop spark example screenshots bench soak hostile first-hour asan upgrade oldest clean
+.PHONY: build serve test verify check lint docs install interop spark example screenshots bench soak hostile first-hour asan upgrade oldest clean
 
 build: $(VENV)/.built
 
 serve: build
 	exec $(BIN)/leveret serve --data-dir $(DATA)
 
+# All tests that start no process, and then, alone and one after the other, a few that do.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(WORKERS) $(PARALLEL)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not processes"
+	$(BIN)/python -m pytest -m smoke
 
-# While working: `make lint`, and the tests that neither start a process (tests/conftest.py marks
-# those that do) nor are about the disk, with fewer examples from Hypothesis.
+# All the other tests, in stages: tests/stages.py. `make verify STAGES="kills guide"` runs two.
+verify: $(VENV)/.test
+	$(BIN)/python -m tests.verify --json build/verify.json $(STAGES)
+
+# While working: `make lint`, and the tests that neither start a process nor are about the disk, with
+# fewer examples from Hypothesis, and others each time.
 check: lint
-	$(BIN)/python -m pytest -n $(shell nproc) $(PARALLEL) -q --hypothesis-profile=check \
-		-m "not processes and not soak" --ignore=tests/storage --ignore=tests/contracts
+	LEVERET_TEST_EXAMPLES=0.25 $(BIN)/python -m pytest $(PARALLEL) -q --hypothesis-profile=random \
+		-m "not processes" --ignore=tests/storage --ignore=tests/contracts
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check
@@ -53,15 +58,13 @@ install: build
 	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w build/wheel .
 	PYTHON=$(PYTHON) .ci/install build/wheel/leveret-*.whl
 
-interop: $(VENV)/.interop
-	$(BIN)/python -m pytest interop_tests
+interop: $(VENV)/.test
+	$(BIN)/python -m tests.verify $@
 
 # The data source in a real Spark, on Java 17: the newest one, and then, what tests Spark's own
 # interfaces with the oldest that pyproject.toml allows.
-spark: $(VENV)/.spark $(VENV)/spark-4.2/.installed
-	$(BIN)/python -m pytest -n $(shell nproc) $(PARALLEL) spark_tests
-	PYTHONPATH=$(CURDIR)/$(VENV)/spark-4.2 $(BIN)/python -m pytest -n $(shell nproc) $(PARALLEL) \
-		$(foreach name,batch stream write queue docs jobs,spark_tests/test_$(name).py)
+spark: $(VENV)/.test
+	$(BIN)/python -m tests.verify spark spark-oldest
 
 # An application, a streaming query and a page of its figures, with a node of their own.
 example: $(VENV)/.spark

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.support.examples import forget_constants, register_profiles
 from tests.support.process_guard import FIXTURE, ProcessGuard, starts_processes
 from tests.support.spawning import close_coroutines
 from tests.support.waiting import PATIENCE
@@ -17,16 +18,13 @@ from tests.support.waiting import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# How long an example takes says something about the machine and its neighbours, not about the code.
-settings.register_profile("leveret", deadline=None)
-# For `make check`: who works on a change runs it often, and each time draws other examples.
-settings.register_profile("check", deadline=None, max_examples=25)
-settings.load_profile("leveret")
+register_profiles()
 
 # Whoever runs tests behind his shell has them ignore interrupts, and so would every process that a
 # test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+SMOKE_TESTS_MAX = 60  # they run one after the other in `make test`: three seconds each
 guard = ProcessGuard()
 guard.install()
 TEST_SECONDS_MAX = 300 * PATIENCE  # of a test that names no time: five limits of waiting
@@ -37,6 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Tell pytest-timeout how long a test may take, unless the command line does."""
     if config.option.timeout is None:
         config.option.timeout = TEST_SECONDS_MAX
+    if settings().derandomize:
+        forget_constants()
 
 
 @pytest.fixture(scope="session", name=FIXTURE)
@@ -53,6 +53,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if starts_processes(item):
             item.add_marker(FIXTURE)
+    smoke = [item for item in items if item.get_closest_marker("smoke")]
+    if len(smoke) > SMOKE_TESTS_MAX or not all(map(starts_processes, smoke)):
+        message = f"the mark `smoke` is for {SMOKE_TESTS_MAX} tests, of those that start processes"
+        raise pytest.UsageError(message)
     if hasattr(config, "workerinput"):
         tests = Counter(item.path for item in items)
         starting = {item.path for item in items if item.get_closest_marker(FIXTURE)}

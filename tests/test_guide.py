@@ -1,4 +1,4 @@
-"""The user guide's examples work: each page on a fresh node, and all in turn on one.
+"""The user guide's examples work: each page with a fresh node, as it is read by itself.
 
 The blocks of a page run in order. A ```python block is a whole program that connects to port 5672,
 a ```text block right behind it is what it prints. A ```console block holds commands behind `$ `,
@@ -20,7 +20,6 @@ import re
 import shlex
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
 GUIDE = Path(__file__).parent.parent / "docs" / "guide"
 PAGES = sorted(GUIDE.glob("*.md"))
+SMOKE_PAGE = "command-line"  # `make test` follows this one, `make verify` all of them
 BLOCK = re.compile(r"^```(.*)\n((?s:.*?))^```$", re.MULTILINE)
 INDENTED_COMMAND = re.compile(r"^    (?:\$ )?(leveret .*)$", re.MULTILINE)
 CELERY = "python celery"
@@ -45,6 +45,10 @@ ANYTHING = "…"
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z|\d{8}T\d{6}Z"
 NAME_OF_BACKUP = re.compile(r"\d{8}T\d{6}Z")
 GAP = re.compile(r"(?:\\ ){2,}")
+FOLLOWED = [
+    pytest.param(page, marks=pytest.mark.smoke) if page.stem == SMOKE_PAGE else page
+    for page in PAGES
+]
 # A page may have two dozen programs, and each takes a second to begin on a busy machine.
 PAGE_SECONDS_MAX = 8 * LIMIT_SECONDS
 
@@ -76,12 +80,6 @@ def steps_of(page: str) -> list[Step]:
                 steps.append(Step(["-m", *words], output))
         before = language
     return steps
-
-
-def in_the_order_of_the_index() -> list[Path]:
-    index = GUIDE / "README.md"
-    named = re.findall(r"^- \[.*?\]\((\S+\.md)\)", index.read_text(), re.MULTILINE)
-    return [index, *(GUIDE / name for name in named)]
 
 
 def pattern_of(expected: str) -> str:
@@ -131,32 +129,19 @@ class Reader:
         return text
 
 
-@contextmanager
-def reader_with_a_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+@pytest.fixture
+def reader(tmp_path_factory: pytest.TempPathFactory, processes: None) -> Iterator[Reader]:
     data = tmp_path_factory.mktemp("data")
     with node_addresses(data, http=True, metrics=True) as addresses:
         yield Reader(addresses, data, tmp_path_factory.mktemp("working"))
 
 
-@pytest.fixture(scope="module")
-def patient_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    """Follows one page after the other, on the same node."""
-    with reader_with_a_node(tmp_path_factory) as reader:
-        yield reader
-
-
+@pytest.mark.guide
 @pytest.mark.timeout(PAGE_SECONDS_MAX)
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_page_by_itself(page: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.parametrize("page", FOLLOWED, ids=lambda page: page.stem)
+def test_page(page: Path, reader: Reader) -> None:
     assert page.read_text().startswith("# ")
-    with reader_with_a_node(tmp_path_factory) as reader:
-        reader.follow(page)
-
-
-@pytest.mark.timeout(PAGE_SECONDS_MAX)
-@pytest.mark.parametrize("page", in_the_order_of_the_index(), ids=lambda page: page.stem)
-def test_page_after_those_before_it(page: Path, patient_reader: Reader) -> None:
-    patient_reader.follow(page)
+    reader.follow(page)
 
 
 def test_backups_may_be_taken_in_one_second() -> None:

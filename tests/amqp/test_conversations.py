@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import base, body, commands, header
 
@@ -90,7 +90,6 @@ def as_line(value):
     return value.name, dict(value)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.one_of(publishes, publishes, calls), max_size=25),
     st.lists(st.integers(0), max_size=30),

@@ -234,9 +234,7 @@ class Oracle:
         self.outcome.events.append((channel, event))
 
 
-slow = settings(
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None
-)
+slow = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @slow

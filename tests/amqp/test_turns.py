@@ -16,6 +16,7 @@ from leveret.core.turn import MADE_TOGETHER_MAX, PARKED_NS_MAX
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.node.core import _come_to_rest
 from tests.support.client import Client, message, wire
+from tests.support.examples import examples
 from tests.support.stage import Stage
 
 FIRST = 100  # how many come in one read
@@ -399,7 +400,7 @@ def test_what_is_parked_is_stored_when_the_node_stops(stage, client):
         max_size=30,
     )
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 def test_parking_keeps_the_order_and_all_confirms(steps):
     stage = Stage()
     clients = [Client(stage).open() for _ in range(3)]

@@ -10,6 +10,7 @@ from leveret.core.definitions.validation import AdministrationError
 from leveret.errors import ChannelError, ToleratedError
 from leveret.ports.definitions import Paused, PolicyDefinition
 from tests.support.client import Client
+from tests.support.examples import examples
 from tests.support.memory_log import MemoryTopicStore
 from tests.support.stage import Stage
 
@@ -536,7 +537,7 @@ STEPS = (
 
 
 @pytest.mark.covers("C-213")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=40))
 def test_no_change_loses_or_doubles_a_message(steps):
     hands = Hands()

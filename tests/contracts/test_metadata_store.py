@@ -26,6 +26,7 @@ from leveret.ports.definitions import (
 )
 from leveret.storage.metadata import SqliteMetadataStore
 from tests.memory_metadata import MemoryMetadataStore
+from tests.support.examples import examples
 
 ARGUMENTS = {
     "text": "ü\0",
@@ -184,7 +185,8 @@ VALUES = st.recursive(
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    max_examples=examples(50),
 )
 @given(arguments=st.dictionaries(st.text(max_size=8), VALUES))
 async def test_any_field_table_survives(opened, arguments):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from leveret.errors import StorageError
 from leveret.storage import state as state_module
 from leveret.storage.state import LmdbStateStore, MemoryStateStore
+from tests.support.examples import examples
 
 
 def refuse(text):
@@ -46,7 +47,7 @@ def test_the_last_change_of_a_key_counts(make):
     store.close()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(
     st.lists(
         st.tuples(
@@ -177,7 +178,7 @@ def test_threads_write_side_by_side(tmp_path):
     store.close()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(
     st.lists(
         st.tuples(

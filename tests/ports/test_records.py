@@ -18,6 +18,7 @@ from leveret.ports.records import (
     BatchBuilder,
     RecordFlag,
 )
+from tests.support.examples import examples
 
 NAMES = st.binary(max_size=255)
 RECORDS = st.lists(
@@ -92,7 +93,7 @@ def test_any_bytes_are_a_batch_or_corrupt(raw, position):
     walk(raw, position)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(RECORDS, st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=6))
 def test_changed_bytes_are_a_batch_or_corrupt(records, changes):
     raw = bytearray(bytes(seal(records)))

@@ -17,6 +17,7 @@ from leveret.ports.definitions import PartitionLayout
 from leveret.ports.partitioner import hash_key
 from tests.recovery.node import Node
 from tests.support.client import Client
+from tests.support.examples import examples
 
 KEYS = st.integers(0, 5)
 COUNTS = st.integers(1, 5)
@@ -313,7 +314,7 @@ class GroupMachine(PartitionMachine):
         super().teardown()
 
 
-FEW = settings(max_examples=40, stateful_step_count=25, deadline=None)
+FEW = settings(max_examples=examples(40), stateful_step_count=25)
 TestQueue = QueueMachine.TestCase
 TestQueue.settings = FEW
 TestLimitedQueue = LimitedQueueMachine.TestCase

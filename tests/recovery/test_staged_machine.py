@@ -22,6 +22,7 @@ from leveret.features.staged_batches.rules import BatchRefusedError
 from tests.recovery.node import Node
 from tests.support.batches import Batches
 from tests.support.chunks import Row
+from tests.support.examples import examples
 
 WRITERS = st.sampled_from(["v", "w"])
 NUMBERS = st.integers(0, 4)
@@ -303,4 +304,4 @@ class StagedMachine(RuleBasedStateMachine):
 
 
 TestStaged = StagedMachine.TestCase
-TestStaged.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestStaged.settings = settings(max_examples=examples(60), stateful_step_count=25)

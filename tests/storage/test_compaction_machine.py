@@ -22,6 +22,7 @@ from leveret.storage.compaction import is_clean
 from tests.storage.atomic_harness import Died
 from tests.storage.compaction_harness import COMPACTS, DELAY_MS, HOUR_MS, CompactedLog
 from tests.storage.harness import PERSISTENT, keyed
+from tests.support.examples import examples
 
 KEYS = st.none() | st.integers(0, 4) | st.integers(0, 30)
 BODIES = st.sampled_from([b"", b"v", b"v" * 100])
@@ -262,8 +263,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
 TestCompaction = CompactionMachine.TestCase
 TestCompaction.settings = settings(
-    max_examples=60,
+    max_examples=examples(60),
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )

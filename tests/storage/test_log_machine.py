@@ -22,6 +22,7 @@ from leveret.storage.state import MemoryStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
 from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.harness import FixedClock, NoLock, abandon, bodies, open_log, put
+from tests.support.examples import examples
 
 
 class StepCommitter:
@@ -265,9 +266,8 @@ class LogMachine(RuleBasedStateMachine):
 
 TestLog = LogMachine.TestCase
 TestLog.settings = settings(
-    max_examples=60,
+    max_examples=examples(60),
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 

@@ -18,6 +18,7 @@ from leveret.storage.store import StorageLimits
 from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.harness import PERSISTENT, FixedClock, NoLock, abandon, bodies, open_log
 from tests.storage.test_log_machine import SteppedStore
+from tests.support.examples import examples
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -174,9 +175,8 @@ class RetentionMachine(RuleBasedStateMachine):
 
 TestRetention = RetentionMachine.TestCase
 TestRetention.settings = settings(
-    max_examples=60,
+    max_examples=examples(60),
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 

@@ -33,6 +33,7 @@ from leveret.ports.definitions import (
 from leveret.ports.fields import WireInteger
 from tests.core.vhost_fakes import declare
 from tests.memory_metadata import MemoryMetadataStore
+from tests.support.examples import examples
 
 HASH = hash_password_as_rabbitmq("secret", b"salt")
 QUEUE = {"name": "q", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
@@ -530,7 +531,6 @@ ANYTHING = st.recursive(
 
 
 @pytest.mark.covers("B-422")
-@settings(deadline=None)
 @given(place=st.sampled_from(PLACES), value=ANYTHING)
 def test_whatever_stands_somewhere_it_is_imported_or_refused(place, value):
     section, number, key = place
@@ -627,7 +627,7 @@ def everything(draw):
 
 
 @pytest.mark.covers("B-422")
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(held=everything())
 def test_what_was_exported_comes_back_equal(held):
     first = exported(node(held))

@@ -13,6 +13,7 @@ from leveret.errors import ChannelError
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import BatchBuilder, RecordFlag
 from leveret.ports.tables import encode_table
+from tests.support.examples import examples
 
 
 def batch_of(groups, base=0):
@@ -297,7 +298,7 @@ class Play:
         self.model.ready.clear()
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.lists(moves, max_size=60))
 def test_never_two_of_a_group_nothing_lost_and_nothing_out_of_order(sequence):
     play = Play(sequence)

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from leveret.core.ledgers.priorities import PriorityLedger
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import BatchBuilder
+from tests.support.examples import examples
 from tests.support.queue_bench import content_header
 
 PRIORITIES = st.one_of(st.none(), st.integers(0, 3), st.sampled_from([9, 255]))
@@ -223,4 +224,4 @@ class LedgerAgainstLists(RuleBasedStateMachine):
 
 
 TestLedgerAgainstLists = LedgerAgainstLists.TestCase
-TestLedgerAgainstLists.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLedgerAgainstLists.settings = settings(max_examples=examples(150), stateful_step_count=40)

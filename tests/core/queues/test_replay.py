@@ -16,6 +16,7 @@ from tests.support.command_log import (
     contents_of_stream,
     recorded_states,
 )
+from tests.support.examples import examples
 
 QUORUM = QueueSettings(
     max_priority=31,
@@ -188,9 +189,7 @@ def named(state, contents):
 
 
 TestRecordedQueue = RecordedQueue.TestCase
-TestRecordedQueue.settings = hypothesis_settings(
-    max_examples=200, stateful_step_count=60, deadline=None
-)
+TestRecordedQueue.settings = hypothesis_settings(max_examples=examples(200), stateful_step_count=60)
 
 
 class RecordedStream(StreamMachine):
@@ -207,6 +206,4 @@ class RecordedStream(StreamMachine):
 
 
 TestRecordedStream = RecordedStream.TestCase
-TestRecordedStream.settings = hypothesis_settings(
-    max_examples=60, stateful_step_count=30, deadline=None
-)
+TestRecordedStream.settings = hypothesis_settings(max_examples=examples(60), stateful_step_count=30)

@@ -9,6 +9,7 @@ from leveret.core.settings.queue_settings import QueueSettings
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import BatchBuilder
 from tests.features.filters.test_filtered import Taker, publish
+from tests.support.examples import examples
 from tests.support.queue_bench import Bench, Waiter, content_header
 
 
@@ -117,5 +118,5 @@ class Settlements(RuleBasedStateMachine):
             assert list(witness.told) == list(self.log.settled)
 
 
-Settlements.TestCase.settings = settings(max_examples=150, stateful_step_count=30)
+Settlements.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=30)
 TestSettlements = Settlements.TestCase

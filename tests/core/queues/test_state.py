@@ -17,6 +17,7 @@ from leveret.core.queues.state import QueueState
 from leveret.core.settings.queue_settings import RetryDelay
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import BatchBuilder, RecordFlag
+from tests.support.examples import examples
 from tests.support.queue_bench import content_header
 
 CONSUMERS_MAX = 5
@@ -799,9 +800,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
 
 
 TestQueueAgainstMessages = QueueAgainstMessages.TestCase
-TestQueueAgainstMessages.settings = settings(
-    max_examples=150, stateful_step_count=60, deadline=None
-)
+TestQueueAgainstMessages.settings = settings(max_examples=examples(150), stateful_step_count=60)
 
 
 # Many consumers

@@ -479,5 +479,5 @@ class StreamMachine(RuleBasedStateMachine):
             assert not left or not reader.credit
 
 
-StreamMachine.TestCase.settings = hypothesis_settings(stateful_step_count=40, deadline=None)
+StreamMachine.TestCase.settings = hypothesis_settings(stateful_step_count=40)
 TestStreamMachine = StreamMachine.TestCase

@@ -22,6 +22,7 @@ from tests.core.vhost_fakes import (
     names,
     with_headers,
 )
+from tests.support.examples import examples
 
 EXCHANGES = ["a", "b", "c", "d", "e"]
 QUEUES = ["p", "q", "r"]
@@ -219,7 +220,7 @@ class RememberedRoutes(RuleBasedStateMachine):
 
 
 TestRememberedRoutes = RememberedRoutes.TestCase
-TestRememberedRoutes.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestRememberedRoutes.settings = settings(max_examples=examples(100), stateful_step_count=40)
 
 
 def test_a_walk_that_leads_nowhere_new_for_too_long_is_refused():

@@ -14,6 +14,7 @@ from leveret.ports import Durability
 from leveret.ports.after_all import AfterAll
 from leveret.ports.records import RecordFlag
 from tests.support import memory_log
+from tests.support.examples import examples
 from tests.support.memory_log import MemoryTopicLog
 from tests.support.stage import Stage
 
@@ -150,7 +151,7 @@ EVENTS = st.lists(
 
 @pytest.mark.covers("C-208")
 @pytest.mark.parametrize("kind", ["number", "keyed"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(events=EVENTS)
 def test_whoever_repeats_what_was_not_confirmed_has_it_stored_once(  # noqa: C901  # flat
     kind, events
@@ -351,7 +352,7 @@ def test_there_are_only_so_many_producers():
 
 
 @pytest.mark.covers("C-208")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(
     st.lists(
         st.one_of(

@@ -9,6 +9,7 @@ from pamqp import commands, header
 
 from leveret.features.dedup.keys import SeenKeys, message_key, text_key
 from leveret.ports.records import BatchBuilder, RecordFlag
+from tests.support.examples import examples
 
 FLAGS = RecordFlag.HAS_HEADERS
 
@@ -92,7 +93,7 @@ def batch_of(keys, now, end):
     return builder, builder.preview(end)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(EVENTS)
 def test_it_behaves_as_a_list(events):
     seen, naive, now, end = SeenKeys(), Naive(), 1000, 0

@@ -20,6 +20,7 @@ from leveret.ports import Durability, Retention
 from leveret.ports.definitions import QueueDefinition
 from leveret.ports.records import RecordFlag
 from leveret.storage.state import MemoryStateStore
+from tests.support.examples import examples
 from tests.support.queue_bench import Bench, Waiter, content_header
 from tests.support.spawning import spawner
 
@@ -368,7 +369,7 @@ EVENTS = st.lists(
 
 
 @pytest.mark.covers("C-207")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(EVENTS, st.integers(1, 6))
 def test_each_message_is_stored_once_within_its_window(events, keys_max):
     bench = Window(Durability.FSYNC, keys_max=keys_max)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
 from tests.support.client import Client
+from tests.support.examples import examples
 from tests.support.stage import Stage
 
 STEP_MS = 100
@@ -84,7 +85,7 @@ def ordered(client: Client, name: str, id_: str, **headers: int) -> int:
     return json.loads(answer)["count"]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60))
 @given(steps=STEPS)
 def test_each_comes_once_at_its_time(steps: list[tuple]) -> None:
     stage, model = Stage(), Model()

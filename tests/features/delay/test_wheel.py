@@ -6,6 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from leveret.features.delay.due_list import DueList
 from leveret.features.delay.wheel import TimingWheel
+from tests.support.examples import examples
 
 START = 1_700_000_000_000
 # Distances that end in each of the wheel's levels, and right at their edges.
@@ -74,11 +75,10 @@ class Wheels(RuleBasedStateMachine):
 
 
 TestWheels = Wheels.TestCase
-TestWheels.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestWheels.settings = settings(max_examples=examples(150), stateful_step_count=40)
 
 
 @given(st.lists(st.integers(0, 5000), max_size=300))
-@settings(deadline=None)
 def test_waking_when_told_misses_nothing(distances):
     """Sleeping until `wakes_ms` expires each timer at its very millisecond."""
     wheel = TimingWheel(START)

@@ -14,6 +14,7 @@ from leveret.errors import ChannelError, StorageError
 from leveret.features.filters.filtered import FilteredDelivery, check_filterable
 from leveret.ports.records import RecordFlag
 from tests.support.contents import encode_properties
+from tests.support.examples import examples
 from tests.support.queue_bench import Bench, Consumer
 
 FLAGS = RecordFlag.HAS_HEADERS
@@ -388,7 +389,9 @@ class FilteredAgainstModel(RuleBasedStateMachine):
                     assert not taker.skips
 
 
-FilteredAgainstModel.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
+FilteredAgainstModel.TestCase.settings = settings(
+    max_examples=examples(200), stateful_step_count=40
+)
 TestFilteredAgainstModel = FilteredAgainstModel.TestCase
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from leveret.features.groups.coordinator import Assign, GroupCoordinator
+from tests.support.examples import examples
 
 PARTITIONS = st.sets(st.integers(0, 7))
 
@@ -143,7 +144,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
 
 TestCoordinator = CoordinatorMachine.TestCase
-TestCoordinator.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestCoordinator.settings = settings(max_examples=examples(200), stateful_step_count=40)
 
 
 def test_a_second_member_takes_half_and_no_more():

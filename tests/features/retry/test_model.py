@@ -5,13 +5,14 @@ from hypothesis import strategies as st
 
 from leveret.features.retry.retrying import RetryTopic
 from tests.features.retry.test_retrying import declare, publish, take
+from tests.support.examples import examples
 from tests.support.stage import Stage
 
 ADVANCE_MS_MAX = 400
 DELAYS = st.lists(st.integers(0, 300), min_size=1, max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     delays=DELAYS,
     jitter=st.sampled_from([0, 0.5, 1]),

@@ -12,6 +12,7 @@ from leveret.ports.records import RecordFlag
 from tests.features.filters.test_filtered import Taker
 from tests.features.retry.test_retrying import declare
 from tests.support.contents import encode_properties
+from tests.support.examples import examples
 from tests.support.queue_bench import content_header
 from tests.support.stage import Stage
 
@@ -154,7 +155,7 @@ def test_without_the_setting_everybody_goes_on(stage):
     assert got(queue)[2] == b"2"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     keys=st.lists(st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=12),
     fails=st.lists(st.booleans(), max_size=60),
