@@ -56,7 +56,7 @@ PROPERTIES = {
 def properties(draw):
     """Any subset of the fourteen."""
     chosen = commands.Basic.Properties()
-    for name in draw(st.sets(st.sampled_from(sorted(PROPERTIES)))):
+    for name in sorted(draw(st.sets(st.sampled_from(sorted(PROPERTIES))))):
         setattr(chosen, name, draw(PROPERTIES[name]))
     return chosen
 
