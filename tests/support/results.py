@@ -79,6 +79,8 @@ class Results:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print what was executed: two runs with the same digest tried the same."""
+        if not self._examples:
+            return
         tried = sum(int(one.split()[0]) for one in self._examples.values() if one)
         digest = hashlib.sha256(repr(sorted(self._examples.items())).encode()).hexdigest()[:16]
         terminalreporter.write_line(
