@@ -32,7 +32,6 @@ def test_a_digest_stands_for_what_was_tried(monkeypatch):
     same()
     assert seen == tried
     assert recorder.take() == first
-    assert first.split()[0] == "20"
     other()
     assert recorder.take() != first
     assert recorder.take() == ""
