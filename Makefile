@@ -122,7 +122,7 @@ $(VENV)/.run: requirements/run.txt requirements/build.txt
 	touch $@
 
 $(VENV)/.built: $(VENV)/.run pyproject.toml setup.py $(PYX)
-	@echo "Compiling (the first time takes about a minute)"
+	@echo "Compiling (the first time takes a minute or two, another checkout of the same some seconds)"
 	$(BIN)/python setup.py -q build_ext --inplace
 	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
