@@ -1,15 +1,20 @@
 """The text of `--help` of every command."""
 
+import io
 import re
+from contextlib import redirect_stdout
 from inspect import unwrap
+from types import SimpleNamespace
 
 import pytest
 import typer
 from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.testing import CliRunner
 
+from leveret.cli import spark
 from leveret.cli.app import app
 from leveret.config import Configuration
+from leveret.spark.jobs.runner import main as run_job
 
 
 def commands(command, path=()):
@@ -23,6 +28,19 @@ def commands(command, path=()):
 
 COMMANDS = dict(commands(typer.main.get_command(app)))
 EVERY = pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+
+
+@pytest.fixture(autouse=True)
+def jobs_run_here(monkeypatch):
+    """Have Spark's jobs tell their help here; test_spark.py has one tell it in its process."""
+
+    def run(command, **_):
+        told = io.StringIO()
+        with redirect_stdout(told):
+            status = run_job(command[3:], told)
+        return SimpleNamespace(stdout=told.getvalue(), stderr="", returncode=status)
+
+    monkeypatch.setattr(spark, "subprocess", SimpleNamespace(run=run))
 
 
 def printed_help(*path, columns=200, color=False):
