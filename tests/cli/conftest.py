@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.support.command_line import CommandLine
+from leveret.storage import health_checks, state_check
+from tests.support.command_line import CommandLine, run_here
 from tests.support.node import node_in_thread
 
 
@@ -22,3 +23,10 @@ def node(tmp_path_factory):
 def channel(node):
     with node.connected() as connection:
         yield connection.channel()
+
+
+@pytest.fixture
+def sound_state(monkeypatch):
+    """Have `leveret doctor` read an LMDB environment here: a sound one kills no process."""
+    here = run_here(lambda words: state_check.main(words[0], deep="deep" in words[1:]))
+    monkeypatch.setattr(health_checks, "subprocess", here)

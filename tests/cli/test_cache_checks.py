@@ -15,7 +15,7 @@ from tests.support.command_line import FREE_PORTS, CommandLine
 from tests.support.node import node_in_thread
 from tests.system.test_queue_features import connected, declare, drained, publish
 
-pytestmark = pytest.mark.usefixtures("processes")  # `doctor` reads state.lmdb in one of its own
+pytestmark = pytest.mark.usefixtures("sound_state")
 FAR = 1000  # an offset that no log has
 
 

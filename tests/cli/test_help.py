@@ -1,10 +1,8 @@
 """The text of `--help` of every command."""
 
-import io
 import re
-from contextlib import redirect_stdout
+import sys
 from inspect import unwrap
-from types import SimpleNamespace
 
 import pytest
 import typer
@@ -15,6 +13,7 @@ from leveret.cli import spark
 from leveret.cli.app import app
 from leveret.config import Configuration
 from leveret.spark.jobs.runner import main as run_job
+from tests.support.command_line import run_here
 
 
 def commands(command, path=()):
@@ -33,14 +32,8 @@ EVERY = pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 @pytest.fixture(autouse=True)
 def jobs_run_here(monkeypatch):
     """Have Spark's jobs tell their help here; test_spark.py has one tell it in its process."""
-
-    def run(command, **_):
-        told = io.StringIO()
-        with redirect_stdout(told):
-            status = run_job(command[3:], told)
-        return SimpleNamespace(stdout=told.getvalue(), stderr="", returncode=status)
-
-    monkeypatch.setattr(spark, "subprocess", SimpleNamespace(run=run))
+    here = run_here(lambda words: run_job(words, sys.stdout))
+    monkeypatch.setattr(spark, "subprocess", here)
 
 
 def printed_help(*path, columns=200, color=False):

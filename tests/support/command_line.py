@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stdout
+from subprocess import CompletedProcess
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from typer.testing import CliRunner
@@ -10,6 +14,7 @@ from typer.testing import CliRunner
 from leveret.cli.app import app
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from click.testing import Result
@@ -49,3 +54,15 @@ class CommandLine:
     def json(self, *arguments: object, **options: Any) -> Any:
         """Return what a command tells programs."""
         return json.loads(self(*arguments, "--json", **options))
+
+
+def run_here(main: Callable[[list[str]], int]) -> SimpleNamespace:
+    """Return what stands for `subprocess` where a module of ours is run: `main` gets its words."""
+
+    def run(command: list[str], **_: object) -> CompletedProcess[str]:
+        told = io.StringIO()
+        with redirect_stdout(told):
+            status = main(command[3:])  # behind `python -m MODULE`
+        return CompletedProcess(command, status, told.getvalue(), "")
+
+    return SimpleNamespace(run=run)
