@@ -22,7 +22,9 @@ def node(tmp_path_factory):
 @pytest.fixture
 def channel(node):
     with node.connected() as connection:
-        yield connection.channel()
+        channel = connection.channel()
+        channel.confirm_delivery()
+        yield channel
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ def test_a_queue_is_declared_shown_purged_and_deleted(leveret, channel):
         leveret("queue", "declare", "q", "--type", "quorum", *argument) == "queue 'q' is declared\n"
     )
     channel.basic_publish("", "q", b"m")
-    channel.queue_declare("q", passive=True)
     assert leveret("queue", "list").splitlines() == [
         "vhost  name  type    messages_ready  messages_unacknowledged  consumers",
         "/      q     quorum  1               0                        0",
@@ -53,7 +52,6 @@ def test_a_list_by_a_column(leveret, channel):
         leveret("queue", "declare", name)
         for _ in range(count):
             channel.basic_publish("", name, b"m")
-    channel.queue_declare("three", passive=True)
     rows = leveret("queue", "list", "--sort", "messages", "--reverse", "--columns", "name,messages")
     assert [line.split() for line in rows.splitlines()] == [
         ["name", "messages"],
@@ -151,7 +149,6 @@ def test_connections_are_closed_with_a_reason(leveret, node):
 
 def test_channels_and_consumers(leveret, channel):
     channel.queue_declare("q")
-    channel.confirm_delivery()
     channel.basic_publish("", "q", b"m")
     channel.basic_qos(prefetch_count=7)
     tag = channel.basic_consume("q", lambda *_: None)

@@ -15,7 +15,6 @@ def leveret(node):
 
 @pytest.fixture
 def channel(channel):
-    channel.confirm_delivery()
     channel.queue_declare("q", durable=True)
     channel.queue_declare("other", durable=True)
     for number in range(4):

@@ -15,12 +15,6 @@ def leveret(node):
     return CommandLine(node.data_dir)
 
 
-@pytest.fixture
-def channel(channel):
-    channel.confirm_delivery()
-    return channel
-
-
 def declare(channel, name, **arguments):
     """A queue with one message in partition 0 and three in partition 1."""
     channel.queue_declare(name, durable=True, arguments={"x-partitions": 2, **arguments})

@@ -56,7 +56,6 @@ def test_one_look_for_programs(top, sort, names):
 
 
 def test_rates_are_those_of_the_window(top, channel):
-    channel.confirm_delivery()
     channel.queue_declare("busy", durable=True)
     with ThreadPoolExecutor(1) as watcher:
         look = watcher.submit(top.json, "--interval", "1")
