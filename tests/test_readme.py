@@ -51,6 +51,7 @@ def commands_of(text: str) -> list[list[str]]:
     return [shlex.split(line) for line in lines]
 
 
+@pytest.mark.usefixtures("processes")
 def test_first_hour(tmp_path):
     """From nothing to a delayed message, a retry, an administrator of one's own and the UI."""
     printed = []

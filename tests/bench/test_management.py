@@ -7,6 +7,7 @@ import pytest
 from bench import management
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_small_comparison(monkeypatch, capsys):
     short = ("--duration", "0.5", "--warm-up", "0.1")
     monkeypatch.setattr(management, "THROUGHPUT", short)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 
 import pika
 import pytest
-from typer.testing import CliRunner
 
-from leveret.cli.app import app
 from leveret.features.dedup.window import MARK
 from leveret.features.delay.due_index import ABOUT, ABOUT_VALUE
 from leveret.storage.state import LmdbStateStore
-from tests.harness.broker import BrokerProcess
+from tests.support.command_line import FREE_PORTS, CommandLine
+from tests.support.node import node_in_thread
 from tests.system.test_queue_features import connected, declare, drained, publish
 
-FREE = {"LEVERET_PORT": "0", "LEVERET_HTTP_PORT": "0", "LEVERET_PROMETHEUS_PORT": "-1"}
+pytestmark = pytest.mark.usefixtures("sound_state")
 FAR = 1000  # an offset that no log has
 
 
@@ -26,8 +24,8 @@ def used(tmp_path_factory):
     """The directory of a node that has cached something of each kind, and was stopped."""
     data = tmp_path_factory.mktemp("caches") / "data"
     data.mkdir(mode=0o700)
-    with BrokerProcess(data) as broker:
-        connection, channel = connected(broker)
+    with node_in_thread(data) as node:
+        connection, channel = connected(node)
         declare(channel, "window", dedup_window=3_600_000)
         declare(channel, "retried", retry_delays=[3_600_000])
         channel.exchange_declare("x", "fanout", durable=True, arguments={"x-dedup-window": True})
@@ -42,7 +40,6 @@ def used(tmp_path_factory):
         assert drained(channel, "retried") == []
         time.sleep(2)  # caches are written behind
         connection.close()
-        broker.stop()
     return data
 
 
@@ -63,8 +60,7 @@ def change(data_dir, prefix, value_of):
 
 def problems(data_dir):
     """Return (cache, separator, problem) of all results, which are about caches."""
-    command = ["doctor", "--deep", "--json", "--data-dir", str(data_dir)]
-    rows = json.loads(CliRunner().invoke(app, command, env=FREE).output)
+    rows = CommandLine(data_dir, "doctor", **FREE_PORTS).json("--deep", status=None)
     assert all(row["check"] == "state.cache" for row in rows), rows
     assert all("state.lmdb.old" in row["remedy"] for row in rows)
     return [row["what"].partition(" in state.lmdb ") for row in rows]

@@ -1,28 +1,23 @@
 """The commands on the files of a stopped node, and on a running one."""
 
 import asyncio
-import json
 import sqlite3
 import subprocess
 import sys
-import threading
 
 import pytest
-from typer.testing import CliRunner
 
 from leveret import __version__
-from leveret.cli.app import app
 from leveret.cli.session import DATA_DIR
 from leveret.config import Configuration
 from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
 from leveret.storage.lock import DirectoryLock
 from leveret.storage.metadata import SqliteMetadataStore
-from tests.mgmt_ui.test_control import listening
-from tests.support.waiting import LIMIT_SECONDS
+from tests.support.command_line import CommandLine
 
 
 def test_first_command_finds_what_a_first_start_makes(leveret):
-    assert json.loads(leveret("user", "list", "--json")) == [
+    assert leveret.json("user", "list") == [
         {"name": "guest", "tags": ["administrator"], "limits": {}}
     ]
     assert leveret("permission", "list").splitlines() == [
@@ -35,7 +30,7 @@ def test_users(leveret):
     leveret("user", "add", "u", "--tag", "a", "--tag", "b", "--password-stdin", stdin="pw\n")
     leveret("user", "set-password", "u", "--password-stdin", stdin="other\n")
     leveret("user", "set-tags", "u", "c")
-    assert json.loads(leveret("user", "list", "--json"))[1] == {
+    assert leveret.json("user", "list")[1] == {
         "name": "u",
         "tags": ["c"],
         "limits": {},
@@ -53,7 +48,7 @@ def test_vhosts(leveret):
     told = leveret("vhost", "set", "v", "--description", "for more")
     assert told == "vhost 'v': replaced description\n"
     assert "state what" in leveret("vhost", "set", "v", status=2)
-    assert json.loads(leveret("vhost", "list", "--json"))[1] == {
+    assert leveret.json("vhost", "list")[1] == {
         "name": "v",
         "description": "for more",
         "tags": ["a"],
@@ -62,7 +57,7 @@ def test_vhosts(leveret):
         "creates_queues": False,
         "limits": {},
     }
-    assert json.loads(leveret("vhost", "delete", "v", "--json")) == {"ok": True}
+    assert leveret.json("vhost", "delete", "v") == {"ok": True}
     assert "no vhost 'v'" in leveret("vhost", "delete", "v", status=1)
 
 
@@ -70,11 +65,11 @@ def test_vhosts(leveret):
 def test_permissions(leveret, set_, clear):
     leveret("vhost", "add", "v")
     leveret("permission", set_, "guest", "^a", "", ".*", "--vhost", "v")
-    assert json.loads(leveret("permission", "list", "--vhost", "v", "--json")) == [
+    assert leveret.json("permission", "list", "--vhost", "v") == [
         {"vhost": "v", "user": "guest", "configure": "^a", "write": "", "read": ".*"}
     ]
     leveret("permission", clear, "guest", "--vhost", "v")
-    assert json.loads(leveret("permission", "list", "--vhost", "v", "--json")) == []
+    assert leveret.json("permission", "list", "--vhost", "v") == []
 
 
 def test_refusals_say_why_and_fail(leveret):
@@ -93,7 +88,7 @@ def test_a_password_is_read_from_a_pipe(leveret):
     leveret("user", "add", "u", stdin="pw\n")
     assert "no password on standard input" in leveret("user", "add", "v", status=1)
     assert "cannot be blank" in leveret("user", "add", "v", stdin="\n", status=1)
-    hashed = json.loads(leveret("hash-password", "--json", stdin="pw\n"))
+    hashed = leveret.json("hash-password", stdin="pw\n")
     assert hashed["hashing_algorithm"] == "rabbit_password_hashing_sha256"
     assert hashed["password_hash"]
 
@@ -110,9 +105,8 @@ def test_the_last_administrator_is_not_lost_by_accident(leveret):
 
 
 def test_missing_data_directory_is_not_made(tmp_path):
-    result = CliRunner().invoke(app, ["user", "list", "--data-dir", str(tmp_path / "typo")])
-    assert result.exit_code == 1
-    assert "is not a data directory" in result.output
+    told = CommandLine(tmp_path / "typo")("user", "list", status=1)
+    assert "is not a data directory" in told
     assert not (tmp_path / "typo").exists()
 
 
@@ -147,6 +141,7 @@ def test_serve_names_a_bad_setting(leveret):
     assert "setting 'port'" in leveret("serve", "--port", "70000", status=1)
 
 
+@pytest.mark.usefixtures("processes")
 def test_package_can_be_run_as_a_module():
     result = subprocess.run(
         [sys.executable, "-m", "leveret", "--version"], capture_output=True, text=True, check=True
@@ -154,35 +149,16 @@ def test_package_can_be_run_as_a_module():
     assert result.stdout == f"leveret {__version__}\n"
 
 
-class TestRunningNode:
-    """A process that holds the lock and answers on the control socket, without a broker."""
+def test_a_command_reaches_a_running_node(node):
+    leveret = CommandLine(node.data_dir)
+    leveret("user", "add", "u", "--password-stdin", stdin="pw\n")
+    assert "u" in [row["name"] for row in leveret.json("user", "list")]
+    assert "no user 'none'" in leveret("user", "delete", "none", status=1)
 
-    @pytest.fixture
-    def node(self, tmp_path):
-        started, stop = threading.Event(), threading.Event()
 
-        async def serve():
-            async with listening(tmp_path / "control.sock") as administration:
-                self.administration = administration
-                started.set()
-                await asyncio.to_thread(stop.wait)
-
-        thread = threading.Thread(target=asyncio.run, args=(serve(),))
-        with DirectoryLock(tmp_path):
-            thread.start()
-            assert started.wait(LIMIT_SECONDS)
-            yield
-            stop.set()
-            thread.join()
-
-    def test_command_reaches_it(self, node, leveret):
-        leveret("user", "add", "u", "--password-stdin", stdin="pw\n")
-        assert self.administration.access.user("u") is not None
-        assert "no user 'none'" in leveret("user", "delete", "none", status=1)
-
-    def test_node_that_does_not_answer_is_said_so(self, tmp_path, leveret):
-        with DirectoryLock(tmp_path):
-            assert "no node answers" in leveret("user", "list", status=1)
+def test_a_node_that_does_not_answer_is_said_so(tmp_path, leveret):
+    with DirectoryLock(tmp_path):
+        assert "no node answers" in leveret("user", "list", status=1)
 
 
 @pytest.mark.parametrize("command", ["list", "redrive", "delete"])

@@ -1,7 +1,5 @@
 """`leveret encryption …` on the files of a stopped node."""
 
-import json
-
 import pytest
 
 
@@ -12,12 +10,10 @@ def key_file(tmp_path, leveret):
     return str(file)
 
 
-def rows(leveret, *arguments):
-    return json.loads(leveret("encryption", "status", "--json", *arguments))
-
-
 def states(leveret, *arguments):
-    return [(row["vhost"], row["state"]) for row in rows(leveret, *arguments)]
+    return [
+        (row["vhost"], row["state"]) for row in leveret.json("encryption", "status", *arguments)
+    ]
 
 
 def test_a_vhost_is_encrypted_rotated_and_plain_again(leveret, key_file):

@@ -1,6 +1,7 @@
 """The text of `--help` of every command."""
 
 import re
+import sys
 from inspect import unwrap
 
 import pytest
@@ -8,8 +9,11 @@ import typer
 from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.testing import CliRunner
 
+from leveret.cli import spark
 from leveret.cli.app import app
 from leveret.config import Configuration
+from leveret.spark.jobs.runner import main as run_job
+from tests.support.command_line import run_here
 
 
 def commands(command, path=()):
@@ -23,6 +27,13 @@ def commands(command, path=()):
 
 COMMANDS = dict(commands(typer.main.get_command(app)))
 EVERY = pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+
+
+@pytest.fixture(autouse=True)
+def jobs_run_here(monkeypatch):
+    """Have Spark's jobs tell their help here; test_spark.py has one tell it in its process."""
+    here = run_here(lambda words: run_job(words, sys.stdout))
+    monkeypatch.setattr(spark, "subprocess", here)
 
 
 def printed_help(*path, columns=200, color=False):

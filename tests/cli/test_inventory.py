@@ -1,38 +1,19 @@
 """The commands on what there is on a running node."""
 
-import json
-import subprocess
-import sys
 import time
 
-import pika
 import pika.exceptions
 import pytest
 
 from leveret.cli.completion import queue_names, vhost_names
 from leveret.cli.output import iso
-from tests.process import running_node
+from tests.support.command_line import CommandLine
+from tests.support.node import node_in_thread
 
 
 @pytest.fixture
-def leveret(data_dir, port):
-    def run(*arguments, status=0):
-        command = [sys.executable, "-m", "leveret", *arguments, "--data-dir", data_dir]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert result.returncode == status, result.stderr
-        return result.stdout + result.stderr
-
-    return run
-
-
-def shown(leveret, *arguments):
-    return json.loads(leveret(*arguments, "--json"))
-
-
-@pytest.fixture
-def channel(port):
-    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
-        yield connection.channel()
+def leveret(node):
+    return CommandLine(node.data_dir)
 
 
 def test_a_queue_is_declared_shown_purged_and_deleted(leveret, channel):
@@ -41,12 +22,11 @@ def test_a_queue_is_declared_shown_purged_and_deleted(leveret, channel):
         leveret("queue", "declare", "q", "--type", "quorum", *argument) == "queue 'q' is declared\n"
     )
     channel.basic_publish("", "q", b"m")
-    channel.queue_declare("q", passive=True)
     assert leveret("queue", "list").splitlines() == [
         "vhost  name  type    messages_ready  messages_unacknowledged  consumers",
         "/      q     quorum  1               0                        0",
     ]
-    assert shown(leveret, "queue", "show", "q")["arguments"] == {
+    assert leveret.json("queue", "show", "q")["arguments"] == {
         "x-max-length": 5,
         "x-overflow": "reject-publish",
         "x-queue-type": "quorum",
@@ -64,7 +44,7 @@ def test_any_queue_can_be_deleted(leveret, channel):
     channel.basic_publish("", name, b"m")
     channel.basic_consume(name, lambda *_: None)
     leveret("queue", "delete", name)
-    assert shown(leveret, "queue", "list", "--name", name) == []
+    assert leveret.json("queue", "list", "--name", name) == []
 
 
 def test_a_list_by_a_column(leveret, channel):
@@ -72,7 +52,6 @@ def test_a_list_by_a_column(leveret, channel):
         leveret("queue", "declare", name)
         for _ in range(count):
             channel.basic_publish("", name, b"m")
-    channel.queue_declare("three", passive=True)
     rows = leveret("queue", "list", "--sort", "messages", "--reverse", "--columns", "name,messages")
     assert [line.split() for line in rows.splitlines()] == [
         ["name", "messages"],
@@ -98,7 +77,7 @@ def test_a_queue_is_changed_while_it_is_used(leveret, channel):
     assert channel.basic_get("q", auto_ack=True)[2] == b"m"
     change = ("--argument", "x-max-length=null", "--argument", "x-message-ttl=60000")
     assert leveret("queue", "change", "q", *change) == "queue 'q' was changed\n"
-    assert shown(leveret, "queue", "show", "q")["arguments"]["x-message-ttl"] == 60_000
+    assert leveret.json("queue", "show", "q")["arguments"]["x-message-ttl"] == 60_000
     assert leveret("queue", "rename", "q", "r") == "queue 'q' was renamed to 'r'\n"
     channel.queue_declare("q", passive=True)
     assert leveret("queue", "remove-alias", "q") == "alias 'q' was removed\n"
@@ -118,11 +97,11 @@ def test_exchanges_and_bindings(leveret):
     leveret("queue", "declare", "q")
     assert leveret("exchange", "declare", "x", "--type", "headers") == "exchange 'x' is declared\n"
     leveret("exchange", "declare", "y", "--transient", "--internal", "--auto-delete")
-    assert shown(leveret, "exchange", "show", "y")["internal"] is True
+    assert leveret.json("exchange", "show", "y")["internal"] is True
     matching = ("--argument", "x-match=any", "--argument", "shop=7")
     assert leveret("binding", "declare", "x", "q", *matching) == "'q' is bound to exchange 'x'\n"
     leveret("binding", "declare", "x", "y", "--to-exchange")
-    rows = shown(leveret, "binding", "list", "--source", "x")
+    rows = leveret.json("binding", "list", "--source", "x")
     assert [(row["destination_type"], row["arguments"]) for row in rows] == [
         ("exchange", {}),
         ("queue", {"x-match": "any", "shop": 7}),
@@ -131,36 +110,33 @@ def test_exchanges_and_bindings(leveret):
     leveret("binding", "delete", "x", "q", *matching)
     leveret("binding", "delete", "x", "y", "--to-exchange")
     assert "no such binding" in leveret("binding", "delete", "x", "q", *matching, status=1)
-    assert shown(leveret, "binding", "list", "--source", "x") == []
+    assert leveret.json("binding", "list", "--source", "x") == []
     assert leveret("exchange", "delete", "x") == "exchange 'x' was deleted\n"
     leveret("queue", "delete", "q")
 
 
-def test_connections_show_the_name_that_their_client_gave(leveret, port):
-    named = pika.ConnectionParameters(
-        "127.0.0.1", port, client_properties={"connection_name": "shop-7"}
-    )
-    with pika.BlockingConnection(named):
+def test_connections_show_the_name_that_their_client_gave(leveret, node):
+    with node.connected(client_properties={"connection_name": "shop-7"}):
         shown_name = leveret("connection", "list", "--columns", "client_name", "--sort", "name")
         assert shown_name.split() == ["client_name", "shop-7"]
         assert "shop-7" in leveret("connection", "list")
 
 
-def test_a_connection_shows_times_for_people_and_numbers_for_programs(leveret, port):
+def test_a_connection_shows_times_for_people_and_numbers_for_programs(leveret, node):
     before = time.time() * 1000
-    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)):
-        (row,) = shown(leveret, "connection", "list")
-        connected_ms = shown(leveret, "connection", "show", row["name"])["connected_at"]
+    with node.connected():
+        (row,) = leveret.json("connection", "list")
+        connected_ms = leveret.json("connection", "show", row["name"])["connected_at"]
         assert before <= connected_ms <= time.time() * 1000
         lines = leveret("connection", "show", row["name"]).splitlines()
         assert f"connected_at: {iso(connected_ms)}" in lines
         assert str(connected_ms) not in "\n".join(lines)
 
 
-def test_connections_are_closed_with_a_reason(leveret, port):
-    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
-    (row,) = shown(leveret, "connection", "list", "--user", "guest")
-    assert shown(leveret, "connection", "show", row["name"]) == row
+def test_connections_are_closed_with_a_reason(leveret, node):
+    connection = node.connected()
+    (row,) = leveret.json("connection", "list", "--user", "guest")
+    assert leveret.json("connection", "show", row["name"]) == row
     assert "1 connection was closed" in leveret(
         "connection", "close", row["name"], "--reason", "go home"
     )
@@ -173,23 +149,22 @@ def test_connections_are_closed_with_a_reason(leveret, port):
 
 def test_channels_and_consumers(leveret, channel):
     channel.queue_declare("q")
-    channel.confirm_delivery()
     channel.basic_publish("", "q", b"m")
     channel.basic_qos(prefetch_count=7)
     tag = channel.basic_consume("q", lambda *_: None)
-    (row,) = shown(leveret, "consumer", "list", "--queue", "q")
+    (row,) = leveret.json("consumer", "list", "--queue", "q")
     assert (row["consumer_tag"], row["prefetch_count"]) == (tag, 7)
     assert "vhost  queue  consumer_tag" in leveret("consumer", "list")
     line = leveret("consumer", "list", "--sort", "channel", "--columns", "queue,channel")
     assert line.split()[:3] == ["queue", "channel", "q"]
-    (row,) = shown(leveret, "channel", "list", "--user", "guest")
+    (row,) = leveret.json("channel", "list", "--user", "guest")
     assert (row["confirm"], row["messages_unconfirmed"]) == (True, 0)
     assert row["messages_unacknowledged"] == 1
     leveret("queue", "delete", "q")
 
 
 def test_the_node_and_its_alarms(leveret):
-    status = shown(leveret, "node", "status")
+    status = leveret.json("node", "status")
     assert {each["protocol"] for each in status["listeners"]} >= {"amqp"}
     assert status["queues"] == 0
     assert status["memory_bytes"] < status["memory_bytes_max"]
@@ -197,42 +172,33 @@ def test_the_node_and_its_alarms(leveret):
     assert leveret("alarms") == "no alarms\n"
 
 
-def test_the_cluster_has_a_name(leveret, tmp_path):
+def test_the_cluster_has_a_name(leveret):
     before = leveret("node", "name").strip()
     assert before
     assert leveret("node", "name", "orders") == "the cluster was renamed to 'orders'\n"
     assert leveret("node", "name") == "orders\n"
-    assert shown(leveret, "node", "name") == {"name": "orders"}
-    assert shown(leveret, "node", "status")["cluster_name"] == "orders"
+    assert leveret.json("node", "name") == {"name": "orders"}
+    assert leveret.json("node", "status")["cluster_name"] == "orders"
     leveret("node", "name", before)
 
 
 def test_a_stopped_node_is_named(tmp_path):
-    def run(*arguments):
-        command = [sys.executable, "-m", "leveret", "node", "name", *arguments]
-        return subprocess.run(
-            [*command, "--data-dir", tmp_path], capture_output=True, text=True, check=True
-        ).stdout
-
-    assert "no name was given" in run()
-    run("orders")
-    assert run() == "orders\n"
+    leveret = CommandLine(tmp_path)
+    assert "no name was given" in leveret("node", "name")
+    leveret("node", "name", "orders")
+    assert leveret("node", "name") == "orders\n"
 
 
 def test_an_alarm_is_the_commands_status(tmp_path):
-    (tmp_path / "leveret.toml").write_text(f"disk_free_bytes_min = {1 << 60}\n")
-    with running_node(tmp_path, "--config", str(tmp_path / "leveret.toml")):
-        command = [sys.executable, "-m", "leveret", "alarms", "--data-dir", tmp_path]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stdout) == (1, "low on disk: publishers are blocked\n")
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (result.returncode, "no node is running" in result.stderr) == (3, True)
+    leveret = CommandLine(tmp_path)
+    with node_in_thread(tmp_path, disk_free_bytes_min=1 << 60):
+        assert leveret.run("alarms", status=1).stdout == "low on disk: publishers are blocked\n"
+    assert "no node is running" in leveret.run("alarms", status=3).stderr
 
 
 def test_a_stopped_node_has_none(tmp_path):
-    command = [sys.executable, "-m", "leveret", "queue", "list", "--data-dir", tmp_path]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (result.returncode, "no node is running on" in result.stderr) == (1, True)
+    result = CommandLine(tmp_path).run("queue", "list", status=1)
+    assert "no node is running on" in result.stderr
 
 
 class Context:
@@ -242,12 +208,12 @@ class Context:
         self.params = params
 
 
-def test_the_shell_completes_names(leveret, data_dir):
+def test_the_shell_completes_names(leveret, node):
     leveret("queue", "declare", "orders")
     leveret("queue", "declare", "old-orders")
-    assert queue_names(Context(data_dir=data_dir), "or") == ["orders"]
-    assert queue_names(Context(data_dir=data_dir, vhost="no"), "or") == []
-    assert vhost_names(Context(data_dir=str(data_dir)), "") == ["/"]
+    assert queue_names(Context(data_dir=node.data_dir), "or") == ["orders"]
+    assert queue_names(Context(data_dir=node.data_dir, vhost="no"), "or") == []
+    assert vhost_names(Context(data_dir=str(node.data_dir)), "") == ["/"]
     leveret("queue", "delete", "orders")
     leveret("queue", "delete", "old-orders")
 

@@ -1,41 +1,32 @@
 """`leveret message …` on a running node."""
 
 import json
-import subprocess
-import sys
 
 import pika
 import pytest
 
-
-@pytest.fixture
-def leveret(data_dir, port):
-    def run(*arguments, status=0):
-        command = [sys.executable, "-m", "leveret", "message", *arguments, "--data-dir", data_dir]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert result.returncode == status, result.stderr
-        return result.stdout + result.stderr
-
-    return run
+from tests.support.command_line import CommandLine
 
 
 @pytest.fixture
-def channel(port):
-    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        channel.queue_declare("q", durable=True)
-        channel.queue_declare("other", durable=True)
-        for number in range(4):
-            properties = pika.BasicProperties(
-                message_id=f"m{number}",
-                delivery_mode=2,
-                headers={"x-tags": ["even" if number % 2 == 0 else "odd"], "n": number},
-            )
-            channel.basic_publish("", "q", b"body %d" % number, properties)
-        yield channel
-        channel.queue_delete("q")
-        channel.queue_delete("other")
+def leveret(node):
+    return CommandLine(node.data_dir, "message")
+
+
+@pytest.fixture
+def channel(channel):
+    channel.queue_declare("q", durable=True)
+    channel.queue_declare("other", durable=True)
+    for number in range(4):
+        properties = pika.BasicProperties(
+            message_id=f"m{number}",
+            delivery_mode=2,
+            headers={"x-tags": ["even" if number % 2 == 0 else "odd"], "n": number},
+        )
+        channel.basic_publish("", "q", b"body %d" % number, properties)
+    yield channel
+    channel.queue_delete("q")
+    channel.queue_delete("other")
 
 
 def bodies(channel, queue):
@@ -65,7 +56,7 @@ def test_messages_are_listed_and_shown_without_being_delivered(leveret, channel)
     assert told[1] == "the first 2 shown; there are more: --limit 0 shows all"
     rows = json.loads(told[0])
     assert [row["payload"] for row in rows] == ["body 3", "body 2"]
-    assert "payload: body 1\n" in leveret("show", "q", str(rows[1]["offset"] - 1))
+    assert "payload: body 1\n" in leveret("show", "q", rows[1]["offset"] - 1)
     assert "no message 99" in leveret("show", "q", "99", status=1)
     method, _, _ = channel.basic_get("q")
     assert not method.redelivered
@@ -83,20 +74,20 @@ def test_messages_are_listed_and_shown_without_being_delivered(leveret, channel)
     ],
 )
 def test_messages_are_chosen(leveret, channel, selected, found):
-    rows = json.loads(leveret("list", "q", *selected, "--json"))
+    rows = leveret.json("list", "q", *selected)
     assert [row["properties"]["message_id"] for row in rows] == found
 
 
 def test_where_messages_went(leveret, channel):
     method, _, _ = channel.basic_get("q")
     leveret("copy", "q", "--message-id", "m0", "--to-queue", "other")
-    [row] = json.loads(leveret("list", "q", "--state", "unacked", "--json"))
-    lines = leveret("trace", "q", str(row["offset"])).splitlines()
+    [row] = leveret.json("list", "q", "--state", "unacked")
+    lines = leveret("trace", "q", row["offset"]).splitlines()
     assert lines[0] == f"message {row['offset']} of queue q"
     assert "Published to the default exchange with key 'q'" in lines[1]
     assert f"Stored in queue q as offset {row['offset']}" in lines[2]
     assert "Delivered to a basic.get on channel 1 of 127.0.0.1:" in lines[3]
-    found = json.loads(leveret("trace", "--message-id", "m0", "--json"))
+    found = leveret.json("trace", "--message-id", "m0")
     assert [(each["queue"], each["state"]) for each in found] == [
         ("other", "ready"),
         ("q", "unacked"),
@@ -111,7 +102,7 @@ def test_messages_are_deleted_moved_and_copied(leveret, channel):
     assert leveret("move", "q", "--tags", "odd", "--to-queue", "other") == "2 messages were moved\n"
     assert bodies(channel, "other") == [b"body 1", b"body 3"]
     there = ("--to-exchange", "", "--to-key", "other")
-    assert json.loads(leveret("copy", "q", *there, "--json"))["copied"] == 1
+    assert leveret.json("copy", "q", *there)["copied"] == 1
     assert (bodies(channel, "q"), bodies(channel, "other")) == ([b"body 2"], [b"body 2"])
 
 
@@ -128,11 +119,10 @@ def test_what_a_consumer_has_is_left(leveret, channel):
 
 
 def test_a_message_is_changed(leveret, channel):
-    rows = json.loads(leveret("list", "q", "--message-id", "m0", "--json"))
-    offset = str(rows[0]["offset"])
+    (row,) = leveret.json("list", "q", "--message-id", "m0")
     change = ("--payload", "new", "--headers", '{"by": "hand", "n": null}')
-    assert leveret("edit", "q", offset, *change) == "1 message was changed\n"
-    (row,) = json.loads(leveret("list", "q", "--message-id", "m0", "--json"))
+    assert leveret("edit", "q", row["offset"], *change) == "1 message was changed\n"
+    (row,) = leveret.json("list", "q", "--message-id", "m0")
     assert row["payload"] == "new"
     assert row["properties"]["headers"] == {"x-tags": ["even"], "by": "hand"}
 

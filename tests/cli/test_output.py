@@ -90,6 +90,7 @@ def test_others_get_plain_columns(shown, monkeypatch, term):
     ]
 
 
+@pytest.mark.usefixtures("processes")
 def test_only_who_watches_waits_for_rich():
     code = "import sys, leveret.cli.output; assert 'rich.table' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,12 +1,9 @@
 """Commands on messages, retries and dead letters of a queue with several partitions."""
 
-import json
-import subprocess
-import sys
-
 import pika
 import pytest
 
+from tests.support.command_line import CommandLine
 from tests.support.waiting import wait_until
 
 HOUR_MS = 3_600_000
@@ -14,22 +11,8 @@ KEYS = "a", "order-42"  # of partition 0, and of partition 1
 
 
 @pytest.fixture
-def leveret(data_dir, port):
-    def run(*arguments, status=0):
-        command = [sys.executable, "-m", "leveret", *arguments, "--data-dir", data_dir]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert result.returncode == status, (arguments, result.stdout, result.stderr)
-        return result.stdout + result.stderr
-
-    return run
-
-
-@pytest.fixture
-def channel(port):
-    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        yield channel
+def leveret(node):
+    return CommandLine(node.data_dir)
 
 
 def declare(channel, name, **arguments):
@@ -53,8 +36,8 @@ def test_single_messages_of_a_partition(leveret, channel):
     declare(channel, "there")
 
     def payloads(queue, partition):
-        told = leveret("message", "list", queue, "--partition", partition, "--json")
-        return [row["payload"] for row in json.loads(told)]
+        rows = leveret.json("message", "list", queue, "--partition", partition)
+        return [row["payload"] for row in rows]
 
     assert payloads("parted", "1") == ["body 1", "body 2", "body 3"]
     said = leveret("message", "list", "parted", status=1)
@@ -85,8 +68,8 @@ def test_retries_of_a_partition(leveret, channel):
     reject_all(channel, "retried")
 
     def ids(partition):
-        told = leveret("retry", "list", "retried", "--partition", partition, "--json")
-        return [row["id"] for row in json.loads(told)]
+        rows = leveret.json("retry", "list", "retried", "--partition", partition)
+        return [row["id"] for row in rows]
 
     wait_until(lambda: (len(ids("0")), len(ids("1"))) == (1, 3))
     first, second, _ = ids("1")
@@ -104,11 +87,11 @@ def test_dead_letters_of_a_partition(leveret, channel):
     reject_all(channel, "dying")
     there = ("dying.dlq", "--partition", "1")
 
-    def rows(partition):
-        told = leveret("dlq", "list", "dying.dlq", "--partition", partition, "--json")
-        return [row["message_id"] for row in json.loads(told)]
+    def ids(partition):
+        rows = leveret.json("dlq", "list", "dying.dlq", "--partition", partition)
+        return [row["message_id"] for row in rows]
 
-    wait_until(lambda: (rows("0"), rows("1")) == (["m0"], ["m1", "m2", "m3"]))
+    wait_until(lambda: (ids("0"), ids("1")) == (["m0"], ["m1", "m2", "m3"]))
     assert "state one of them" in leveret("dlq", "list", "dying.dlq", status=1)
     assert "payload: body 2\n" in leveret("dlq", "show", "dying.dlq", "1", "--partition", "1")
     leveret("dlq", "delete", *there, "--offset", "0")
@@ -117,7 +100,7 @@ def test_dead_letters_of_a_partition(leveret, channel):
     said = leveret("dlq", "status", "dying.dlq", "--partition", "0", status=1)
     assert "is not being redriven" in said
     assert "1 message was deleted" in leveret("dlq", "purge", *there)
-    assert (rows("0"), rows("1")) == (["m0"], [])
+    assert (ids("0"), ids("1")) == (["m0"], [])
     leveret("dlq", "redrive", *there)  # all of none
     said = leveret("dlq", "redrive", *there, "--offset", "9", status=1)
     assert "no message was redriven" in said

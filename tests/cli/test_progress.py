@@ -11,8 +11,7 @@ from contextlib import suppress
 import pytest
 
 from leveret.cli.progress import progress
-
-FREE = {**os.environ, "LEVERET_PORT": "0", "LEVERET_HTTP_PORT": "0"}
+from tests.support.command_line import FREE_PORTS
 
 
 class Terminal(io.StringIO):
@@ -57,7 +56,7 @@ def run_watched(*command, stdin=b""):
                 input=stdin,
                 stdout=subprocess.PIPE,
                 stderr=theirs,
-                env={**FREE, "TERM": "xterm"},
+                env={**os.environ, **FREE_PORTS, "TERM": "xterm"},
                 check=False,
             )
         finally:
@@ -85,6 +84,7 @@ LONG = pytest.mark.parametrize(
 
 
 @LONG
+@pytest.mark.usefixtures("processes")
 def test_long_work_shows_on_a_terminal_that_it_goes_on(tmp_path, command, stdin, what):
     told, seen = run_watched(*command, "--data-dir", tmp_path, stdin=stdin.encode())
     assert what in seen
@@ -93,15 +93,8 @@ def test_long_work_shows_on_a_terminal_that_it_goes_on(tmp_path, command, stdin,
 
 
 @LONG
-def test_long_work_shows_nothing_of_it_in_a_pipe(tmp_path, command, stdin, what):
-    result = subprocess.run(
-        [sys.executable, "-m", "leveret", *command, "--data-dir", tmp_path],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        env=FREE,
-        check=False,
-    )
+def test_long_work_shows_nothing_of_it_in_a_pipe(leveret, command, stdin, what):
+    result = leveret.run(*command, stdin=stdin, TERM="xterm", **FREE_PORTS)
     assert result.stdout
-    assert what not in result.stdout + result.stderr
-    assert "\x1b" not in result.stdout + result.stderr
+    assert what not in result.output
+    assert "\x1b" not in result.output

@@ -4,14 +4,8 @@ import json
 import stat
 
 import pytest
-from typer.testing import CliRunner
 
-from leveret.cli.app import app
 from leveret.core.access.passwords import import_hash, verify_password
-
-
-def shown(leveret, *arguments):
-    return json.loads(leveret(*arguments, "--json"))
 
 
 @pytest.mark.covers("B-400")
@@ -19,7 +13,7 @@ def shown(leveret, *arguments):
 def test_policies(leveret, group):
     definition = '{"max-length": 5}'
     leveret(group, "set", "p", "^q", definition, "--priority", "3", "--apply-to", "queues")
-    assert shown(leveret, group, "list") == [
+    assert leveret.json(group, "list") == [
         {
             "vhost": "/",
             "name": "p",
@@ -31,7 +25,7 @@ def test_policies(leveret, group):
     ]
     assert '{"max-length": 5}' in leveret(group, "list", "--vhost", "/")
     leveret(group, "clear", "p")
-    assert shown(leveret, group, "list") == []
+    assert leveret.json(group, "list") == []
 
 
 @pytest.mark.covers("B-403")
@@ -47,14 +41,14 @@ def test_limits(leveret):
     leveret("limit", "set", "vhost", "/", "max-queues", "5")
     leveret("limit", "set", "vhost", "/", "max-connections", "-1")
     leveret("limit", "set", "user", "guest", "max-channels", "0")
-    assert [list(row.values()) for row in shown(leveret, "limit", "list")] == [
+    assert [list(row.values()) for row in leveret.json("limit", "list")] == [
         ["user", "guest", "max-channels", 0],
         ["vhost", "/", "max-connections", -1],
         ["vhost", "/", "max-queues", 5],
     ]
     leveret("limit", "clear", "vhost", "/", "max-queues")
     leveret("limit", "clear", "user", "guest")
-    assert [row["limit"] for row in shown(leveret, "limit", "list")] == ["max-connections"]
+    assert [row["limit"] for row in leveret.json("limit", "list")] == ["max-connections"]
     assert "'max-queues' is not a limit" in leveret(
         "limit", "set", "user", "guest", "max-queues", "1", status=1
     )
@@ -65,7 +59,7 @@ def test_vhosts_have_a_default_queue_type_and_protection(leveret):
     leveret("vhost", "add", "v", "--default-queue-type", "quorum")
     leveret("vhost", "protect", "v")
     assert "protected" in leveret("vhost", "delete", "v", status=1)
-    row = shown(leveret, "vhost", "list")[1]
+    row = leveret.json("vhost", "list")[1]
     assert (row["default_queue_type"], row["protected"]) == ("quorum", True)
     leveret("vhost", "unprotect", "v")
     leveret("vhost", "delete", "v")
@@ -74,7 +68,7 @@ def test_vhosts_have_a_default_queue_type_and_protection(leveret):
 @pytest.mark.covers("B-407")
 def test_topic_permissions(leveret):
     leveret("topic-permission", "set", "guest", "amq.topic", "^{username}", ".*")
-    assert shown(leveret, "topic-permission", "list", "--user", "guest") == [
+    assert leveret.json("topic-permission", "list", "--user", "guest") == [
         {
             "vhost": "/",
             "user": "guest",
@@ -84,19 +78,19 @@ def test_topic_permissions(leveret):
         }
     ]
     leveret("topic-permission", "clear", "guest", "amq.topic")
-    assert shown(leveret, "topic-permission", "list") == []
+    assert leveret.json("topic-permission", "list") == []
 
 
 def test_parameters(leveret):
     leveret("parameter", "set", "shovel", "s", '{"src-uri": "amqp://"}')
     leveret("global-parameter", "set", "n", "[1, null]")
-    assert shown(leveret, "parameter", "list", "--component", "shovel") == [
+    assert leveret.json("parameter", "list", "--component", "shovel") == [
         {"vhost": "/", "component": "shovel", "name": "s", "value": {"src-uri": "amqp://"}}
     ]
-    assert shown(leveret, "global-parameter", "list") == [{"name": "n", "value": [1, None]}]
+    assert leveret.json("global-parameter", "list") == [{"name": "n", "value": [1, None]}]
     leveret("parameter", "clear", "shovel", "s")
     leveret("global-parameter", "clear", "n")
-    assert shown(leveret, "parameter", "list") == shown(leveret, "global-parameter", "list") == []
+    assert leveret.json("parameter", "list") == leveret.json("global-parameter", "list") == []
 
 
 @pytest.mark.parametrize("json_option", [[], ["--json"]])
@@ -112,8 +106,8 @@ def test_parameters(leveret):
         ),
     ],
 )
-def test_what_has_no_effect_is_set_with_a_warning(tmp_path, command, warning, json_option):
-    result = run_apart(tmp_path, *command, *json_option)
+def test_what_has_no_effect_is_set_with_a_warning(leveret, command, warning, json_option):
+    result = leveret.run(*command, *json_option)
     assert result.stderr.startswith(warning)
     assert result.stderr.count("\n") == 1
     assert "warning" not in result.stdout
@@ -131,16 +125,8 @@ def test_what_has_no_effect_is_set_with_a_warning(tmp_path, command, warning, js
         ["global-parameter", "set", "cluster_name", '"c"'],
     ],
 )
-def test_what_has_an_effect_is_set_without_a_warning(tmp_path, command):
-    assert run_apart(tmp_path, *command).stderr == ""
-
-
-def run_apart(data_dir, *arguments, stdin=""):
-    """A command with its two outputs apart."""
-    environment = {"LEVERET_DATA_DIR": str(data_dir)}
-    result = CliRunner().invoke(app, list(arguments), input=stdin, env=environment)
-    assert result.exit_code == 0, result.output
-    return result
+def test_what_has_an_effect_is_set_without_a_warning(leveret, command):
+    assert leveret.run(*command).stderr == ""
 
 
 @pytest.mark.covers("B-405")
@@ -148,7 +134,7 @@ def test_hash_of_a_password_is_as_good_as_the_password(leveret):
     made = leveret("hash-password", "--password-stdin", stdin="secret\n").strip()
     assert verify_password(import_hash("rabbit_password_hashing_sha256", made), "secret")
     leveret("user", "add", "u", "--password-hash", made)
-    user = shown(leveret, "definitions", "export")["users"][1]
+    user = leveret.json("definitions", "export")["users"][1]
     assert (user["password_hash"], user["hashing_algorithm"]) == (
         made,
         "rabbit_password_hashing_sha256",
@@ -166,7 +152,7 @@ def test_definitions_go_out_and_come_in(leveret, tmp_path):
     leveret("policy", "clear", "p")
     leveret("vhost", "add", "v")
     assert "1 permission, 1 policy\n" in leveret("definitions", "import", str(file))
-    assert [policy["name"] for policy in shown(leveret, "policy", "list")] == ["p"]
+    assert [policy["name"] for policy in leveret.json("policy", "list")] == ["p"]
 
     of_one = leveret("definitions", "export", "--vhost", "/")
     summary = leveret("definitions", "import", "-", "--vhost", "v", "--json", stdin=of_one)
@@ -177,7 +163,7 @@ def test_definitions_go_out_and_come_in(leveret, tmp_path):
         "warnings": [],
         "kept": [],
     }
-    assert [policy["vhost"] for policy in shown(leveret, "policy", "list")] == ["/", "v"]
+    assert [policy["vhost"] for policy in leveret.json("policy", "list")] == ["/", "v"]
 
 
 @pytest.mark.covers("B-422")
@@ -195,7 +181,7 @@ def test_a_bad_document_is_refused_whole(leveret, tmp_path):
     document = {"vhosts": [{"name": "v"}], "queues": [{"name": "q", "vhost": "w"}]}
     text = leveret("definitions", "import", "-", stdin=json.dumps(document), status=1)
     assert "queues[0]: no vhost 'w'" in text
-    assert [vhost["name"] for vhost in shown(leveret, "vhost", "list")] == ["/"]
+    assert [vhost["name"] for vhost in leveret.json("vhost", "list")] == ["/"]
     assert "cannot read" in leveret("definitions", "import", str(tmp_path / "none"), status=1)
     assert "no vhost 'none'" in leveret("definitions", "export", "--vhost", "none", status=1)
 
@@ -203,19 +189,19 @@ def test_a_bad_document_is_refused_whole(leveret, tmp_path):
 def test_alert_rules(leveret):
     rule = {"condition": "backlog", "above": 5, "secret": "hush"}
     leveret("alert", "set", "r", json.dumps(rule))
-    assert shown(leveret, "alert", "rules") == [
+    assert leveret.json("alert", "rules") == [
         {"vhost": "/", "name": "r", "rule": {**rule, "secret": "…"}}
     ]
     assert "condition is one of" in leveret("alert", "set", "r", "{}", status=1)
     assert "no node is running on" in leveret("alert", "list", status=1)
     leveret("alert", "clear", "r")
-    assert shown(leveret, "alert", "rules") == []
+    assert leveret.json("alert", "rules") == []
 
 
 def test_what_was_changed_is_in_the_audit_log(leveret):
     leveret("limit", "set", "vhost", "/", "max-queues", "5")
     leveret("limit", "clear", "vhost", "none", status=1)
-    rows = shown(leveret, "audit", "--operation", "limits.")
+    rows = leveret.json("audit", "--operation", "limits.")
     assert [(row["operation"], row["error"], row["user"]) for row in rows] == [
         ("limits.clear", "not_found", "rmq-cli"),
         ("limits.set", "", "rmq-cli"),
@@ -242,7 +228,7 @@ def test_import_from_rabbitmq_tells_what_has_no_effect(leveret):
         said
     )
     assert "bindings[0] was skipped" in said
-    exported = shown(leveret, "definitions", "export")
+    exported = leveret.json("definitions", "export")
     assert [row["name"] for row in exported["exchanges"]] == ["plain"]
 
 
@@ -250,15 +236,15 @@ def test_rehearsed_import_changes_nothing(leveret):
     said = leveret("definitions", "import", "-", "--dry-run", stdin=json.dumps(FROM_RABBITMQ))
     assert "would import 1 parameter," in said
     assert "there are no shovels" in said
-    assert shown(leveret, "parameter", "list") == []
-    assert shown(leveret, "definitions", "export")["queues"] == []
+    assert leveret.json("parameter", "list") == []
+    assert leveret.json("definitions", "export")["queues"] == []
 
 
 def test_strict_import_refuses_what_has_no_effect(leveret):
     document = json.dumps(FROM_RABBITMQ)
     said = leveret("definitions", "import", "-", "--strict", stdin=document, status=1)
     assert "parameter of 'shovel' has no effect" in said
-    assert shown(leveret, "definitions", "export")["queues"] == []
+    assert leveret.json("definitions", "export")["queues"] == []
 
 
 OTHERWISE = {
@@ -277,22 +263,22 @@ def imported(leveret):
 
 
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
-def test_import_tells_what_exists_otherwise(imported, tmp_path, leveret, dry_run):
-    before = shown(leveret, "definitions", "export")["exchanges"]
+def test_import_tells_what_exists_otherwise(imported, leveret, dry_run):
+    before = leveret.json("definitions", "export")["exchanges"]
     command, document = ["definitions", "import", "-", *dry_run], json.dumps(OTHERWISE)
-    result = run_apart(tmp_path, *command, stdin=document)
+    result = leveret.run(*command, stdin=document)
     assert result.stdout == ("would import 1 queue\n" if dry_run else "imported 1 queue\n")
     assert result.stderr.splitlines() == KEPT
-    summary = json.loads(run_apart(tmp_path, *command, "--json", stdin=document).stdout)
+    summary = json.loads(leveret.run(*command, "--json", stdin=document).stdout)
     assert (summary["imported"], summary["kept"]) == ({"queues": 1}, KEPT)
-    assert shown(leveret, "definitions", "export")["exchanges"] == before
+    assert leveret.json("definitions", "export")["exchanges"] == before
 
 
 def test_strict_import_refuses_what_exists_otherwise(imported, leveret):
     document = json.dumps(OTHERWISE)
     said = leveret("definitions", "import", "-", "--strict", stdin=document, status=1)
     assert f"{KEPT[0]} (and 1 more)" in said
-    assert [queue["name"] for queue in shown(leveret, "definitions", "export")["queues"]] == ["q"]
+    assert [queue["name"] for queue in leveret.json("definitions", "export")["queues"]] == ["q"]
 
 
 def test_export_for_rabbitmq_tells_whose_password_it_cannot_hold(leveret):

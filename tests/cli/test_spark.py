@@ -25,7 +25,7 @@ def java(directory, told):
 
 
 @pytest.fixture
-def run(monkeypatch, tmp_path):
+def run(monkeypatch, tmp_path, processes):
     """Return a function that runs a job's command, and returns result and what is executed."""
     package = tmp_path / "site" / "pyspark"
     package.mkdir(parents=True)
@@ -56,6 +56,7 @@ def test_the_number_of_a_java(told, number):
     assert spark.java_version(told) == number
 
 
+@pytest.mark.usefixtures("processes")
 def test_java_is_that_of_java_home_or_of_the_path(tmp_path):
     first, second = java(tmp_path / "a", JAVA_17), java(tmp_path / "b", JAVA_17)
     path = f"{second.parent}:/usr/bin:/bin"
@@ -63,6 +64,7 @@ def test_java_is_that_of_java_home_or_of_the_path(tmp_path):
     assert spark.find_java({"PATH": path}) == second
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     ("told", "text"),
     [

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("processes")  # only a fresh interpreter has imported nothing
+
 HEAVY = {"asyncio", "cryptography", "fastapi", "pydantic", "rich", "sqlite3", "uvloop"}
 PROBE = HEAVY | {
     "typer",

@@ -1,6 +1,5 @@
 """`leveret top`, on a terminal and without one."""
 
-import json
 import os
 import pty
 import select
@@ -8,80 +7,78 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
-import pika
 import pytest
 
 from leveret.cli.output import printable
-from tests.process import running_node
+from tests.support.command_line import CommandLine
+from tests.support.node import node_in_thread
 from tests.support.waiting import LIMIT_SECONDS
 
 
 @pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("node")
-
-
-@pytest.fixture(scope="module")
-def port(data_dir):
-    with running_node(data_dir) as port:
-        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
-            channel = connection.channel()
-            channel.confirm_delivery()
-            for count, name in enumerate(("few", "more", "most"), start=1):
-                channel.queue_declare(name, durable=True)
-                for _ in range(count):
-                    channel.basic_publish("", name, b"m")
-        yield port
+def node(node):
+    with node.connected() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for count, name in enumerate(("few", "more", "most"), start=1):
+            channel.queue_declare(name, durable=True)
+            for _ in range(count):
+                channel.basic_publish("", name, b"m")
+    return node
 
 
 @pytest.fixture
-def command(data_dir, port):
-    return [sys.executable, "-m", "leveret", "top", "--data-dir", data_dir, "--interval", "0.1"]
+def top(node):
+    return CommandLine(node.data_dir, "top", "--interval", "0.1", "--once")
 
 
-def test_one_look(command):
-    done = subprocess.run([*command, "--once"], capture_output=True, text=True, check=True)
-    lines = done.stdout.splitlines()
+def test_one_look(top):
+    shown = top()
+    lines = shown.splitlines()
     assert lines[1] == "alarms: none"
     assert lines[2].startswith("published 0/s (0.0 MiB/s)   delivered 0/s (0.0 MiB/s)")
     assert lines[3].startswith("latency -   loop ")
     assert "3 queues" in lines[5]
     assert lines[6] == "messages 6 ready   0 unacknowledged"
-    assert "\x1b" not in done.stdout
+    assert "\x1b" not in shown
 
 
 @pytest.mark.parametrize(
     ("sort", "names"), [("ready", ["most", "more", "few"]), ("name", ["few", "more", "most"])]
 )
-def test_one_look_for_programs(command, sort, names):
-    arguments = [*command, "--once", "--json", "--sort", sort, "--limit", "2"]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    seen = json.loads(done.stdout)
+def test_one_look_for_programs(top, sort, names):
+    seen = top.json("--sort", sort, "--limit", "2")
     assert [row["name"] for row in seen["queues_shown"]] == names[:2]
     assert seen["rates"]["messages_in"] == 0
     assert seen["queues"] == 3
 
 
-def test_rates_are_those_of_the_window(command, port):
-    look = [*command[:-1], "2", "--once", "--json"]
-    with (
-        subprocess.Popen(look, stdout=subprocess.PIPE, text=True) as process,
-        pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection,
-    ):
-        channel = connection.channel()
-        channel.confirm_delivery()
-        channel.queue_declare("busy", durable=True)
-        while process.poll() is None:
+def test_rates_are_those_of_the_window(top, channel):
+    channel.queue_declare("busy", durable=True)
+    with ThreadPoolExecutor(1) as watcher:
+        look = watcher.submit(top.json, "--interval", "1")
+        while not look.done():
             channel.basic_publish("", "busy", b"m")
             channel.basic_get("busy", auto_ack=True)
-        seen = json.loads(process.stdout.read())
-        channel.queue_delete("busy")
+    seen = look.result()
+    channel.queue_delete("busy")
     assert seen["rates"]["messages_in"] > 0
     assert seen["rates"]["messages_out"] > 0
     assert seen["latency_ms"]["p50"] is not None
     assert seen["queues_shown"][0]["name"] == "busy"
     assert seen["queues_shown"][0]["in_rate"] > 0
+
+
+def command_on(data_dir):
+    """The command as a process: what a terminal and its keys do to it."""
+    return [sys.executable, "-m", "leveret", "top", "--data-dir", data_dir, "--interval", "0.1"]
+
+
+@pytest.fixture
+def command(node, processes):
+    return command_on(node.data_dir)
 
 
 def test_without_a_terminal_one_text_follows_the_other(command):
@@ -151,19 +148,18 @@ def test_a_dumb_terminal_gets_plain_text(command):
     assert terminal.status() == 0
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_node_that_stops_is_said(tmp_path):
-    with running_node(tmp_path):
-        command = [sys.executable, "-m", "leveret", "top", "--data-dir", tmp_path]
-        terminal = Terminal([*command, "--interval", "0.1"])
+    with node_in_thread(tmp_path):
+        terminal = Terminal(command_on(tmp_path))
         terminal.wait_for(b"now: in")
     assert terminal.status() == 1
     assert b"leveret: " in terminal.shown
 
 
 def test_without_a_node_there_is_nothing_to_see(tmp_path):
-    command = [sys.executable, "-m", "leveret", "top", "--once", "--data-dir", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, "no node is running on" in done.stderr) == (1, True)
+    result = CommandLine(tmp_path).run("top", "--once", status=1)
+    assert "no node is running on" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["a\x1b[2Jb", "a\u202eb", "a\x7fb", "a\x9bb"])

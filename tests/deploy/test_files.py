@@ -152,6 +152,7 @@ def test_commands_are_found_at_all():
     assert len([line for path in TEXTS for line in commands_in(path)]) > 5
 
 
+@pytest.mark.usefixtures("processes")
 def test_unit_is_valid(tmp_path):
     """But for the path of the command, which is not there yet."""
     if shutil.which("systemd-analyze") is None:
@@ -235,6 +236,7 @@ def test_probes_ask_what_is_answered_without_a_password():
         }
 
 
+@pytest.mark.usefixtures("processes")
 def test_tls_of_amqp_is_the_node_s():
     directory = DEPLOY / "kubernetes-tls"
     (stateful,) = rendered(directory, "StatefulSet").values()
@@ -262,6 +264,7 @@ def test_tls_of_amqp_is_the_node_s():
     assert reachable == set(ports)
 
 
+@pytest.mark.usefixtures("processes")
 def test_ingress_leads_to_the_web_ui_with_tls():
     directory = DEPLOY / "kubernetes-tls"
     (ingress,) = rendered(directory, "Ingress").values()

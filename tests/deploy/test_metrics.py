@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.process import node_addresses
 from tests.support.http import http_text
+from tests.support.node import node_in_thread
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 DASHBOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
@@ -36,9 +36,10 @@ SCRAPED = [
 def told(tmp_path_factory):
     """All names of samples that the deployed Prometheus gets."""
     names = set()
-    with node_addresses(tmp_path_factory.mktemp("metrics"), metrics=True) as addresses:
+    with node_in_thread(tmp_path_factory.mktemp("metrics"), prometheus_port=0) as node:
         for path in SCRAPED:
-            for line in http_text(f"http://{addresses['prometheus']}{path}").splitlines():
+            url = f"http://{node.addresses['http/prometheus']}{path}"
+            for line in http_text(url).splitlines():
                 if line.startswith("# TYPE "):
                     _, _, name, kind = line.split()
                     suffixes = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)

@@ -16,6 +16,7 @@ def test_the_listener_of_a_port_is_found():
         listener_pid(port)
 
 
+@pytest.mark.usefixtures("processes")
 def test_usage_counts_children():
     alone = usage(os.getpid())
     code = "import sys; sum(range(10**7)); print('up', flush=True); sys.stdin.read()"
@@ -30,6 +31,7 @@ def test_usage_counts_children():
     assert child_alone.cpu_us > 0
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_process_that_is_not_there_is_named():
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()

@@ -6,20 +6,28 @@ import pytest
 from leveret.range_reader import LeaseClient, LeasedOffsets, LeaseLostError, LeaseName
 from leveret.range_reader.client import ReadRefusedError
 from tests.harness.broker import BrokerProcess
+from tests.support.node import node_in_thread
 
 
 @pytest.fixture
-def broker(tmp_path):
+def broker(tmp_path, processes):
+    """A node that can be killed."""
     with BrokerProcess(tmp_path / "data", http=True) as broker:
         yield broker
 
 
-def connected(broker):
-    return LeaseClient(f"http://{broker.addresses['http']}", "guest", "guest")
+@pytest.fixture
+def node(tmp_path):
+    with node_in_thread(tmp_path, http_port=0) as node:
+        yield node
 
 
-def publish(broker, count, queue="work"):
-    parameters = pika.ConnectionParameters("127.0.0.1", broker.port)
+def connected(node):
+    return LeaseClient(f"http://{node.addresses['http']}", "guest", "guest")
+
+
+def publish(node, count, queue="work"):
+    parameters = pika.ConnectionParameters("127.0.0.1", node.port)
     with pika.BlockingConnection(parameters) as connection:
         channel = connection.channel()
         channel.queue_declare(queue, durable=True)
@@ -29,9 +37,9 @@ def publish(broker, count, queue="work"):
             channel.basic_publish("", queue, b"%d" % number, properties)
 
 
-def get(broker, queue="work", **options):
+def get(node, queue="work", **options):
     """Return what basic.get brings: (body, redelivered), None if there is nothing."""
-    parameters = pika.ConnectionParameters("127.0.0.1", broker.port)
+    parameters = pika.ConnectionParameters("127.0.0.1", node.port)
     with pika.BlockingConnection(parameters) as connection:
         method, _, body = connection.channel().basic_get(queue, **options)
     return None if method is None else (body, method.redelivered)
@@ -46,10 +54,10 @@ def bodies(client, name, leased, **options):
     ]
 
 
-def test_a_batch_is_leased_read_and_settled(broker):
-    publish(broker, 10)
+def test_a_batch_is_leased_read_and_settled(node):
+    publish(node, 10)
     name = LeaseName("work", "job/7 ä", 1)
-    with connected(broker) as client:
+    with connected(node) as client:
         assert client.ready("work") == 10
         leased = client.lease(name, messages_max=4, idle_ms=60_000)
         assert (leased.messages, leased.ranges) == (4, {0: [(0, 4)]})
@@ -94,15 +102,14 @@ def test_after_a_crash_a_lease_has_again_what_nobody_took_meanwhile(broker):
     assert get(broker) == (b"4", True)
 
 
-def test_offsets_of_a_deleted_queue_are_not_those_of_the_next(broker):
-    publish(broker, 2)
+def test_offsets_of_a_deleted_queue_are_not_those_of_the_next(node):
+    publish(node, 2)
     name = LeaseName("work", "job", 1)
-    with connected(broker) as client:
+    with connected(node) as client:
         leased = client.lease(name)
-        parameters = pika.ConnectionParameters("127.0.0.1", broker.port)
-        with pika.BlockingConnection(parameters) as connection:
+        with node.connected() as connection:
             connection.channel().queue_delete("work")
-        publish(broker, 2)
+        publish(node, 2)
         for act in (client.lease_again, client.settle):
             with pytest.raises(LeaseLostError) as caught:
                 act(name, leased)
