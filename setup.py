@@ -1,17 +1,17 @@
 """Builds the compiled modules; everything else about the package stands in pyproject.toml.
 
 A module that was compiled of the same sources before, in this or another checkout, comes from a
-cache: `~/.cache/leveret/modules`, or the directory that LEVERET_BUILD_CACHE names; if the variable
-is empty, there is no cache.
+cache: `~/.cache/leveret/modules`, or the directory that BUILD_CACHE names, or from none if this is
+empty.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -22,7 +22,6 @@ from Cython.Build import cythonize
 from Cython.Build.Dependencies import create_dependency_tree
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
-from setuptools.modified import newer_group
 
 # LEVERET_SANITIZE=1 (make asan) builds with AddressSanitizer, which sees every byte out of bounds.
 SANITIZE = os.environ.get("LEVERET_SANITIZE") == "1"
@@ -42,106 +41,119 @@ DIRECTIVES = {
     "freethreading_compatible": False,
 }
 SHARED = "leveret.cython_shared"  # what Cython would put into each module that has memory views
+RECORD = Path("build", "modules.json")  # digests of the modules in the source tree
+MODULE = ".module"
+CHECKSUM_BYTES = hashlib.sha256().digest_size
 CACHE_BYTES_MAX = 200_000_000  # some fifty builds; the least recently used modules go first
 
 
 class ModuleCache:
     """Compiled modules, each under a digest of all that it was made of and with.
 
-    They are copied to another name beside and moved into place: whatever ends a copy early, no part
-    of a module is ever loaded.
+    A file has a checksum before the module, so that none is used which a crash has cut short.
     """
 
     def __init__(self) -> None:
-        home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-        directory = os.environ.get("LEVERET_BUILD_CACHE", str(Path(home, "leveret", "modules")))
-        self._directory = Path(directory) if directory else None
-        self._digests: dict[str, str] = {}  # of the modules that were asked for, by their names
-        self._made_with = repr(
-            [
-                *(Cython.__version__, sys.version, platform.machine(), platform.libc_ver()),
-                *(COMPILE, LINK, DIRECTIVES, compiler()),
-            ]
-        )
+        self._directory = cache_directory()
 
-    def fetch(self, ext: Extension) -> bool:
-        """Bring a module into the source tree; False if it is not here."""
+    def fetch(self, digest: str, module: Path) -> bool:
+        """Write a module; False if it is not here."""
         if self._directory is None:
             return False
-        self._digests[ext.name] = self._digest(ext)
-        stored = self._directory / self._digests[ext.name]
+        stored = self._directory / f"{digest}{MODULE}"
         try:
-            copy(stored, in_place(ext))
+            content = stored.read_bytes()
             os.utime(stored)  # used now
         except OSError:
             return False
+        checksum, compiled = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
+        if hashlib.sha256(compiled).digest() != checksum:
+            return False
+        replace(module, compiled)
         return True
 
-    def store(self, name: str, module: Path) -> None:
-        """Keep a module that was not there and has been compiled, where that is possible."""
+    def store(self, digest: str, module: Path) -> None:
+        """Keep a module, where that is possible."""
         if self._directory is not None:
+            compiled = module.read_bytes()
             with contextlib.suppress(OSError):
                 self._directory.mkdir(parents=True, exist_ok=True)
-                copy(module, self._directory / self._digests[name])
+                content = hashlib.sha256(compiled).digest() + compiled
+                replace(self._directory / f"{digest}{MODULE}", content)
                 self._remove_oldest(self._directory)
-
-    def _digest(self, ext: Extension) -> str:
-        digest = hashlib.sha256(f"{self._made_with} {ext.name}".encode())
-        for file in made_of(ext):
-            content = Path(file).read_bytes()
-            digest.update(f"{file} {len(content)} ".encode() + content)
-        return digest.hexdigest()
 
     @staticmethod
     def _remove_oldest(directory: Path) -> None:
         """Remove what was used longest ago, down to CACHE_BYTES_MAX."""
-        files = [(file.stat().st_mtime, file.stat().st_size, file) for file in directory.iterdir()]
+        files = [(file.stat(), file) for file in directory.glob(f"*{MODULE}*")]
         kept = 0
-        for _, size, file in sorted(files, reverse=True):
-            kept += size
+        for stat, file in sorted(files, key=lambda found: -found[0].st_mtime):
+            kept += stat.st_size
             if kept > CACHE_BYTES_MAX:
                 file.unlink(missing_ok=True)
 
 
-def compiler() -> list[object]:
-    """Return what else decides how C is compiled: the compiler, its version, the user's flags."""
-    command = os.environ.get("CC") or sysconfig.get_config_var("CC")
-    flags = [os.environ.get(name) for name in ("CFLAGS", "CPPFLAGS", "LDFLAGS")]
+def cache_directory() -> Path | None:
+    """Return where modules are kept; None for nowhere."""
+    if SANITIZE:  # whose reports name lines of the generated files
+        return None
+    named = os.environ.get("BUILD_CACHE")
+    if named is not None:
+        return Path(named) if named else None
+    if home := os.environ.get("XDG_CACHE_HOME"):
+        return Path(home, "leveret", "modules")
     try:
-        version = subprocess.check_output([*command.split(), "--version"])  # noqa: S603
-    except (OSError, subprocess.CalledProcessError):
-        version = b""  # what cannot be asked may compile all the same; else the build says why
-    return [command, version, *flags]
+        return Path.home() / ".cache" / "leveret" / "modules"
+    except RuntimeError:  # a user without a home
+        return None
 
 
-def copy(source: Path, target: Path) -> None:
-    """Copy a file as a whole or not at all."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
+def replace(file: Path, content: bytes) -> None:
+    """Write a file as a whole or not at all."""
+    partial = file.with_name(f"{file.name}.{os.getpid()}")
     try:
-        shutil.copyfile(source, partial)
-        partial.replace(target)
+        partial.write_bytes(content)
+        partial.replace(file)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def made_of(ext: Extension) -> list[str]:
-    """Return the files of this tree that a module is compiled of: its source, what that imports."""
-    if ext.name == SHARED:  # Cython's own
-        return []
-    files = create_dependency_tree().all_dependencies(ext.sources[0])
-    return sorted(file for file in files if not Path(file).is_absolute())
+def made_with() -> str:
+    """Return what decides, beside its sources, how a module is compiled."""
+    names = ("CC", "CXX", "CFLAGS", "CPPFLAGS", "LDFLAGS", "LDSHARED")
+    variables = {name: os.environ.get(name) for name in names}
+    compiler = variables["CC"] or sysconfig.get_config_var("CC")
+    try:
+        version = subprocess.check_output([*compiler.split(), "--version"])  # noqa: S603
+    except (OSError, subprocess.CalledProcessError):
+        version = b""  # what cannot be asked may compile all the same; else the build says why
+    here = (sys.version, platform.machine(), platform.libc_ver(), Cython.__version__)
+    return repr((here, compiler, version, variables, COMPILE, LINK, DIRECTIVES))
 
 
-def is_current(ext: Extension) -> bool:
-    """Whether the source tree has the module already, newer than what it is made of."""
-    module = in_place(ext)
-    return module.exists() and not newer_group([*made_of(ext), __file__], str(module))
+def digest_of(ext: Extension) -> str:
+    """Return what a module's compiled form depends on, as a digest."""
+    digest = hashlib.sha256(f"{MADE_WITH} {ext.name}".encode())
+    if ext.name != SHARED:  # Cython's own
+        files = create_dependency_tree().all_dependencies(ext.sources[0])
+        for file in sorted(file for file in files if not Path(file).is_absolute()):
+            content = Path(file).read_bytes()
+            digest.update(f"{file} {len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
+def read_record() -> dict[str, str]:
+    """Return the digests of the modules in the source tree, by their names."""
+    try:
+        return json.loads(RECORD.read_text())
+    except (OSError, ValueError):
+        return {}
 
 
 class BuildOnce(build_ext):
     """Compiles what has changed, and says so: it is a minute in which nothing else is to be seen.
 
-    A wheel takes the modules that were compiled in place.
+    A wheel takes the modules that are in the source tree.
     """
 
     done = 0
@@ -153,17 +165,33 @@ class BuildOnce(build_ext):
             self.mkpath(str(target.parent))
             self.copy_file(str(in_place(ext)), str(target))
             return
+        self.force = True  # whatever its times say, what is there was made otherwise
         super().build_extension(ext)
-        cache.store(ext.name, target)
+        if digest_of(named[ext.name]) == digests[ext.name]:  # nobody has edited it meanwhile
+            cache.store(digests[ext.name], target)
         self.done += 1
         # In one piece: several threads compile.
         sys.stdout.write(f"compiled {self.done} of {len(compiled)}: {ext.name}\n")
         sys.stdout.flush()
 
+    def copy_extensions_to_source(self) -> None:
+        """Copy them as setuptools does, and write down what they were made of."""
+        super().copy_extensions_to_source()
+        RECORD.parent.mkdir(exist_ok=True)
+        replace(RECORD, json.dumps(digests).encode())
+
 
 def in_place(ext: Extension) -> Path:
     """Return the compiled module's place in the source tree."""
     return Path(*ext.name.split(".")).with_suffix(sysconfig.get_config_var("EXT_SUFFIX"))
+
+
+def is_there(ext: Extension) -> bool:
+    """Whether the source tree has the module now, if need be out of the cache."""
+    digest, module = digests[ext.name], in_place(ext)
+    if module.exists() and RECORDED.get(ext.name) == digest:
+        return True
+    return cache.fetch(digest, module)
 
 
 def extension(name: str, source: str) -> Extension:
@@ -178,11 +206,15 @@ extensions = [
     ),
     extension(SHARED, SHARED.replace(".", "/") + ".c"),
 ]
+MADE_WITH, RECORDED = made_with(), read_record()
 cache = ModuleCache()
-missing = [ext for ext in extensions if not is_current(ext) and not cache.fetch(ext)]
+named = {ext.name: ext for ext in extensions}
+digests = {name: digest_of(ext) for name, ext in named.items()}
+there = [ext for ext in extensions if is_there(ext)]
 compiled = cythonize(
-    missing,
+    [ext for ext in extensions if ext not in there],
     nthreads=os.cpu_count(),
+    force=True,
     show_all_warnings=False,
     shared_utility_qualified_name=SHARED,
     compiler_directives=DIRECTIVES,
@@ -191,5 +223,5 @@ compiled = cythonize(
 setup(
     cmdclass={"build_ext": BuildOnce},
     options={"build_ext": {"parallel": os.cpu_count()}},
-    ext_modules=[*compiled, *(ext for ext in extensions if ext not in missing)],
+    ext_modules=[*compiled, *there],
 )
