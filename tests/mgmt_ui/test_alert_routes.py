@@ -1,12 +1,7 @@
 """Alert rules, alerts and the audit log by HTTP."""
 
-import asyncio
-
 import pytest
 
-from leveret.features.alerts.alerting import Alerting
-from leveret.mgmt_ui.operations.audit import Audit
-from leveret.storage.audit import SqliteAuditStore
 from tests.support.client import Client
 from tests.support.site import Site
 
@@ -16,25 +11,9 @@ RULE = {"condition": "backlog", "above": 1, "for_seconds": 0, "secret": "hush"}
 
 @pytest.fixture
 async def site(tmp_path):
-    site = Site()
-    store = SqliteAuditStore(tmp_path / "audit.db")
-    alerting = Alerting(
-        site.broker.vhosts,
-        site.broker.events,
-        site.administration.parameters,
-        wall_ms=lambda: site.stage.now,
-        node_values=dict,
-        tell=lambda _: None,
-        breathe=lambda: asyncio.sleep(0),
-        lags_of=lambda queue: {
-            name: group.lag for name, group in site.broker.groups.of_queue(queue).items()
-        },
-    )
-    site.equip(alerting=alerting, audit=Audit(store, lambda: site.stage.now))
-    site.administration.add_vhost("v")
-    site.alerting = alerting
-    yield site
-    await store.close()
+    async with Site().running(tmp_path) as site:
+        site.administration.add_vhost("v")
+        yield site
 
 
 async def status(site, method, path, body=None, user="guest"):
@@ -93,7 +72,7 @@ async def test_what_fires_is_shown_to_those_who_may_see_its_host(site):
     client = Client(site.stage).open()
     client.declare("q", durable=True)
     client.publish("q", b"1", b"2")
-    await site.alerting.check()
+    await site.context.alerting.check()
     found = await site.json("/api/leveret/alerts")
     assert [(row["queue"], row["value"], row["firing"]) for row in found["firing"]] == [
         ("q", 2, True)

@@ -1,5 +1,6 @@
 """Publishing and getting by HTTP, as a client would, and refused as a client would be."""
 
+import asyncio
 import base64
 import json
 from collections import Counter
@@ -7,25 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from leveret.amqp import in_process
 from tests.harness.broker import BrokerProcess
-from tests.support.http import HttpClient
+from tests.support.waiting import LIMIT_SECONDS
 
 MESSAGE = {"properties": {}, "routing_key": "q", "payload": "hello", "payload_encoding": "string"}
 GET = {"count": 10, "ackmode": "ack_requeue_false", "encoding": "auto"}
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("node") / "data", http=True) as broker:
-        yield broker.addresses["http"]
-
-
 @pytest.fixture
-def http(address):
-    with HttpClient(f"{address}/api") as client:
-        client.delete("/queues/%2F/q")
-        assert client.put("/queues/%2F/q", json={"durable": True}).status_code == 201
-        yield client
+def http(http):
+    assert http.put("/queues/%2F/q", json={"durable": True}).status_code == 201
+    return http
 
 
 def publish(http, exchange="amq.default", **changes):
@@ -50,26 +44,31 @@ def test_octets_of_headers_go_round_and_lose_nothing(http):
     assert publish(http, properties={"headers": {"$base64": "//4A"}}).status_code == 400
 
 
-def test_guesses_are_counted_however_many_come_at_once(address, http):
-    # Of a user who is not there: nobody who tests something else is kept waiting.
-    def guess(number):
-        asked = {"username": "nobody", "password": f"bad{number}"}
-        with HttpClient(f"{address}/api", user=None) as client:
-            if number % 2:
-                return client.post("/login", data=asked)
-            return client.get("/whoami", auth=tuple(asked.values()))
+@pytest.mark.usefixtures("processes")
+def test_guesses_are_counted_however_many_come_at_once(tmp_path):
+    with BrokerProcess(tmp_path / "data", http=True) as broker:
 
-    with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(guess, range(32)))
-    counted = Counter(answer.status_code for answer in answers)
-    assert counted[401] + counted[429] == 32
-    assert counted[401] < 16
-    refused = next(answer for answer in answers if answer.status_code == 429)
-    assert int(refused.headers["retry-after"]) >= 1
-    assert refused.json()["error"] == "too_many_requests"
-    assert http.get("/whoami").status_code == 200
-    feature_counters = http.get(f"/auth/attempts/{http.get('/overview').json()['node']}").json()
-    assert feature_counters[0]["auth_attempts_failed"] >= 32
+        def guess(number):
+            # Of a user who is not there: who looks at what was counted is not kept waiting.
+            asked = {"username": "nobody", "password": f"bad{number}"}
+            with broker.http_client("/api", user=None) as client:
+                if number % 2:
+                    return client.post("/login", data=asked)
+                return client.get("/whoami", auth=tuple(asked.values()))
+
+        with ThreadPoolExecutor(8) as threads:
+            answers = list(threads.map(guess, range(32)))
+        counted = Counter(answer.status_code for answer in answers)
+        assert counted[401] + counted[429] == 32
+        assert counted[401] < 16
+        refused = next(answer for answer in answers if answer.status_code == 429)
+        assert int(refused.headers["retry-after"]) >= 1
+        assert refused.json()["error"] == "too_many_requests"
+        with broker.http_client("/api") as http:
+            assert http.get("/whoami").status_code == 200
+            node = http.get("/overview").json()["node"]
+            feature_counters = http.get(f"/auth/attempts/{node}").json()
+        assert feature_counters[0]["auth_attempts_failed"] >= 32
 
 
 @pytest.mark.covers("B-442")
@@ -140,7 +139,6 @@ def test_features_of_messages_hold(http):
 
 def test_a_full_queue_refuses(http):
     arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
-    http.delete("/queues/%2F/full")
     http.put("/queues/%2F/full", json={"durable": True, "arguments": arguments})
     assert publish(http, routing_key="full").json() == {"routed": True}
     answer = publish(http, routing_key="full")
@@ -152,8 +150,6 @@ def test_a_full_queue_refuses(http):
 
 def limit(http, **values):
     """Rates of virtual host /."""
-    for name in ("publish-rate", "publish-burst", "consume-rate"):
-        http.delete(f"/vhost-limits/%2F/{name}")
     for name, value in values.items():
         path = f"/vhost-limits/%2F/{name.replace('_', '-')}"
         assert http.put(path, json={"value": value}).status_code in {201, 204}
@@ -167,31 +163,31 @@ def told_to_wait(answer):
 
 def test_who_is_over_a_rate_is_told_when_to_come_again(http):
     limit(http, publish_rate=0)
-    try:
-        assert told_to_wait(publish(http)) == 60
-    finally:
-        limit(http)
+    assert told_to_wait(publish(http)) == 60
+    http.delete("/vhost-limits/%2F/publish-rate")
     assert publish(http).json() == {"routed": True}
     assert len(get(http).json()) == 1
 
 
-def test_a_short_wait_for_a_rate_is_waited(http):
+def test_a_short_wait_for_a_rate_is_waited(http, live_site, monkeypatch):
+    monkeypatch.setattr(
+        in_process, "HELD_SECONDS_MAX", LIMIT_SECONDS
+    )  # while the node's clock runs
     limit(http, publish_rate=2, publish_burst=1)
-    try:
-        with ThreadPoolExecutor(8) as threads:  # they take four seconds
-            answers = list(threads.map(lambda _: publish(http), range(8)))
-    finally:
-        limit(http)
-    counted = Counter(answer.status_code for answer in answers)
-    assert counted.keys() <= {200, 429, 503}  # 503 where a node stands still for half a second
-    assert counted[200] >= 1
-    assert all(told_to_wait(each) >= 1 for each in answers if each.status_code == 429)
-    published = len(get(http).json())  # who is refused has published nothing
-    assert counted[200] <= published <= counted[200] + counted[503]
+    path = "/api/exchanges/%2F/amq.default/publish"
+
+    async def publish_eight():
+        return await asyncio.gather(*(live_site.ask("POST", path, MESSAGE) for _ in range(8)))
+
+    began = live_site.stage.now
+    answers = live_site.run(publish_eight())
+    assert [answer.status_code for answer in answers] == [200] * 8
+    assert live_site.stage.now >= began + 3_500
+    assert len(get(http).json()) == 8
 
 
-def test_the_rate_of_a_queue_holds_for_http(http):
-    http.delete("/queues/%2F/slow")
+def test_the_rate_of_a_queue_holds_for_http(http, monkeypatch):
+    monkeypatch.setattr(in_process, "HELD_SECONDS_MAX", 0)
     slow = {"durable": True, "arguments": {"x-publish-rate": 1, "x-publish-burst": 1}}
     assert http.put("/queues/%2F/slow", json=slow).status_code == 201
     answers = [publish(http, routing_key="slow") for _ in range(40)]
@@ -199,12 +195,9 @@ def test_the_rate_of_a_queue_holds_for_http(http):
     assert refused
     assert all(told_to_wait(each) >= 1 for each in refused)
     limit(http, consume_rate=0)
-    try:
-        assert told_to_wait(get(http, "slow")) == 60
-    finally:
-        limit(http)
+    assert told_to_wait(get(http, "slow")) == 60
+    http.delete("/vhost-limits/%2F/consume-rate")
     assert len(get(http, "slow", count=100).json()) == 40 - len(refused)
-    http.delete("/queues/%2F/slow")
 
 
 def test_a_large_message(http):
@@ -248,8 +241,8 @@ def test_where_there_is_nothing_404(http):
     assert http.post("/exchanges/no/x/publish", json=MESSAGE).status_code == 404
 
 
-def test_who_may_not_is_refused(http, address):
+def test_who_may_not_is_refused(http, live_site):
     http.put("/exchanges/%2F/amq.direct", json={"type": "direct", "durable": True})
-    with HttpClient(f"{address}/api", "guest", "wrong") as stranger:
+    with live_site.http_client("/api", password="wrong") as stranger:
         assert publish(stranger).status_code == 401
         assert get(stranger).status_code == 401

@@ -68,6 +68,7 @@ def test_manager_that_is_gone_stops_nothing(tmp_path, monkeypatch, caplog):
     assert "cannot tell the service manager 'STOPPING'" in caplog.text
 
 
+@pytest.mark.usefixtures("processes")
 def test_node_tells_its_manager(tmp_path):
     address = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:

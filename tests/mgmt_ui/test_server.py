@@ -5,6 +5,7 @@ import contextlib
 import signal
 import socket
 from asyncio import TaskGroup
+from base64 import b64encode
 
 import pytest
 import uvicorn
@@ -38,6 +39,7 @@ async def serving(server):
         await server.close()
 
 
+@pytest.mark.usefixtures("processes")
 def test_node_answers_as_soon_as_it_is_ready_and_stops_cleanly(tmp_path):
     with node_addresses(tmp_path, http=True, metrics=True) as addresses:
         http, amqp_port = addresses["http"], int(addresses["amqp"].rpartition(":")[2])
@@ -57,6 +59,7 @@ def test_node_answers_as_soon_as_it_is_ready_and_stops_cleanly(tmp_path):
     lingering.close()
 
 
+@pytest.mark.usefixtures("processes")
 def test_node_that_stops_while_it_loads_stops_cleanly(tmp_path):
     broker = BrokerProcess(tmp_path / "data", http=True)
     broker.launch()
@@ -65,8 +68,10 @@ def test_node_that_stops_while_it_loads_stops_cleanly(tmp_path):
     broker.check_untroubled()
 
 
+@pytest.mark.usefixtures("processes")
 def test_metrics_have_a_port_of_their_own(tmp_path):
     with node_addresses(tmp_path, metrics=True) as addresses:
+        assert "http" not in addresses
         assert "rabbitmq_identity_info{" in http_text(f"http://{addresses['prometheus']}/metrics")
 
 
@@ -106,11 +111,6 @@ async def end_of(reader):
     """Wait until the server, or the client itself, has closed the connection."""
     with contextlib.suppress(ConnectionError):
         await reader.read()
-
-
-def test_node_tells_no_metrics_if_it_shall_not(tmp_path):
-    with node_addresses(tmp_path) as addresses:
-        assert "prometheus" not in addresses
 
 
 async def test_uvicorn_leaves_signals_to_the_node():
@@ -166,6 +166,14 @@ async def test_server_closed_before_it_serves_never_does():
     await server.serve()
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", listener.port))
+
+
+@pytest.mark.parametrize("server", [ManagementServer, MetricsServer])
+async def test_rebound_name_gets_nothing_from_a_node_with_default_password(server):
+    request = b"GET /api/whoami HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n"
+    async with serving(server()) as port:
+        guest = b"authorization: Basic " + b64encode(b"guest:guest")
+        assert b" 403 " in await ask(port, request + guest + b"\r\n\r\n")
 
 
 @pytest.fixture

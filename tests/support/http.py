@@ -13,6 +13,8 @@ import httpx
 from tests.support.waiting import LIMIT_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from starlette.types import ASGIApp
 
 
@@ -45,6 +47,26 @@ def http_text(url: str, **options: Any) -> str:
         answer = client.get(url)
         answer.raise_for_status()
         return answer.text
+
+
+class InProcessTransport(httpx.BaseTransport):
+    """Takes what a client asks to an application in this process; `run` does a coroutine."""
+
+    def __init__(
+        self, app: ASGIApp, run: Callable[[Coroutine[Any, Any, httpx.Response]], httpx.Response]
+    ) -> None:
+        self._transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        self._run = run
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return self._run(self._answer(request))
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        answer = await self._transport.handle_async_request(request)
+        content = b"".join([part async for part in answer.stream])
+        return httpx.Response(
+            answer.status_code, headers=answer.headers, stream=httpx.ByteStream(content)
+        )
 
 
 def in_process_client(

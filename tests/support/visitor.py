@@ -1,20 +1,18 @@
-"""Visitor with a browser at a running node: signs in, reads pages, sends their forms."""
+"""Visitor with a browser who does not await: signs in, reads pages, sends their forms."""
 
 import re
 from html import unescape
 
 from tests.support.browser import TOKEN, without_tokens
-from tests.support.http import HttpClient
 
 
 class Visitor:
-    """At HOST:PORT; `api` is the same user with credentials."""
+    """At a process or a site that runs; `api` is the same user, whose password is its name."""
 
-    def __init__(self, address, user="guest", password=None):
-        password = password or user
-        self.client = HttpClient(address, user=None)
-        self.api = HttpClient(f"{address}/api", user, password)
-        answer = self.client.post("/login", data={"user": user, "password": password})
+    def __init__(self, node, user="guest"):
+        self.client = node.http_client(user=None)
+        self.api = node.http_client("/api", user)
+        answer = self.client.post("/login", data={"user": user, "password": user})
         assert answer.status_code == 303, answer.text
         self.token = unescape(TOKEN.search(self._page("/overview"))[1])
 
@@ -58,6 +56,5 @@ class Visitor:
 
     def declare(self, name, **arguments):
         """A queue that is empty."""
-        self.api.delete(f"/queues/%2F/{name}")
         asked = {"durable": True, "arguments": arguments}
         assert self.api.put(f"/queues/%2F/{name}", json=asked).status_code == 201

@@ -72,7 +72,7 @@ def a_long_listing(broker):
 
 @contextmanager
 def streams_of_pages(broker):
-    with Visitor(broker.addresses["http"]) as visitor:
+    with Visitor(broker) as visitor:
         cookie = "; ".join(f"{name}={value}" for name, value in visitor.client.cookies.items())
         with (
             asking(broker, "GET /live/overview", cookie=cookie) as first,

@@ -7,7 +7,6 @@ enter, and among users only themselves.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from fastapi import Request, Response
@@ -43,7 +42,7 @@ async def list_usage(caller: CallerHere, request: Request) -> Response:
     subject = query.get("of")
     if subject not in {None, *Subject}:
         raise bad_request("of is vhost, user or queue")
-    now = int(time.time())
+    now = caller.node.broker.timers.wall_ms() // 1000
     until = whole_number(query, "until", now + HOUR_SECONDS)
     since = whole_number(query, "since", now - DAY_HOURS * HOUR_SECONDS)
     asked = {"subject": subject, "vhost": query.get("vhost"), "name": query.get("name")}

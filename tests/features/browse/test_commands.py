@@ -1,6 +1,5 @@
 """Operations on single messages, and their routes."""
 
-import asyncio
 import base64
 import json
 
@@ -13,14 +12,13 @@ from leveret.ports.definitions import PermissionDefinition, TopicPermissionDefin
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import decode_table
 from tests.mgmt_ui.test_web import Site
-from tests.support.http import in_process_client
 from tests.support.queue_bench import content_header
 
 URL = "/api/leveret/queues/%2F/q/messages"
 
 
 class Desk(Site):
-    """A site whose broker goes on while it is asked."""
+    """A site with a queue."""
 
     def __init__(self):
         super().__init__()
@@ -49,15 +47,8 @@ class Desk(Site):
             self.stage.run()
 
     async def ask(self, method, path, body=None, user="guest"):
-        async with in_process_client(self.app) as client:
-            url = path if path.startswith("/") else URL + ("/" + path if path else "")
-            asking = asyncio.get_running_loop().create_task(
-                client.request(method, url, auth=(user, user), content=json.dumps(body or {}))
-            )
-            while not asking.done():
-                self.stage.run()
-                await asyncio.sleep(0)
-            return asking.result()
+        url = path if path.startswith("/") else URL + ("/" + path if path else "")
+        return await self.get(url, user, method=method, content=json.dumps(body or {}))
 
     async def answer(self, method, path, body=None):
         response = await self.ask(method, path, body)

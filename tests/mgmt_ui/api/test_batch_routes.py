@@ -1,7 +1,5 @@
 """Staged batches by HTTP: uploads, commits, aborts, lists, and who may do what."""
 
-import asyncio
-
 import pytest
 from pamqp import commands
 
@@ -9,10 +7,8 @@ from leveret.batch_writer import PERSISTENT_HEADER, pack_chunk, repeated, row_by
 from leveret.features.staged_batches.commands import batch_delete, batch_list
 from leveret.features.staged_batches.rules import BatchLimits
 from leveret.mgmt_ui.hosts import BodyBudget
-from leveret.mgmt_ui.operations.audit import Audit
 from leveret.ports.counters import DROP_UNROUTABLE, PUBLISH, PUBLISH_IN, PUBLISH_OUT
 from leveret.ports.definitions import TopicPermissionDefinition
-from leveret.storage.audit import SqliteAuditStore
 from tests.support.chunks import Row, chunk
 from tests.support.client import Client
 from tests.support.site import Site
@@ -23,21 +19,8 @@ BATCH = f"{ROOT}/%2F/w/0"
 
 @pytest.fixture
 async def site(tmp_path):
-    site = Site()
-    store = SqliteAuditStore(tmp_path / "audit.db")
-    site.equip(audit=Audit(store, lambda: site.stage.now))
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(keep_running(site))
+    async with Site().running(tmp_path) as site:
         yield site
-        running.cancel()
-    await store.close()
-
-
-async def keep_running(site):
-    """Let the broker's turns run as the event loop would."""
-    while True:
-        site.stage.run()
-        await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -366,7 +349,7 @@ async def test_usage_and_counters_are_those_of_publishes(site, client):
 
 
 async def test_a_body_is_given_back_as_it_is_taken_apart(site, client):
-    budget = site.app._app
+    budget = site.app._app._app
     assert isinstance(budget, BodyBudget)
     budget._left = 40_000
     one = chunk(*[Row(value=b"x" * 1000)] * 10)
@@ -407,6 +390,7 @@ async def test_an_administrator_forgets_a_writer(site, client):
     await commit(site, "p")
     await stage(site, Row(), batch=f"{ROOT}/%2F/w/1")
     assert [row["writer"] for row in await batch_list(site.context, vhost="/")] == ["w"]
-    await batch_delete(site.context, vhost="/", writer="w", user="guest")
+    async with site.working():
+        await batch_delete(site.context, vhost="/", writer="w", user="guest")
     assert await batch_list(site.context, vhost="/") == []
     assert (await told(stage(site, Row()), 201))["outcome"] == "staged"

@@ -1,27 +1,6 @@
 """The keys of virtual hosts by HTTP, on a node that has a master key."""
 
-import pytest
-
-from leveret.storage.master_key import generate_master_key_file
-from tests.harness.broker import BrokerProcess
-from tests.support.http import HttpClient
-
 HERE = "/leveret/encryption"
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("node")
-    generate_master_key_file(directory / "master.key")
-    settings = {"encryption_key_file": directory / "master.key"}
-    with BrokerProcess(directory / "data", http=True, **settings) as broker:
-        yield broker.addresses["http"]
-
-
-@pytest.fixture
-def http(address):
-    with HttpClient(f"{address}/api") as client:
-        yield client
 
 
 def states(http, vhost="%2F"):

@@ -5,8 +5,6 @@ from types import SimpleNamespace
 import pytest
 from pamqp import commands
 
-from leveret.mgmt_ui.operations.audit import Audit
-from leveret.storage.audit import SqliteAuditStore
 from tests.support.client import Client
 from tests.support.site import Site
 
@@ -17,12 +15,9 @@ STREAM = {"x-queue-type": "stream"}
 
 @pytest.fixture
 async def site(tmp_path):
-    site = Site()
-    store = SqliteAuditStore(tmp_path / "audit.db")
-    site.equip(audit=Audit(store, lambda: site.stage.now))
-    site.administration.add_vhost("other")
-    yield site
-    await store.close()
+    async with Site().running(tmp_path) as site:
+        site.administration.add_vhost("other")
+        yield site
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Batch leases by HTTP, asked in-process."""
 
-import asyncio
-
 import pytest
 from pamqp import commands
 
@@ -13,28 +11,23 @@ from leveret.range_reader import parse_chunk
 from leveret.range_reader.chunk import chunk_bytes
 from tests.mgmt_ui.api.test_pull import PullSite
 from tests.support.client import Client
-from tests.support.http import in_process_client
 
 URL = "/api/leveret/leases/%2F/q"
 
 
 class LeaseSite(PullSite):
-    """A site whose broker goes on while it is asked; `app` is an application's user."""
+    """A site whose clock goes on while it is asked."""
+
+    step_seconds = 0.001
 
     async def ask_for(self, method, path="", body=None, user="app", *, meanwhile=None, **query):
         """Return the answer; `meanwhile` is called once somebody waits for messages."""
         path = path if path.startswith("/api") else f"{URL}{path}"
-        async with in_process_client(self.app) as client:
-            request = client.request(method, path, auth=(user, user), json=body, params=query)
-            asking = asyncio.get_running_loop().create_task(request)
-            while not asking.done():
-                self.stage.run()
-                self.stage.advance(0.001)
-                await asyncio.sleep(0.001)
-                if meanwhile and any(each.is_leasing for each in self.broker.batch_leases):
-                    meanwhile()
-                    meanwhile = None
-            return asking.result()
+        asking = self.ask(method, path, body, user, params=query)
+        leases = self.broker.batch_leases
+        return await self.ask_meanwhile(
+            asking, lambda: any(each.is_leasing for each in leases), meanwhile
+        )
 
     async def told(self, method, path="", body=None, **options):
         answer = await self.ask_for(method, path, body, **options)

@@ -1,49 +1,34 @@
 """Windows, numbering publishers, half messages and usage by HTTP, on a node."""
 
-import pika
 import pytest
+from pamqp import commands
 
-from tests.harness.broker import BrokerProcess
-from tests.support.waiting import wait_until
+from tests.support.client import Client
+from tests.support.site import running_site
 
 NONE, ALL = "^$", ".*"
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("node") / "data", http=True) as broker:
-        yield broker
-
-
 @pytest.fixture
-def http(broker):
-    with broker.http_client("/api") as client:
-        yield client
-
-
-@pytest.fixture
-def reader(http, broker):
+def reader(live_site):
     """Return a client who may look and nothing else."""
-    http.put("/users/reader", json={"password": "reader", "tags": "management"})
-    http.put("/permissions/%2F/reader", json={"configure": NONE, "write": NONE, "read": ALL})
-    with broker.http_client("/api/leveret", "reader") as client:
+    live_site.add_user("reader", "management")
+    live_site.permit("reader", "/", NONE, NONE, ALL)
+    with live_site.http_client("/api/leveret", "reader") as client:
         yield client
 
 
 @pytest.fixture
-def channel(broker):
-    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as made:
-        channel = made.channel()
-        channel.confirm_delivery()
-        yield channel
+def channel(live_site):
+    return Client(live_site.stage).open()
 
 
 def publish(channel, queue, **properties):
-    channel.basic_publish("", queue, b"m", pika.BasicProperties(delivery_mode=2, **properties))
+    channel.publish(queue, b"m", delivery_mode=2, **properties)
 
 
 def test_windows(http, reader, channel):
-    channel.queue_declare("once", durable=True, arguments={"x-dedup-window": True})
+    channel.declare("once", durable=True, arguments={"x-dedup-window": True})
     for _ in range(3):
         publish(channel, "once", message_id="a/1")
     (row,) = http.get("/leveret/dedup/%2F").json()
@@ -66,7 +51,7 @@ def test_windows(http, reader, channel):
 
 
 def test_producers(http, reader, channel):
-    channel.queue_declare("numbered", durable=True)
+    channel.declare("numbered", durable=True)
     headers = {"x-producer-id": "till", "x-producer-epoch": 0, "x-producer-seq": 0}
     publish(channel, "numbered", headers=headers)
     (row,) = reader.get("/producers/%2F").json()
@@ -78,7 +63,7 @@ def test_producers(http, reader, channel):
 
 
 def test_half_messages(http, reader, channel):
-    channel.queue_declare("half", durable=True)
+    channel.declare("half", durable=True)
     for name in ("kept", "dropped"):
         publish(channel, "half", headers={"x-prepare": True, "x-prepare-id": name})
     assert [row["id"] for row in reader.get("/prepared/%2F").json()] == ["dropped", "kept"]
@@ -88,18 +73,19 @@ def test_half_messages(http, reader, channel):
     assert http.post("/leveret/prepared/%2F/dropped/rollback").status_code == 204
     assert http.post("/leveret/prepared/%2F/kept/commit").status_code == 404
     assert http.get("/leveret/prepared/%2F").json() == []
-    assert channel.queue_declare("half", passive=True).method.message_count == 1
+    assert channel.count("half") == 1
 
 
-def test_without_a_master_key_nothing_is_encrypted(http):
-    answer = http.post("/leveret/encryption/%2F/enable")
-    assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
-    assert "key" in answer.json()["reason"]
-    assert [row["state"] for row in http.get("/leveret/encryption").json()] == ["plain"]
+def test_without_a_master_key_nothing_is_encrypted(tmp_path):
+    with running_site(tmp_path, master=None) as site, site.http_client("/api") as http:
+        answer = http.post("/leveret/encryption/%2F/enable")
+        assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
+        assert "key" in answer.json()["reason"]
+        assert [row["state"] for row in http.get("/leveret/encryption").json()] == ["plain"]
 
 
 def test_usage_is_told_to_whom_it_concerns(http, reader, channel):
-    channel.queue_declare("used", durable=True)
+    channel.declare("used", durable=True)
     publish(channel, "used")
     rows = http.get("/leveret/usage", params={"of": "queue", "name": "used"}).json()
     assert [(row["vhost"], row["messages_in"]) for row in rows] == [("/", 1)]
@@ -111,7 +97,7 @@ def test_usage_is_told_to_whom_it_concerns(http, reader, channel):
 
 
 def test_lists_are_searched_by_headers(http, channel):
-    channel.queue_declare("later", durable=True)
+    channel.declare("later", durable=True)
     for number in range(2):
         publish(channel, "later", headers={"x-delay": 3_600_000, "shop": number})
     schedules = "/leveret/schedules/%2F"
@@ -119,13 +105,14 @@ def test_lists_are_searched_by_headers(http, channel):
     assert [row["headers"]["shop"] for row in rows] == [1]
     assert http.get(schedules, params={"header": "shop"}).status_code == 400
     letters = {"x-dead-letter-topic": True}
-    channel.queue_declare("dies", durable=True, arguments=letters)
+    channel.declare("dies", durable=True, arguments=letters)
     for number in range(2):
         publish(channel, "dies", message_id=f"d{number}", headers={"shop": number})
-        method, _, _ = channel.basic_get("dies")
-        channel.basic_reject(method.delivery_tag, requeue=False)
+        channel.send(commands.Basic.Get(queue="dies"))
+        [got] = channel.deliveries()
+        channel.send(commands.Basic.Reject(got.tag, requeue=False))
     dead = "/leveret/dead-letters/%2F/dies.dlq"
-    wait_until(lambda: http.get(dead).json().get("ready") == 2)
+    assert http.get(dead).json()["ready"] == 2
     for asked, found in (({"header": "shop=0"}, ["d0"]), ({"message_id": "d1"}, ["d1"])):
         rows = http.get(dead, params=asked).json()["rows"]
         assert [row["message_id"] for row in rows] == found

@@ -10,14 +10,13 @@ from leveret.core.access.permissions import InternalRights
 from leveret.mgmt_ui.api import pull
 from tests.mgmt_ui.test_web import Site
 from tests.support.client import Client
-from tests.support.http import in_process_client
 from tests.support.waiting import LIMIT_SECONDS, eventually
 
 URL = "/api/leveret/queues/%2F/q/"
 
 
 class PullSite(Site):
-    """A site whose broker goes on while it is asked; `app` is an application's user."""
+    """A site with a client; `app` is an application's user."""
 
     def __init__(self, **settings):
         super().__init__(**settings)
@@ -26,16 +25,16 @@ class PullSite(Site):
         self.client = Client(self.stage).open()
 
     async def post(self, path, body=None, user="app", *, content=None):
-        auth = (user, user) if user else None
-        async with in_process_client(self.app) as client:
-            path = path if path.startswith("/") else URL + path
-            asking = asyncio.get_running_loop().create_task(
-                client.post(path, auth=auth, json=body, content=content)
-            )
-            while not asking.done():
-                self.stage.run()
-                await asyncio.sleep(0.001)
-            return asking.result()
+        path = path if path.startswith("/") else URL + path
+        return await self.get(path, user, method="POST", json=body, content=content)
+
+    async def ask_meanwhile(self, asking, waits, meanwhile):
+        """Return the answer to what is asked; `meanwhile` is called once somebody waits."""
+        task = asyncio.get_running_loop().create_task(asking)
+        if meanwhile is not None:
+            await eventually(waits, "somebody who waits")
+            meanwhile()
+        return await task
 
     async def refusal(self, path, body=None, user="app", **options):
         response = await self.post(path, body, user, **options)

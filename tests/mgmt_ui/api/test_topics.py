@@ -14,7 +14,6 @@ from leveret.range_reader import parse_chunk
 from leveret.range_reader.chunk import chunk_bytes
 from tests.mgmt_ui.api.test_pull import PullSite
 from tests.support.client import Client
-from tests.support.http import in_process_client
 from tests.support.waiting import eventually
 
 URL = "/api/leveret/topics/%2F/q/"
@@ -22,22 +21,13 @@ RECORDS = URL + "partitions/0/records"
 
 
 class TopicSite(PullSite):
-    """A site whose broker goes on while it is asked; `app` is an application's user."""
+    """A site whose clock goes on while it is asked."""
+
+    step_seconds = 0.001
 
     async def ask_for(self, path, user="app", *, meanwhile=None, **query):
-        auth = (user, user) if user else None
-        async with in_process_client(self.app) as client:
-            asking = asyncio.get_running_loop().create_task(
-                client.get(path, auth=auth, params=query)
-            )
-            while not asking.done():
-                self.stage.run()
-                self.stage.advance(0.001)
-                await asyncio.sleep(0.001)
-                if meanwhile is not None and self.broker.range_reads._waiting:
-                    meanwhile()
-                    meanwhile = None
-            return asking.result()
+        asking = self.get(path, user, params=query)
+        return await self.ask_meanwhile(asking, lambda: self.broker.range_reads._waiting, meanwhile)
 
     async def chunks(self, offset=0, **query):
         answer = await self.ask_for(RECORDS, offset=offset, **query)

@@ -4,6 +4,7 @@ import pytest
 
 from tests.support.browser import Browser
 from tests.support.site import Site
+from tests.support.visitor import Visitor
 
 
 @pytest.fixture
@@ -22,3 +23,10 @@ async def guest(browser):
     """An administrator who has signed in."""
     await browser.sign_in()
     return browser
+
+
+@pytest.fixture
+def visitor(live_site):
+    """An administrator who does not await."""
+    with Visitor(live_site) as visitor:
+        yield visitor

@@ -9,9 +9,7 @@ import pytest
 from pamqp import commands
 
 from leveret.features.groups.lag_history import sample_lag
-from leveret.mgmt_ui.operations.audit import Audit
 from leveret.mgmt_ui.pages import live
-from leveret.storage.audit import SqliteAuditStore
 from tests.support.browser import Browser
 from tests.support.client import Client
 from tests.support.waiting import LIMIT_SECONDS
@@ -201,15 +199,13 @@ async def test_who_may_not_consume_sees_no_forms(site, guest, member):
 
 async def test_what_is_done_is_in_the_audit_log(tmp_path, site, guest, member):
     leave(member)
-    store = SqliteAuditStore(tmp_path / "audit.db")
-    site.equip(audit=Audit(store, lambda: site.stage.now))
-    browser = Browser(site)
-    await browser.sign_in()
-    await browser.submit(f"{GROUP}/reset", to="3")
-    [row] = (await site.json("/api/leveret/audit?operation=group."))["rows"]
-    assert (row["operation"], row["way"]) == ("group.reset_offsets", "ui")
-    assert row["parameters"]["to"] == "3"
-    await store.close()
+    async with site.running(tmp_path):
+        browser = Browser(site)
+        await browser.sign_in()
+        await browser.submit(f"{GROUP}/reset", to="3")
+        [row] = (await site.json("/api/leveret/audit?operation=group."))["rows"]
+        assert (row["operation"], row["way"]) == ("group.reset_offsets", "ui")
+        assert row["parameters"]["to"] == "3"
 
 
 async def test_figures_are_live(site, guest, member, monkeypatch):

@@ -8,27 +8,18 @@ from html import unescape
 import pytest
 
 from leveret.ports.definitions import PermissionDefinition
-from tests.mgmt_ui.pages.running import running_node
 from tests.support.browser import Browser
 from tests.support.client import Client
-from tests.support.visitor import Visitor
 
 HERE = "/queues/%2F/q/messages"
 HOSTILE = "<script>alert(1)</script>"
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    with running_node(tmp_path_factory.mktemp("node")) as address:
-        yield address
-
-
 @pytest.fixture
-def guest(address):
-    with Visitor(address) as visitor:
-        visitor.declare("q")
-        visitor.declare("other")
-        yield visitor
+def guest(visitor):
+    visitor.declare("q")
+    visitor.declare("other")
+    return visitor
 
 
 def offsets(text):

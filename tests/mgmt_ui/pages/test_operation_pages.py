@@ -4,24 +4,10 @@ import re
 
 import pytest
 
-from tests.mgmt_ui.pages.running import running_node
 from tests.support.browser import Browser
-from tests.support.visitor import Visitor
 
 HOSTILE = "<script>alert(1)</script>"
 RULE = {"vhost": "/", "name": "full", "condition": "backlog", "above": "10", "queues": "^q"}
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    with running_node(tmp_path_factory.mktemp("node")) as address:
-        yield address
-
-
-@pytest.fixture
-def visitor(address):
-    with Visitor(address) as visitor:
-        yield visitor
 
 
 def test_rules_are_set_changed_and_deleted(visitor):

@@ -4,8 +4,6 @@ import re
 
 import pytest
 
-from tests.mgmt_ui.pages.running import running_node
-from tests.support.visitor import Visitor
 from tests.support.waiting import wait_until
 
 HERE = "/queues/%2F/q/messages"
@@ -14,18 +12,11 @@ HOUR_MS = 3_600_000
 KEYS = "a", "order-42"  # of partition 0, and of partition 1
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    with running_node(tmp_path_factory.mktemp("node")) as address:
-        yield address
-
-
 @pytest.fixture
-def guest(address):
-    with Visitor(address) as visitor:
-        visitor.declare("q", **TWO)
-        visitor.declare("other", **TWO)
-        yield visitor
+def guest(visitor):
+    visitor.declare("q", **TWO)
+    visitor.declare("other", **TWO)
+    return visitor
 
 
 def publish(guest, queue, partition, *bodies):
@@ -183,7 +174,7 @@ def test_retries_of_a_partition(guest):
     publish(guest, "r", 1, "second", "third", "fourth")
     fail(guest, "r")
     here, rest = "/retries/%2F/r", "/leveret/retries/%2F/r"
-    wait_until(lambda: len(ids(guest.text(f"{here}?partition=1"))) == 3)
+    assert len(ids(guest.text(f"{here}?partition=1"))) == 3
     assert len(ids(guest.text(here))) == 1
     found = ids(guest.text(f"{here}?partition=1"))
     link = f"{here}/messages/{found[0]}?partition=1"
@@ -194,7 +185,7 @@ def test_retries_of_a_partition(guest):
     assert guest.client.get(f"{here}?partition=7").status_code == 404
     said = guest.submit(f"{here}/now", partition="1", id=found[0])
     assert said.headers["location"] == f"{here}?partition=1"
-    wait_until(lambda: bodies(guest, "r", 1) == ["second"])
+    assert bodies(guest, "r", 1) == ["second"]
     shown = guest.api.get(f"{rest}/messages/{found[1]}?partition=1").json()
     assert shown["payload"] == "third"
     assert guest.api.get(rest).status_code == 400
@@ -216,7 +207,7 @@ def test_dead_letters_of_a_partition(guest):
     publish(guest, "d", 1, "second", "third", "fourth", "fifth")
     fail(guest, "d")
     here, rest = "/dead-letters/%2F/d.dlq", "/leveret/dead-letters/%2F/d.dlq"
-    wait_until(lambda: len(offsets(guest.text(f"{here}?partition=1"))) == 4)
+    assert len(offsets(guest.text(f"{here}?partition=1"))) == 4
     assert len(offsets(guest.text(here))) == 1
     text = guest.text(f"{here}?partition=1")
     assert '<a href="/queues/%2F/d.dlq/messages/0?partition=1">' in text

@@ -8,9 +8,7 @@ import pytest
 from pamqp import commands
 
 from leveret.core.settings.partitioning import PARTITIONS_MAX
-from leveret.mgmt_ui.operations.audit import Audit
 from leveret.mgmt_ui.pages import live
-from leveret.storage.audit import SqliteAuditStore
 from tests.support.browser import Browser
 from tests.support.client import Client, message
 from tests.support.waiting import LIMIT_SECONDS
@@ -217,16 +215,14 @@ async def test_who_may_not_configure_sees_no_form(site, guest, orders):
 
 
 async def test_a_change_is_in_the_audit_log(tmp_path, site, orders):
-    store = SqliteAuditStore(tmp_path / "audit.db")
-    site.equip(audit=Audit(store, lambda: site.stage.now))
-    browser = Browser(site)
-    await browser.sign_in()
-    await browser.submit(f"{TOPIC}/preview", count="2")
-    await browser.submit(f"{TOPIC}/partitions", count="2")
-    rows = (await site.json("/api/leveret/audit?operation=topic."))["rows"]
-    assert [row["parameters"]["dry_run"] for row in rows] == [False, True]
-    assert {row["way"] for row in rows} == {"ui"}
-    await store.close()
+    async with site.running(tmp_path):
+        browser = Browser(site)
+        await browser.sign_in()
+        await browser.submit(f"{TOPIC}/preview", count="2")
+        await browser.submit(f"{TOPIC}/partitions", count="2")
+        rows = (await site.json("/api/leveret/audit?operation=topic."))["rows"]
+        assert [row["parameters"]["dry_run"] for row in rows] == [False, True]
+        assert {row["way"] for row in rows} == {"ui"}
 
 
 async def test_figures_are_live(guest, orders, monkeypatch):
