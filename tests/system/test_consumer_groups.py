@@ -11,6 +11,8 @@ import pytest
 from tests.harness.broker import BrokerProcess
 from tests.system.test_kill import make_seed
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 MESSAGES = 400
 KILLS = 6
 PERSISTENT = pika.BasicProperties(delivery_mode=2)

@@ -11,6 +11,8 @@ from tests.harness.broker import BrokerProcess
 from tests.system.test_prepared import decide, prepare
 from tests.system.test_queue_features import await_count, connected, declare, drained, publish
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_everything_comes_from_the_logs(tmp_path, durability):

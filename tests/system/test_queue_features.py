@@ -9,6 +9,8 @@ import pytest
 
 from tests.harness.broker import BrokerProcess
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 PRIORITIES = [1, 5, None, 3, 5]
 
 

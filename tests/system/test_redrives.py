@@ -16,6 +16,8 @@ from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_kill import make_seed
 from tests.system.test_queue_features import connected, declare, publish
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 MESSAGES = 300
 
 
