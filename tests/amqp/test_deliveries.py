@@ -200,6 +200,7 @@ assert outbox.size == 0
 """
 
 
+@pytest.mark.usefixtures("processes")
 def test_an_outbox_without_memory_hands_out_nothing_and_touches_nothing_freed():
     ended = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], check=False)
     assert ended.returncode == 0

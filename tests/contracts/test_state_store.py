@@ -116,6 +116,7 @@ def fill(path):
     return path / "data.mdb"
 
 
+@pytest.mark.usefixtures("processes")
 def test_an_environment_that_was_cut_is_set_aside_and_does_not_kill(tmp_path):
     """In a process of its own: what is read behind the end of a mapped file ends it."""
     data = fill(tmp_path / "state.lmdb")

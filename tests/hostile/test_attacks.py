@@ -26,7 +26,7 @@ SEEDS = [int(seed) for seed in (os.environ.get("HOSTILE_SEED") or "1 2 3").split
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory):
+def shared(tmp_path_factory, processes):
     """One node for all small attacks: what one leaves behind would show in the next."""
     with Node(tmp_path_factory.mktemp("small") / "data") as node:
         yield node
@@ -47,6 +47,7 @@ def test_a_small_attack_harms_nobody(shared, outcomes, name):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.usefixtures("processes")
 def test_an_attack_is_hardly_noticed(tmp_path, outcomes, name, seed):
     with Node(tmp_path / "data") as node:
         outcome = try_attack(node, ATTACKS[name], seed, FULL)

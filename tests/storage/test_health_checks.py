@@ -150,6 +150,7 @@ def test_records_beside_the_definitions(tmp_path, database):
 
 
 @pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.usefixtures("processes")
 def test_state(tmp_path, deep):
     path = tmp_path / "state.lmdb"
     assert check_state(path, deep=deep) == ([], {})

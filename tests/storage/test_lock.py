@@ -26,6 +26,7 @@ def test_released_lock_can_be_taken_again(tmp_path):
         assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
 
 
+@pytest.mark.usefixtures("processes")
 def test_lock_dies_with_its_process(tmp_path):
     program = (
         "import os, sys; from pathlib import Path; from leveret.storage.lock import DirectoryLock;"

@@ -8,6 +8,7 @@ from leveret.storage.state import LmdbStateStore
 
 
 @pytest.mark.parametrize("deleted", [0, 300])
+@pytest.mark.usefixtures("processes")
 def test_state_that_was_cut_is_begun_anew_at_once(tmp_path, deleted):
     """A start may not fail because of what the same start can make anew."""
     path = tmp_path / "state.lmdb"

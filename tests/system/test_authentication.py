@@ -24,6 +24,8 @@ from tests.process import node_addresses, running_node
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_tls import refused_start
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 KEY = ec.generate_private_key(ec.SECP256R1())
 
 

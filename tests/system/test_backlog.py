@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 QUEUE = "backlog"
 BODY_BYTES = 100
 NUMBER = struct.Struct(">Q")

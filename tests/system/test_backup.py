@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 SEGMENT_BYTES_MAX = 1 << 16  # many segments from few messages
 BODY_BYTES = 1000
 

@@ -12,6 +12,8 @@ from tests.harness.traffic import Load, declare_topology, drain
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_kill import make_seed
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 SHUTDOWN_TEXT = "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
 
 

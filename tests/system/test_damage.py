@@ -18,6 +18,8 @@ from tests.harness.wire import Client
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 COUNT = 3000
 CHUNK = 20  # published at once and confirmed: no batch is larger
 SEGMENT_BYTES_MAX = Configuration.model_fields["segment_bytes_max"].metadata[0].ge

@@ -25,6 +25,8 @@ from tests.harness.broker import BrokerProcess
 from tests.harness.wire import Client
 from tests.support.waiting import LIMIT_SECONDS
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 COUNT = 240  # of 1 kB: four segments
 CHUNK = 20
 TAKEN = 30  # settled from the front

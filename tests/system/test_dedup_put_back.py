@@ -11,6 +11,8 @@ from tests.harness.broker import BrokerProcess
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_queue_features import await_count, connected, declare, drained, publish
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 KINDS = {
     "classic": {"dedup_window": True},
     "quorum": {"queue_type": "quorum", "dedup_window": 600_000},

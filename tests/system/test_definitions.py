@@ -12,6 +12,8 @@ from tests.harness.broker import BrokerProcess
 from tests.harness.wire import Client, ClosedError
 from tests.support.waiting import LIMIT_SECONDS
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
 DOCUMENT = {
     "users": [{"name": "guest", "password_hash": hash_password_as_rabbitmq("guest", b"salt")}],

@@ -14,6 +14,8 @@ import pytest
 from tests.harness.broker import BrokerProcess
 from tests.support.waiting import LIMIT_SECONDS
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 KILLS = 4
 DELAY_MS_MAX = 1500
 

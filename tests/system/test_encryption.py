@@ -19,6 +19,8 @@ from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_kill import make_seed
 from tests.system.test_queue_features import connected, declare, drained, publish
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 SECRET = "Squeamish-Ossifrage"
 
 

@@ -26,7 +26,7 @@ def name(number: int) -> str:
 
 
 @pytest.fixture
-def node(tmp_path):
+def node(tmp_path, processes):
     with BrokerProcess(tmp_path / "data", files_max=FILES_MAX, **SETTINGS) as node:
         yield node
 

@@ -44,7 +44,7 @@ def taken(channel, queue, arguments, count, *, ack=True):
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory):
+def broker(tmp_path_factory, processes):
     with BrokerProcess(tmp_path_factory.mktemp("filters") / "data") as started:
         yield started
         started.check_untroubled()
@@ -126,6 +126,7 @@ def test_bindings_route_by_filters(broker):
 
 
 @pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.usefixtures("processes")
 def test_tags_survive_a_kill(tmp_path, kind):
     start = {"x-stream-offset": "first"} if kind == "stream" else {}
     with BrokerProcess(tmp_path / "data") as broker:

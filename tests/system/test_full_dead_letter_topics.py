@@ -8,6 +8,8 @@ from leveret.mgmt_ui.control_client import request
 from tests.harness.broker import BrokerProcess
 from tests.system.test_queue_features import await_count, connected, declare, drained, publish
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 
 def ask(broker, operation, **parameters):
     answer = request(broker.data / "control.sock", operation, parameters)

@@ -12,6 +12,8 @@ from tests.harness.broker import MIB, BrokerProcess
 from tests.harness.small_disk import fill_up, small_disk
 from tests.support.http import HttpClient
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 SETTINGS = {
     "disk_free_bytes_min": 0,
     "segment_bytes_max": MIB,

@@ -31,7 +31,7 @@ DEEP_TABLE_TEXT = "SYNTAX_ERROR - field table nested deeper than 64"
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory):
+def shared(tmp_path_factory, processes):
     """One broker for all: what one peer does to it would show in what follows."""
     settings = {
         "handshake_timeout_seconds": HANDSHAKE_TIMEOUT_SECONDS,
@@ -157,6 +157,7 @@ def half_open(port: int) -> socket.socket:
 
 
 @pytest.mark.covers("B-304")
+@pytest.mark.usefixtures("processes")
 def test_connections_beyond_the_limit_are_told_and_closed(tmp_path):
     with BrokerProcess(tmp_path / "data", connections_max=10) as broker:
         clients = [Client(broker.port) for _ in range(10)]
@@ -198,6 +199,7 @@ def test_cut_frames_and_contents_harm_nobody(broker):
         assert client.count("cut") == 1
 
 
+@pytest.mark.usefixtures("processes")
 def test_guessed_passwords_cost_little_memory(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker, Bystander(broker.port):
         memory = broker.rss_bytes
@@ -251,6 +253,7 @@ def test_what_a_dead_consumer_held_is_delivered_again_in_order(broker):
         assert client.count("left") == 0
 
 
+@pytest.mark.usefixtures("processes")
 def test_who_finds_no_room_to_wait_for_a_handshake_is_told_of(tmp_path):
     limits = {"handshakes_max": 1, "handshakes_waiting_max": 2}
     with BrokerProcess(tmp_path / "data", handshake_timeout_seconds=20, **limits) as broker:
@@ -265,6 +268,7 @@ def test_who_finds_no_room_to_wait_for_a_handshake_is_told_of(tmp_path):
         broker.check_untroubled()
 
 
+@pytest.mark.usefixtures("processes")
 def test_who_hangs_up_while_he_waits_for_his_handshake_leaves_the_line(tmp_path):
     limits = {"handshakes_max": 1, "handshakes_waiting_max": 1}
     with BrokerProcess(tmp_path / "data", handshake_timeout_seconds=20, **limits) as broker:

@@ -12,6 +12,8 @@ import pytest
 from tests.harness.broker import BrokerProcess
 from tests.harness.traffic import Load, declare_topology, drain
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 
 def make_seed() -> int:
     """From TEST_SEED, to replay a plan; else any. Printed, so that a failure shows it."""

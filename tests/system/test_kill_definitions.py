@@ -7,6 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import pytest
 from pamqp import commands
 
 from tests.harness.broker import BrokerProcess
@@ -15,6 +16,8 @@ from tests.system.test_kill import make_seed
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("processes")
 
 EXCHANGE = "amq.direct"
 NAMES = 30  # few, so that names are deleted and declared again

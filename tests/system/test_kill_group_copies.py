@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tests.harness.group_members import Party
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 
 def copied(port: int) -> list[Message]:
     """Everything in the target, in order."""

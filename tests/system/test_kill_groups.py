@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from tests.harness.group_members import Party
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 GROUPS = ("a", "b", "c")
 MEMBERS = (PikaMember, AioPikaMember, PikaMember, AioPikaMember)  # 3 of each group, from its place
 PARTITIONS = {"x-partitions": 4}

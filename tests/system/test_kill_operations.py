@@ -14,6 +14,8 @@ from tests.harness.broker import BrokerProcess
 from tests.support.http import HttpClient
 from tests.system.test_kill import make_seed
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 LEVERET = "/leveret/queues/%2F"
 RENAMED = ["renamed 1", "renamed 2", "renamed 3"]
 LETTERS = 40

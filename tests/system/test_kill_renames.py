@@ -19,6 +19,8 @@ from tests.system.test_kill import make_seed
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 NAMES = ["q", "a", "b", "c", "d"]
 EXCHANGE = "amq.topic"
 

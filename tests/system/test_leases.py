@@ -18,7 +18,7 @@ from tests.system.test_queue_features import await_count, connected, declare, pu
 
 
 @pytest.fixture
-def broker(tmp_path):
+def broker(tmp_path, processes):
     with BrokerProcess(tmp_path / "data", http=True, consumer_check_interval_ms=100) as broker:
         yield broker
         broker.check_untroubled()
@@ -61,6 +61,7 @@ def test_what_is_not_settled_in_time_comes_back_and_the_channel_lives(broker):
 
 
 @pytest.mark.covers("C-210")
+@pytest.mark.usefixtures("processes")
 def test_a_long_job_keeps_its_delivery_and_its_channel(tmp_path):
     """Far beyond both timeouts, by asking for more time now and then."""
     settings = {"consumer_timeout_ms": 1000, "consumer_check_interval_ms": 100}
@@ -85,6 +86,7 @@ def test_a_long_job_keeps_its_delivery_and_its_channel(tmp_path):
 
 @pytest.mark.covers("C-211")
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.usefixtures("processes")
 def test_groups_move_on_when_a_consumer_dies_and_when_the_node_does(tmp_path, kind):
     groups = [f"g{number}" for number in range(5)]
     bodies = [f"{groups[number % 5]} {number:03}" for number in range(100)]
@@ -172,6 +174,7 @@ def test_receipts_are_good_until_the_node_is_killed(broker):
         assert (again["payload"], again["redelivered"]) == ("2", True)
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_node_stops_while_somebody_waits(tmp_path):
     with BrokerProcess(tmp_path / "data", http=True) as broker:
         connection, channel = connected(broker)

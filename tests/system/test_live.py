@@ -17,6 +17,8 @@ from tests.system.test_encryption import SECRET, broker_at, key_file, leveret
 from tests.system.test_kill import make_seed
 from tests.system.test_queue_features import connected, declare, publish
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 __all__ = ["key_file"]
 
 MESSAGES = 400

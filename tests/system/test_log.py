@@ -17,7 +17,7 @@ from tests.support.waiting import LIMIT_SECONDS
 
 
 @pytest.fixture
-def node(tmp_path):
+def node(tmp_path, processes):
     """Start a node with settings; it ends with the test."""
     started = []
 

@@ -13,6 +13,8 @@ from tests.harness.small_disk import fill_up, small_disk
 from tests.harness.wire import CAPABILITIES, Client, ClosedError, Confirm, check_open
 from tests.support.waiting import LIMIT_SECONDS
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 BODY_BYTES = 50_000
 SETTINGS = {
     "segment_bytes_max": MIB,

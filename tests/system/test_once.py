@@ -13,6 +13,8 @@ from tests.harness.resender import Resender
 from tests.harness.transformer import Transformer
 from tests.harness.wire import Client
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 WINDOW = {"x-dedup-window": True}
 
 

@@ -16,7 +16,7 @@ WINDOW = {"x-dedup-window": True}
 
 
 @pytest.fixture
-def broker(tmp_path):
+def broker(tmp_path, processes):
     with BrokerProcess(tmp_path / "data") as broker:
         yield broker
 

@@ -52,6 +52,7 @@ def drained(channel, queue="q"):
 
 
 @pytest.mark.covers("C-208")
+@pytest.mark.usefixtures("processes")
 def test_half_messages_survive_kills_and_are_decided_once(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
         connection, channel = connected(broker)
@@ -79,6 +80,7 @@ def test_half_messages_survive_kills_and_are_decided_once(tmp_path):
 
 
 @pytest.mark.covers("C-208")
+@pytest.mark.usefixtures("processes")
 def test_who_does_not_decide_is_asked(tmp_path):
     with BrokerProcess(tmp_path / "data", prepared_checks_max=3) as broker:
         connection, channel = connected(broker)
@@ -129,7 +131,7 @@ def test_what_is_wrong_is_refused_before_anything_is_stored(shared, headers, tex
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory):
+def shared(tmp_path_factory, processes):
     with BrokerProcess(tmp_path_factory.mktemp("once") / "data") as broker:
         connection, channel = connected(broker)
         channel.queue_declare("q", durable=True)
@@ -223,6 +225,7 @@ def test_exchanges_have_windows_of_their_own(shared):
     connection.close()
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_question_is_a_publish_of_the_publishers_own(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
         connection, channel = connected(broker)
@@ -253,6 +256,7 @@ def test_a_question_is_a_publish_of_the_publishers_own(tmp_path):
         connection.close()
 
 
+@pytest.mark.usefixtures("processes")
 def test_an_id_that_another_message_waits_under_is_refused(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
         connection, channel = connected(broker)

@@ -16,6 +16,8 @@ from tests.system.test_consumer_groups import connect
 from tests.system.test_encryption import leveret
 from tests.system.test_kill import make_seed
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 PERSISTENT = {"delivery_mode": 2}
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.harness.broker import BrokerProcess
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 HEARTBEAT_SECONDS = 1
 COUNT = 30
 

@@ -14,6 +14,8 @@ from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_kill import make_seed
 from tests.system.test_queue_features import await_count, connected, declare, publish
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 MESSAGES = 120
 HOPELESS = {f"m{number}" for number in range(0, MESSAGES, 3)}
 DELAYS = [30, 60, 90]

@@ -20,7 +20,7 @@ SETTINGS = {"tail_cache_bytes_max": 4 * MIB, "message_bytes_max": 2 * MIB}
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory):
+def shared(tmp_path_factory, processes):
     with BrokerProcess(tmp_path_factory.mktemp("slow") / "data", **SETTINGS) as broker:
         yield broker
         broker.check_untroubled()

@@ -24,6 +24,8 @@ from tests.system.test_consumer_groups import connect
 from tests.system.test_encryption import leveret
 from tests.system.test_kill import make_seed
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 PARTS = 3
 BATCHES = 12
 UNREACHABLE = (OSError, http.client.HTTPException)

@@ -8,6 +8,8 @@ import pytest
 from tests.harness.broker import BrokerProcess
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 
 def ask(process: BrokerProcess, path: str) -> dict:
     with process.http_client("/api/") as client:

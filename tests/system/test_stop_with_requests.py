@@ -19,6 +19,8 @@ from tests.support.visitor import Visitor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 AUTHORIZATION = b"Authorization: Basic " + b64encode(b"guest:guest")
 
 

@@ -17,6 +17,8 @@ from tests.harness.wire import Client, Confirm, check_open
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_kill import make_seed
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 SEGMENT_BYTES_MAX = Configuration.model_fields["segment_bytes_max"].metadata[0].ge
 STREAM = {"x-queue-type": "stream"}
 PREFETCH = 500

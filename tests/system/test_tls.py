@@ -22,7 +22,10 @@ from tests.process import node_addresses, running_node
 from tests.support.waiting import LIMIT_SECONDS
 
 # pika leaves the socket of a failed handshake to the garbage collector; see `collected`.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.usefixtures("processes"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 REFUSED = (AMQPConnectionError, OSError)  # pika lets errors of TLS through
 LARGE_BODY = os.urandom(3_000_000)

@@ -16,6 +16,8 @@ from tests.harness.wire import Client
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_kill import make_seed
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 FILL = 1500
 TARGETS = ("out", "audit", "forward")
 

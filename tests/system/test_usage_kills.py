@@ -6,11 +6,14 @@ import random
 from contextlib import suppress
 
 import pika
+import pytest
 from pika.exceptions import AMQPError
 
 from leveret.mgmt_ui.control_client import request
 from tests.harness.broker import BrokerProcess
 from tests.system.test_kill import make_seed
+
+pytestmark = pytest.mark.usefixtures("processes")
 
 KILLS = 4
 BODY = b"x" * 50

@@ -14,6 +14,8 @@ from leveret.storage.usage import SqliteUsageStore
 from tests.process import running_node
 from tests.support.waiting import LIMIT_SECONDS
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 
 async def note_usage(data_dir, hour):
     store = SqliteUsageStore(data_dir / "usage.db")
