@@ -15,7 +15,7 @@ from leveret.features.dedup.window import MARK
 from leveret.features.delay.due_index import ABOUT, ABOUT_VALUE
 from leveret.storage.state import LmdbStateStore
 from tests.harness.broker import BrokerProcess
-from tests.system.test_queue_features import connected, declare, drained, publish
+from tests.harness.pika_client import connected, declare, drained, publish
 
 FREE = {"LEVERET_PORT": "0", "LEVERET_HTTP_PORT": "0", "LEVERET_PROMETHEUS_PORT": "-1"}
 FAR = 1000  # an offset that no log has
