@@ -11,9 +11,9 @@ import pytest
 from leveret.features.dedup.window import MARK
 from leveret.features.delay.due_index import ABOUT, ABOUT_VALUE
 from leveret.storage.state import LmdbStateStore
+from tests.harness.pika_client import connected, declare, drained, publish
 from tests.support.command_line import FREE_PORTS, CommandLine
 from tests.support.node import node_in_thread
-from tests.system.test_queue_features import connected, declare, drained, publish
 
 pytestmark = pytest.mark.usefixtures("sound_state")
 FAR = 1000  # an offset that no log has

@@ -17,6 +17,7 @@ import time
 from collections import Counter, defaultdict, deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.harness.kills import Events
 from tests.harness.traffic import SETTLE_INTERVAL_SECONDS
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Account:
         self.lock = threading.RLock()
         self.sent: Counter[str] = Counter()  # by key: its messages are numbered from 0 on
         self.confirmed: set[Message] = set()
+        self.events = Events()  # confirms, deliveries, and what else clients were answered
         self.places: dict[Place, Message] = {}
         self.found_at: dict[Message, Place] = {}
         self.troubles: list[str] = []
@@ -136,6 +138,7 @@ class GroupAccount:
                 self._check_order(message, place, what)
             self.seen[message] += 1
             self.held[message] = member
+        self.account.events()
 
     def _check_alone(self, member: object, place: Place, what: str) -> None:
         for other, owner in self.held.items():

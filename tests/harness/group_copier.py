@@ -41,6 +41,10 @@ class Copier(Party):
             return not self._stopping.is_set() or time.monotonic() - last < QUIET_SECONDS
         return not self._stopping.is_set() and time.monotonic() < until
 
+    def _committed(self) -> None:
+        self.committed += 1
+        self.account.events()
+
     def _abandons(self) -> bool:
         abandons = not self.is_steady and self.rng.random() < 0.05
         self.abandoned += abandons
@@ -80,7 +84,7 @@ class PikaCopier(Copier):
             if self._abandons():
                 return
             channel.tx_commit()
-            self.committed += 1
+            self._committed()
 
 
 class AioPikaCopier(Copier):
@@ -126,4 +130,4 @@ class AioPikaCopier(Copier):
             if self._abandons():
                 return
             await transaction.commit()
-            self.committed += 1
+            self._committed()

@@ -320,6 +320,7 @@ class WirePublisher(Publisher):
                     self.account.trouble(f"{message} was refused")
                 else:
                     self.account.confirmed.add(message)
+                    self.account.events()
 
 
 class AioPikaPublisher(Publisher):
@@ -351,6 +352,7 @@ class AioPikaPublisher(Publisher):
         )
         await exchange.publish(packed, QUEUE, timeout=LIMIT_SECONDS)
         self.account.confirmed.add(message)
+        self.account.events()
 
 
 # -- others
@@ -387,3 +389,4 @@ class Operator(Party):
             assert answer["ok"], answer
             assert len(answer["result"]["active"]) == count
             self.changes += 1
+            self.account.events()

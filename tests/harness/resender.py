@@ -18,6 +18,8 @@ from tests.support.waiting import LIMIT_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.harness.kills import Events
+
 OUTSTANDING_MAX = 2000
 BURST = 200
 
@@ -32,13 +34,18 @@ class Resender:
     """`properties(number)` are those of a message, whenever it is sent."""
 
     def __init__(
-        self, exchange: str, key: str, properties: Callable[[int], dict[str, object]]
+        self,
+        exchange: str,
+        key: str,
+        properties: Callable[[int], dict[str, object]],
+        events: Events,
     ) -> None:
         self.exchange, self.key, self.properties = exchange, key, properties
         self.unconfirmed: list[int] = []
         self.next = 0
         self.resent = 0
         self.troubles: list[str] = []
+        self.events = events  # confirms
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
 
@@ -99,6 +106,7 @@ class Resender:
             if confirm.nack:
                 self.troubles.append(f"{number} was refused")
             self.unconfirmed.remove(number)
+            self.events()
 
     def _bytes(self, number: int) -> bytes:
         return publish_bytes(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
+from tests.harness.kills import Events
 from tests.harness.wire import Client, ClosedError, Confirm, Delivery, check_open, publish_bytes
 from tests.support.waiting import LIMIT_SECONDS
 
@@ -38,7 +39,10 @@ Key = tuple[int, int, int]  # queue, publisher, number
 
 @dataclass
 class Account:
-    """Account of all clients together. Rounds are the lives of the broker process."""
+    """Account of all clients together. Rounds are the lives of the broker process.
+
+    `events` counts confirms and deliveries, `settlements` what is surely settled.
+    """
 
     round: int = 0
     sent: dict[Key, int] = field(default_factory=dict)  # in which round
@@ -50,6 +54,8 @@ class Account:
     closed_with: list[str] = field(default_factory=list)  # reply texts of connection.close
     lost_with: list[str] = field(default_factory=list)  # how sockets ended without it
     troubles: list[str] = field(default_factory=list)
+    events: Events = field(default_factory=Events)
+    settlements: Events = field(default_factory=Events)
 
     def __str__(self) -> str:
         numbers = (len(self.sent), len(self.confirmed), len(self.delivered), len(self.settled))
@@ -70,6 +76,7 @@ class Account:
         last[publisher] = number
         self._check_flag(key, redelivered=delivery.redelivered)
         self.delivered.setdefault(key, self.round)
+        self.events()
         return key
 
     def _check_flag(self, key: Key, *, redelivered: bool) -> None:
@@ -196,6 +203,7 @@ class Publisher(Worker):
         for tag in tags:
             keys = self._outstanding.pop(tag)
             (self.account.refused if confirm.nack else self.account.confirmed).update(keys)
+        self.account.events(len(tags))
 
     def finish(self, client: Client) -> None:
         for event in client.kept():
@@ -263,6 +271,7 @@ class Consumer(Worker):
                 self._answered.append((due, acked, trips))
             else:
                 self.account.settled.update(acked)
+                self.account.settlements(len(acked))
 
 
 def declare_topology(port: int) -> None:

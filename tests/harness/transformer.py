@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import random
 import threading
+from typing import TYPE_CHECKING
 
 from pamqp import commands
 
 from tests.harness.wire import Client, ClosedError, Delivery, check_open, publish_bytes
 from tests.support.waiting import LIMIT_SECONDS
+
+if TYPE_CHECKING:
+    from tests.harness.kills import Events
 
 PREFETCH = 50
 GROUP_MAX = 8  # messages moved by one transaction
@@ -17,9 +21,10 @@ GROUP_MAX = 8  # messages moved by one transaction
 class Transformer:
     """A thread that moves messages from `source` to each of `targets` until it loses the broker."""
 
-    def __init__(self, source: str, targets: tuple[str, ...], seed: int) -> None:
+    def __init__(self, source: str, targets: tuple[str, ...], seed: int, events: Events) -> None:
         self.source, self.targets = source, targets
         self.committed = 0  # transactions whose commit was answered
+        self.events = events  # deliveries and answers
         self.troubles: list[str] = []
         self._rng = random.Random(seed)
         self._stopping = threading.Event()
@@ -61,6 +66,7 @@ class Transformer:
                 check_open(event)
                 if isinstance(event, Delivery):
                     held.append(event)
+                    self.events()
                     came += 1
                     break
             if not came and not held and self._stopping.is_set():
@@ -80,3 +86,4 @@ class Transformer:
             client.ack(delivery.tag)
         client.call(1, commands.Tx.Commit())
         self.committed += 1
+        self.events()

@@ -117,6 +117,29 @@ def idempotent_producers(node):
     yield
 
 
+def unrouted_publishes(node):
+    arguments = {"x-dedup-window": True}
+    node.client.call(
+        commands.Exchange.Declare(
+            exchange="x", exchange_type="direct", durable=True, arguments=arguments
+        )
+    )
+    node.client.call(commands.Confirm.Select())
+    for number in range(9):
+        headers = {"x-producer-id": f"p{number}", "x-producer-epoch": 1, "x-producer-seq": 0}
+        mandatory = {"exchange": "x", "mandatory": number % 2 == 1}
+        node.publish("k", b"nobody's", message_id=f"m{number}", **mandatory)
+        node.publish("k", b"nobody's", headers=headers, **mandatory)
+        node.client.received()
+    yield
+    node.declare("q")
+    node.client.call(commands.Queue.Bind(queue="q", exchange="x", routing_key="k"))
+    for number in range(9):
+        node.publish("k", b"again", message_id=f"m{number}", exchange="x")
+        node.client.received()
+    yield
+
+
 def prepared_messages(node):
     node.declare("q")
     node.declare("asked")
@@ -179,6 +202,13 @@ def key_order_with_a_long_backlog(node):
     for number in range(8):
         node.publish("q", b"%d" % number * 100_000, headers={"x-message-group": f"g{number}"})
     node.reject("q")
+    yield
+
+
+def expiring_queues(node):
+    node.declare("unused", expires=1500)
+    node.declare("lasting")
+    node.publish("unused", *BODIES)
     yield
 
 
@@ -281,11 +311,13 @@ SCENARIOS: list[Scenario] = [
     window_priorities_and_expirations,
     exchange_window,
     idempotent_producers,
+    unrouted_publishes,
     prepared_messages,
     transactions,
     retries,
     key_order,
     key_order_with_a_long_backlog,
+    expiring_queues,
     celery_eta,
     delayed_messages,
     repeated_messages,

@@ -258,6 +258,7 @@ class GroupMachine(PartitionMachine):
                 number, partition = int(body.value), header.properties.headers["x-partition"]
                 assert self.places[number] == partition
                 assert number not in self.held.values()
+                assert number not in self.settled
                 self.held[member, deliver.delivery_tag] = number
         owners = defaultdict(set)
         for (member, _), number in self.held.items():

@@ -8,6 +8,7 @@ from contextlib import suppress
 from itertools import islice
 
 import pytest
+from pamqp import commands
 
 from leveret.errors import StorageError
 from leveret.features.retry.key_order import KeyOrder
@@ -174,4 +175,28 @@ def test_what_was_delivered_at_most_once_never_comes_again(loop):
     member = Client(node).open()
     member.consume("q", "c", no_ack=True, arguments=arguments)
     assert member.deliveries() == []
+    node.kill()
+
+
+@pytest.mark.parametrize("end", [Node.close, Node.kill])
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+def test_filters_find_after_an_end_what_they_would_have_found(loop, end, kind):
+    node = Node(loop)
+    node.declare("q", queue_type=kind)
+    for number in range(300):
+        tags = ["even" if number % 2 == 0 else "odd", f"t{number}"]
+        node.publish("q", b"%d" % number, headers={"x-tags": tags, "n": number})
+    node.flush()
+    end(node)
+    node = node.next_life()
+    node.client.prefetch(1000)
+    for filtered, found in (
+        ({"x-filter-tags": "t7 || t150"}, [b"7", b"150"]),
+        ({"x-filter-tags": "odd", "x-filter-sql": "n BETWEEN 290 AND 293"}, [b"291", b"293"]),
+    ):
+        start = {"x-stream-offset": "first"} if kind == "stream" else {}
+        node.client.consume("q", arguments={**filtered, **start})
+        node.run()
+        assert [delivery.body for delivery in node.client.deliveries()] == found
+        node.client.call(commands.Basic.Cancel(consumer_tag="c"))
     node.kill()

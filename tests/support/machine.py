@@ -1,4 +1,4 @@
-"""What the machine did meanwhile: its load, and the time that its host gave to others."""
+"""The machine at a moment: its load, and the time that its host gave to others."""
 
 from __future__ import annotations
 

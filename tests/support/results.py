@@ -1,4 +1,4 @@
-"""What a run of pytest came to: printed as a line, and written as JSON with `--results FILE`.
+"""Results of a run of pytest: a line of them, and all as JSON with `--results FILE`.
 
 A plugin of every run here: tests/conftest.py registers it, and `make verify`, which reads the JSON,
 for the tests beside tests/.

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import time
 
 import pytest
 
 from tests.harness.broker import REPOSITORY, SERVE, BrokerProcess
 from tests.harness.traffic import Load, declare_topology, drain
-from tests.support.waiting import LIMIT_SECONDS
-from tests.system.test_kill import make_seed
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -19,15 +17,15 @@ SHUTDOWN_TEXT = "CONNECTION_FORCED - broker forced connection closure with reaso
 
 @pytest.mark.covers("B-316")
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_a_stop_answers_everyone_and_keeps_everything(tmp_path, durability):
-    load = Load(make_seed())
+def test_a_stop_answers_everyone_and_keeps_everything(tmp_path, seed, durability):
+    load = Load(seed)
     account = load.account
     with BrokerProcess(tmp_path / "data", durability=durability) as broker:
         declare_topology(broker.port)
-        for _ in range(2):
+        for settled in (100, 200):
             account.round += 1
             load.start(broker.port)
-            time.sleep(1.0)
+            wait_until(lambda: len(account.settled) > settled)  # noqa: B023
             broker.stop()  # with status 0
             load.join()
             assert not account.troubles, account.troubles[:20]

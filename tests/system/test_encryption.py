@@ -14,10 +14,10 @@ import pytest
 
 from leveret.storage.master_key import generate_master_key_file
 from tests.harness.broker import REPOSITORY, BrokerProcess
+from tests.harness.kills import kill_after
+from tests.harness.pika_client import connected, declare, drained, publish
 from tests.harness.traffic import Load, declare_topology, drain
 from tests.support.waiting import LIMIT_SECONDS
-from tests.system.test_kill import make_seed
-from tests.system.test_queue_features import connected, declare, drained, publish
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -145,8 +145,8 @@ def test_a_node_without_the_master_key_does_not_start_and_says_why(tmp_path, key
         broker.start()
 
 
-def test_kills_lose_nothing_confirmed_while_keys_are_rotated(tmp_path, key_file):
-    seed = make_seed()
+@pytest.mark.kills
+def test_kills_lose_nothing_confirmed_while_keys_are_rotated(tmp_path, key_file, seed):
     rng = random.Random(seed)
     load = Load(seed)
     broker = broker_at(tmp_path, key_file, segment_bytes_max=1 << 20)
@@ -155,17 +155,12 @@ def test_kills_lose_nothing_confirmed_while_keys_are_rotated(tmp_path, key_file)
         broker.start()
         declare_topology(broker.port)
         leveret(data, "encryption", "enable", "--vhost", "/")
-        broker.kill()
-        for _ in range(2):
-            broker.start()
-            load.account.round += 1
-            load.start(broker.port)
-            time.sleep(rng.uniform(0.1, 0.7))
-            leveret(data, "encryption", "rotate", "--vhost", "/")
-            time.sleep(rng.uniform(0, 0.2))
-            broker.kill()
-            load.join()
-            assert not load.account.troubles, load.account.troubles[:20]
+        load.account.round += 1
+        load.start(broker.port)
+        leveret(data, "encryption", "rotate", "--vhost", "/")
+        kill_after(broker, load.account.events, rng.randint(1, 3000))
+        load.join()
+        assert not load.account.troubles, load.account.troubles[:20]
         broker.start()
         load.account.round += 1
         load.account.check(drain(broker.port, load.account))

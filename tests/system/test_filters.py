@@ -1,4 +1,4 @@
-"""Filters on a whole node, with pika: every type of queue, bindings, refusals, and a kill."""
+"""Filters on a whole node, with pika: every type of queue, bindings, refusals."""
 
 from __future__ import annotations
 
@@ -123,24 +123,6 @@ def test_bindings_route_by_filters(broker):
             for name in ("tagged", "judged", "all")
         ]
         assert counts == [COUNT // 2, 10, COUNT]
-
-
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.usefixtures("processes")
-def test_tags_survive_a_kill(tmp_path, kind):
-    start = {"x-stream-offset": "first"} if kind == "stream" else {}
-    with BrokerProcess(tmp_path / "data") as broker:
-        with connected(broker.port) as connection:
-            channel = connection.channel()
-            queue = declared(channel, kind)
-            fill(channel, queue)
-        broker.kill()
-        broker.start()
-        with connected(broker.port) as connection:
-            channel = connection.channel()
-            arguments = {"x-filter-tags": "t7 || t150", **start}
-            assert taken(channel, queue, arguments, 2) == [7, 150]
-        broker.check_untroubled()
 
 
 def test_dead_letters_keep_their_tags(broker):

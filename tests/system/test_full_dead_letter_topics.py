@@ -6,7 +6,7 @@ import pytest
 
 from leveret.mgmt_ui.control_client import request
 from tests.harness.broker import BrokerProcess
-from tests.system.test_queue_features import await_count, connected, declare, drained, publish
+from tests.harness.pika_client import await_count, connected, declare, drained, publish
 
 pytestmark = pytest.mark.usefixtures("processes")
 

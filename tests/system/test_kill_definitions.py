@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 from pamqp import commands
 
 from tests.harness.broker import BrokerProcess
+from tests.harness.kills import Events, kill_after
 from tests.harness.wire import Client, ClosedError
-from tests.system.test_kill import make_seed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +33,7 @@ class Definer:
         self.rng = rng
         self.messages: dict[str, list[bytes]] = {}
         self.unsure = ""
-        self.operations = 0
+        self.events = Events()  # operations that were done
 
     def run(self, port: int) -> None:
         try:
@@ -58,13 +57,13 @@ class Definer:
             client.call(1, commands.Queue.Delete(queue=name))
             del self.messages[name]
         else:
-            body = b"%d" % self.operations
+            body = b"%d" % self.events.count
             client.publish(name, [body], exchange=EXCHANGE)
             client.await_confirms(tag)
             self.messages[name].append(body)
         published = int(bool(self.messages.get(name)))
-        self.operations += 1
         self.unsure = ""
+        self.events()
         return published
 
     def check(self, port: int) -> None:
@@ -90,24 +89,22 @@ def found_in(port: int, name: str) -> list[bytes] | None:
         return [one.body for one in client.deliveries(count)]
 
 
-def test_answered_definitions_survive_kills(tmp_path: Path):
-    seed = make_seed()
+@pytest.mark.kills
+def test_answered_definitions_survive_kills(tmp_path: Path, seed: int):
     rng = random.Random(seed)
     definer = Definer(random.Random(f"{seed} definer"))
     broker = BrokerProcess(tmp_path / "data")
     try:
-        for _ in range(4):
+        for _ in range(2):
             broker.start()
             definer.check(broker.port)
             client = threading.Thread(target=definer.run, args=(broker.port,))
             client.start()
-            time.sleep(rng.uniform(0.5, 1.2))
-            broker.kill()
+            kill_after(broker, definer.events, rng.randint(1, 150))
             client.join()
         broker.start()
         definer.check(broker.port)
-        assert definer.operations > 20
-        print(f"{definer.operations} operations")
+        print(f"{definer.events.count} operations")
         broker.check_untroubled()
     finally:
         broker.kill()

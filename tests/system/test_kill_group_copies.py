@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
@@ -13,9 +12,10 @@ from tests.harness.broker import BrokerProcess
 from tests.harness.group_account import Account, Message
 from tests.harness.group_copier import GROUP, TARGET, AioPikaCopier, PikaCopier
 from tests.harness.group_members import QUEUE, AioPikaPublisher, WirePublisher
+from tests.harness.kills import kill_after
 from tests.harness.wire import Client
-from tests.system.test_kill import make_seed
-from tests.system.test_kill_groups import KINDS, LIFE_SECONDS, PARTITIONS
+from tests.support.waiting import wait_until
+from tests.system.test_kill_groups import KINDS, PARTITIONS, doom
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,8 +45,8 @@ def check(account: Account, found: list[Message]) -> None:
     assert all(of_key == sorted(of_key) for of_key in numbers.values())
 
 
-def copy_under_kills(data: Path, kind: str, kills: int) -> None:
-    rng = random.Random(make_seed())
+def copy_under_kills(data: Path, seed: int, kind: str, kills: int) -> None:
+    rng = random.Random(seed)
     account = Account([GROUP])
     broker = BrokerProcess(data)
     copiers = [
@@ -67,10 +67,7 @@ def copy_under_kills(data: Path, kind: str, kills: int) -> None:
         for _ in range(kills):
             for party in parties:
                 party.start(broker.port)
-            time.sleep(rng.uniform(*LIFE_SECONDS))
-            for party in parties:
-                party.is_doomed = True
-            broker.kill()
+            kill_after(broker, account.events, rng.randint(1, 2000), first=doom(parties))
             for party in parties:
                 party.join()
             assert not account.troubles, "\n".join(account.troubles)
@@ -78,7 +75,8 @@ def copy_under_kills(data: Path, kind: str, kills: int) -> None:
         for copier in copiers:
             copier.is_steady = True
             copier.start(broker.port)
-        time.sleep(0.5)
+        with Client(broker.port) as client:
+            wait_until(lambda: client.count(TARGET) >= len(account.confirmed), "copies")
         for copier in copiers:
             copier.stop()
         for copier in copiers:
@@ -92,17 +90,18 @@ def copy_under_kills(data: Path, kind: str, kills: int) -> None:
     print(f"confirmed {len(account.confirmed)}, copied {len(found)}")
     print(*(f"{copier.committed} committed, {copier.abandoned} not" for copier in copiers))
     assert account.confirmed
-    assert all(copier.committed for copier in copiers)
+    assert sum(copier.committed for copier in copiers)
 
 
 @pytest.mark.covers("C-208")
+@pytest.mark.kills
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_group_copies_exactly_once(tmp_path, kind):
-    copy_under_kills(tmp_path / "data", kind, 2)
+def test_a_group_copies_exactly_once(tmp_path, seed, kind):
+    copy_under_kills(tmp_path / "data", seed, kind, 1)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_group_copies_exactly_once_under_many_kills(tmp_path, kind):
-    copy_under_kills(tmp_path / "data", kind, 10)
+def test_a_group_copies_exactly_once_under_many_kills(tmp_path, seed, kind):
+    copy_under_kills(tmp_path / "data", seed, kind, 10)

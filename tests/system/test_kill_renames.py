@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +12,9 @@ from pamqp import commands
 from leveret.errors import StorageError
 from leveret.mgmt_ui.control_client import request
 from tests.harness.broker import BrokerProcess
+from tests.harness.kills import Events, kill_after
 from tests.harness.wire import Client, ClosedError
-from tests.system.test_kill import make_seed
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,8 +28,9 @@ EXCHANGE = "amq.topic"
 class Renamer:
     """Gives the queue one name after the other; `at` is the last one that was answered."""
 
-    def __init__(self, path: Path, rng: random.Random) -> None:
+    def __init__(self, path: Path, rng: random.Random, events: Events) -> None:
         self.path = path
+        self.events = events
         self.rng = rng
         self.at = "q"
         self.wanted = "q"
@@ -48,6 +49,7 @@ class Renamer:
             self.at = self.wanted
             self.known.add(self.at)
             self.renames += 1
+            self.events()
 
     def check(self, port: int) -> None:
         """Find the queue under its name, and by every name that it had."""
@@ -65,7 +67,8 @@ class Renamer:
 class Publisher:
     """Publishes to the name that it has always known, by itself and over a binding."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: Events) -> None:
+        self.events = events
         self.sent = 0
         self.confirmed: list[bytes] = []
 
@@ -80,30 +83,34 @@ class Publisher:
                     client.publish(key, [body], exchange=exchange)
                     client.await_confirms(tag)
                     self.confirmed.append(body)
+                    self.events()
         except (OSError, ClosedError):
             pass  # the broker was killed
 
 
 @pytest.mark.covers("C-213")
-def test_a_kill_leaves_one_name_and_every_message(tmp_path: Path):
-    rng = random.Random(make_seed())
+@pytest.mark.kills
+def test_a_kill_leaves_one_name_and_every_message(tmp_path: Path, seed: int):
+    rng = random.Random(seed)
+    events = Events()  # answers and confirms
     broker = BrokerProcess(tmp_path / "data")
-    renamer = Renamer(tmp_path / "data" / "control.sock", rng)
-    publisher = Publisher()
+    renamer = Renamer(tmp_path / "data" / "control.sock", rng, events)
+    publisher = Publisher(events)
     try:
         broker.start()
         with Client(broker.port) as client:
             client.declare("q")
             client.call(1, commands.Queue.Bind(queue="q", exchange=EXCHANGE, routing_key="key"))
-        for _ in range(4):
+        for _ in range(2):
             threads = [
                 threading.Thread(target=renamer.run),
                 threading.Thread(target=publisher.run, args=(broker.port,)),
             ]
             for thread in threads:
                 thread.start()
-            time.sleep(rng.uniform(0.3, 1.0))
-            broker.kill()
+            renames = renamer.renames
+            wait_until(lambda: renamer.renames > renames)  # noqa: B023
+            kill_after(broker, events, rng.randint(1, 300))
             for thread in threads:
                 thread.join()
             broker.start()
@@ -114,7 +121,6 @@ def test_a_kill_leaves_one_name_and_every_message(tmp_path: Path):
             found = [one.body for one in client.deliveries(count)]
         assert set(publisher.confirmed) <= set(found)
         assert len(found) == len(set(found))
-        assert renamer.renames > 4
         print(f"{renamer.renames} renames, {len(found)} messages")
         broker.check_untroubled()
     finally:

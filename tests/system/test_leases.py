@@ -13,8 +13,8 @@ import pytest
 from pika.exceptions import AMQPError
 
 from tests.harness.broker import BrokerProcess
+from tests.harness.pika_client import await_count, connected, declare, publish
 from tests.support.waiting import LIMIT_SECONDS
-from tests.system.test_queue_features import await_count, connected, declare, publish
 
 
 @pytest.fixture

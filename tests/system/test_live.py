@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import random
-import threading
 import time
-from collections import Counter
 
 import pytest
 
-from leveret.errors import StorageError
 from leveret.mgmt_ui.control_client import request
 from tests.harness.broker import BrokerProcess
-from tests.support.waiting import LIMIT_SECONDS
+from tests.harness.pika_client import connected, declare, publish
+from tests.support.waiting import wait_until
 from tests.system.test_encryption import SECRET, broker_at, key_file, leveret
-from tests.system.test_kill import make_seed
-from tests.system.test_queue_features import connected, declare, publish
 
 pytestmark = pytest.mark.usefixtures("processes")
 
 __all__ = ["key_file"]
-
-MESSAGES = 400
 
 
 def ask(broker, operation, **parameters):
@@ -74,46 +67,6 @@ def test_an_encrypted_queue_is_browsed_from_the_disk(tmp_path, key_file):
         broker.kill()
 
 
-@pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_kills_leave_each_moved_message_in_one_place(tmp_path, durability):
-    rng = random.Random(make_seed())
-    broker = BrokerProcess(tmp_path / "data", durability=durability)
-    try:
-        broker.start()
-        connection, channel = connected(broker)
-        for name in ("a", "b"):
-            declare(channel, name)
-        for number in range(MESSAGES):
-            publish(channel, "a", f"m{number}")
-        connection.close()
-        for _ in range(3):
-            mover = threading.Thread(target=move_to_and_fro, args=(broker,))
-            mover.start()
-            time.sleep(rng.uniform(0.1, 0.6))
-            broker.kill()
-            mover.join()
-            broker.start()
-            found = Counter(row["payload"] for name in "ab" for row in browse(broker, name))
-            assert found == Counter(f"m{number}" for number in range(MESSAGES))
-        broker.check_untroubled()
-    finally:
-        broker.kill()
-
-
-def move_to_and_fro(broker):
-    """Until the broker is killed."""
-    path, names = broker.data / "control.sock", ["a", "b"]
-    while True:
-        asked = {"vhost": "/", "queue": names[0], "select": {}, "to_queue": names[1], "limit": 130}
-        try:
-            answer = request(path, "message.move", asked)
-        except (StorageError, ValueError):
-            return
-        assert answer["ok"], answer
-        if not answer["result"]["moved"]:
-            names.reverse()
-
-
 def test_what_waits_beside_a_queue_finds_it_by_its_new_name(tmp_path):
     broker = BrokerProcess(tmp_path / "data")
     try:
@@ -129,10 +82,7 @@ def test_what_waits_beside_a_queue_finds_it_by_its_new_name(tmp_path):
         broker.kill()
         broker.start()
         connection, channel = connected(broker)
-        deadline = time.monotonic() + LIMIT_SECONDS
-        while not browse(broker, "new"):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(lambda: browse(broker, "new"), "the message that is tried again")
         assert channel.basic_get("q")[0] is None  # it is paused still
         ask(broker, "queue.resume", vhost="/", name="new")
         assert channel.basic_get("q")[2] == b"failed"

@@ -9,8 +9,8 @@ import pika.exceptions
 import pytest
 
 from tests.harness.broker import BrokerProcess
+from tests.harness.pika_client import await_count, drained
 from tests.system.test_prepared import connected, decide
-from tests.system.test_queue_features import await_count, drained
 
 WINDOW = {"x-dedup-window": True}
 
@@ -39,18 +39,12 @@ def bound(channel, queue="q", exchange="x"):
 
 
 @pytest.mark.covers("C-207")
-@pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("mandatory", [False, True])
-def test_an_exchange_does_not_remember_what_no_queue_took(broker, mandatory, killed):
+def test_an_exchange_does_not_remember_what_no_queue_took(broker, mandatory):
     connection, channel = connected(broker)
     channel.exchange_declare("x", "direct", durable=True, arguments=WINDOW)
     told = "returned" if mandatory else "confirmed"
     assert [send(channel, mandatory=mandatory, message_id="u") for _ in range(2)] == [told] * 2
-    if killed:
-        connection.close()
-        broker.kill()
-        broker.start()
-        connection, channel = connected(broker)
     bound(channel)
     for body in (b"first", b"again"):
         assert send(channel, body, mandatory=mandatory, message_id="u") == "confirmed"
@@ -79,10 +73,6 @@ def test_a_number_that_was_returned_is_expected_again(broker):
     channel.exchange_declare("x", "direct", durable=True)
     assert number(0, mandatory=False) == "confirmed"  # nobody wanted to know
     assert [number(1), number(2), number(1)] == ["returned", "nacked", "returned"]
-    connection.close()
-    broker.kill()
-    broker.start()
-    connection, channel = connected(broker)
     bound(channel)
     assert [number(2), number(1), number(1), number(2)] == ["nacked"] + ["confirmed"] * 3
     assert drained(channel, "q") == ["1", "2"]

@@ -53,34 +53,6 @@ def drained(channel, queue="q"):
 
 @pytest.mark.covers("C-208")
 @pytest.mark.usefixtures("processes")
-def test_half_messages_survive_kills_and_are_decided_once(tmp_path):
-    with BrokerProcess(tmp_path / "data") as broker:
-        connection, channel = connected(broker)
-        channel.queue_declare("q", durable=True)
-        for id_ in ("a", "b", "c"):
-            prepare(channel, id_, id_.encode())
-        assert drained(channel) == []
-        assert decide(channel, "commit", "a") == "committed"
-        connection.close()
-        broker.kill()
-        broker.start()
-        connection, channel = connected(broker)
-        assert decide(channel, "commit", "a") == "unknown"
-        prepare(channel, "b", b"sent again")
-        assert decide(channel, "commit", "b") == "committed"
-        assert decide(channel, "rollback", "c") == "rolled back"
-        connection.close()
-        broker.kill()
-        broker.start()
-        connection, channel = connected(broker)
-        assert drained(channel) == [b"a", b"b"]
-        assert decide(channel, "commit", "c") == "unknown"
-        connection.close()
-        broker.check_untroubled()
-
-
-@pytest.mark.covers("C-208")
-@pytest.mark.usefixtures("processes")
 def test_who_does_not_decide_is_asked(tmp_path):
     with BrokerProcess(tmp_path / "data", prepared_checks_max=3) as broker:
         connection, channel = connected(broker)

@@ -12,9 +12,8 @@ import pytest
 from leveret.range_reader import OutOfRangeError, RangeReader, ReadRefusedError
 from leveret.storage.master_key import generate_master_key_file
 from tests.harness.broker import BrokerProcess
-from tests.system.test_consumer_groups import connect
+from tests.harness.pika_client import connect
 from tests.system.test_encryption import leveret
-from tests.system.test_kill import make_seed
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -55,8 +54,8 @@ def read_all(reader, queue, rng):
 
 
 @pytest.mark.parametrize("kind", ["stream", "classic", "encrypted"])
-def test_what_was_committed_is_read(tmp_path, kind):
-    rng = random.Random(make_seed())
+def test_what_was_committed_is_read(tmp_path, seed, kind):
+    rng = random.Random(seed)
     generate_master_key_file(tmp_path / "master.key")
     settings = {"encryption_key_file": tmp_path / "master.key", "tail_cache_bytes_max": 1 << 20}
     broker = BrokerProcess(tmp_path / "data", http=True, segment_bytes_max=1 << 20, **settings)
@@ -65,7 +64,7 @@ def test_what_was_committed_is_read(tmp_path, kind):
             leveret(broker.data, "encryption", "enable", "--vhost", "/")
         arguments = {"x-retention": "1h"} if kind == "classic" else {"x-queue-type": "stream"}
         kept = []
-        for _ in range(3):
+        for _ in range(2):
             connection, channel = connect(broker)
             channel.queue_declare("hidden")
             channel.queue_declare("q", durable=True, arguments=arguments)
@@ -85,8 +84,8 @@ def test_what_was_committed_is_read(tmp_path, kind):
         broker.stop()
 
 
-def test_only_what_matches_is_sent(tmp_path):
-    rng = random.Random(make_seed())
+def test_only_what_matches_is_sent(tmp_path, seed):
+    rng = random.Random(seed)
     with BrokerProcess(tmp_path / "data", http=True, segment_bytes_max=1 << 20) as broker:
         connection, channel = connect(broker)
         channel.queue_declare("q", durable=True, arguments={"x-queue-type": "stream"})

@@ -20,14 +20,15 @@ from leveret.batch_writer import (
     row_bytes,
 )
 from tests.harness.broker import BrokerProcess
-from tests.system.test_consumer_groups import connect
+from tests.harness.kills import Events, durability_of, kill_after
+from tests.harness.pika_client import connect
+from tests.support.waiting import LIMIT_SECONDS
 from tests.system.test_encryption import leveret
-from tests.system.test_kill import make_seed
 
 pytestmark = pytest.mark.usefixtures("processes")
 
 PARTS = 3
-BATCHES = 12
+BATCHES = 4
 UNREACHABLE = (OSError, http.client.HTTPException)
 
 
@@ -58,7 +59,7 @@ class Job:
         self.rng = rng
         self.rows = [[rng.randrange(40) for _ in range(PARTS)] for _ in range(BATCHES)]
         self.number = 0
-        self.answers = threading.Semaphore(0)
+        self.answers = Events()
         self.is_over = threading.Event()
 
     def run(self):
@@ -71,44 +72,38 @@ class Job:
         finally:
             self.is_over.set()
 
-    def wait_for_answers(self, count):
-        """Wait for some answers, or until the job is over."""
-        while count and not self.is_over.is_set():
-            count -= self.answers.acquire(timeout=0.1)
-
     def step(self, writer):
         number = self.number
         if self.rng.random() < 0.2:
             writer.abort("job", number)
-            self.answers.release()
+            self.answers()
         for part in range(PARTS):
             bodies = [body(number, part, row) for row in range(self.rows[number][part])]
             half = len(bodies) // 2
             chunks = [rows_of(*bodies[:half]), rows_of(*bodies[half:])]
             writer.stage("job", number, f"p{part}", chunks)
-            self.answers.release()
+            self.answers()
         writer.stage("job", number, "left over", [rows_of(b"never")])
         result = writer.commit("job", number, [f"p{part}" for part in range(PARTS)])
-        self.answers.release()
+        self.answers()
         if not result.is_repeated:
             assert result.messages == sum(self.rows[number])
 
 
-@pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_each_batch_is_there_once_through_kills(tmp_path, durability):
-    rng = random.Random(make_seed())
-    with BrokerProcess(tmp_path / "data", durability=durability, http=True) as broker:
+@pytest.mark.kills
+def test_each_batch_is_there_once_through_kills(tmp_path, seed):
+    rng = random.Random(seed)
+    with BrokerProcess(tmp_path / "data", durability=durability_of(seed), http=True) as broker:
         connection, channel = connect(broker)
         channel.queue_declare("q", durable=True)
         connection.close()
         job = Job(broker, rng)
         thread = threading.Thread(target=job.run, daemon=True)
         thread.start()
-        while not job.is_over.is_set():
-            job.wait_for_answers(rng.randrange(1, 14))
-            time.sleep(rng.uniform(0, 0.03))
-            broker.kill()
+        for _ in range(3):
+            kill_after(broker, job.answers, rng.randint(1, 13), is_over=job.is_over.is_set)
             broker.start()
+        job.is_over.wait(LIMIT_SECONDS)
         thread.join()
         connection, channel = connect(broker)
         found = []

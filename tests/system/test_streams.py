@@ -13,9 +13,9 @@ from pamqp import commands
 
 from leveret.config import Configuration
 from tests.harness.broker import BrokerProcess
+from tests.harness.kills import Events, durability_of, kill_after
 from tests.harness.wire import Client, Confirm, check_open
 from tests.support.waiting import LIMIT_SECONDS
-from tests.system.test_kill import make_seed
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -44,8 +44,10 @@ def read(port: int, count: int, offset: object = "first") -> list[int]:
 class Publisher(threading.Thread):
     """Publishes ascending numbers until the broker is gone; `confirmed` is the number it knows."""
 
-    def __init__(self, port: int, first: int) -> None:
+    def __init__(self, port: int, first: int, rng: random.Random) -> None:
         super().__init__()
+        self.rng = rng
+        self.events = Events()  # confirms
         self.port = port
         self.first = first
         self.confirmed = first  # numbers below are safe
@@ -55,7 +57,7 @@ class Publisher(threading.Thread):
         try:
             with Client(self.port).confirming() as client:
                 while True:
-                    stop = self.sent + random.randint(1, 300)
+                    stop = self.sent + self.rng.randint(1, 300)
                     client.publish("s", map(NUMBER.pack, range(self.sent, stop)))
                     self.sent = stop
                     self._await(client)
@@ -66,28 +68,28 @@ class Publisher(threading.Thread):
         for event in client.events(0.01):
             if isinstance(event, Confirm):
                 assert not event.nack
-                self.confirmed = max(self.confirmed, self.first + event.tag)
+                confirmed = max(self.confirmed, self.first + event.tag)
+                newly, self.confirmed = confirmed - self.confirmed, confirmed
+                self.events(newly)
             else:
                 check_open(event)
 
 
-@pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_kills_lose_nothing_confirmed(tmp_path, durability):
-    rng = random.Random(make_seed())
+@pytest.mark.kills
+def test_kills_lose_nothing_confirmed(tmp_path, seed):
+    rng = random.Random(seed)
     data = tmp_path / "data"
-    broker = BrokerProcess(data, durability=durability, segment_bytes_max=SEGMENT_BYTES_MAX)
+    settings = {"durability": durability_of(seed), "segment_bytes_max": SEGMENT_BYTES_MAX}
+    broker = BrokerProcess(data, **settings)
     try:
         broker.start()
         with Client(broker.port) as client:
             client.declare("s", **STREAM)
         first, lives = 0, []
-        for _ in range(3):
-            publisher = Publisher(broker.port, first)
+        for _ in range(2):
+            publisher = Publisher(broker.port, first, rng)
             publisher.start()
-            while publisher.confirmed == first and publisher.is_alive():
-                time.sleep(0.01)
-            time.sleep(rng.uniform(0, 0.6))
-            broker.kill()
+            kill_after(broker, publisher.events, rng.randint(1, 5000))
             publisher.join()
             lives.append(publisher)
             first = publisher.sent
@@ -101,7 +103,8 @@ def test_kills_lose_nothing_confirmed(tmp_path, durability):
             assert mine == list(range(life.first, life.first + len(mine)))
             assert len(mine) >= life.confirmed - life.first
         assert all(life.confirmed > life.first for life in lives)
-        assert read(broker.port, 10, count - 10) == everything[-10:]
+        tail = min(10, count)
+        assert read(broker.port, tail, count - tail) == everything[-tail:]
         broker.stop()
         broker.check_untroubled()
     finally:

@@ -1,0 +1,25 @@
+"""Seeds of tests that draw what happens: some that are always the same, and one of the run."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+VARIABLE = "LEVERET_TEST_SEED"
+FIXED = (1, 2, 3, 4, 5)
+RUN_SEED = pytest.StashKey[int]()
+
+
+def keep_run_seed(config: pytest.Config) -> None:
+    """Keep the seed of the run, which the environment says; the first process draws it.
+
+    Processes that run tests have no such variable: nodes inherit their environment, and refuse to
+    start with what is no setting of theirs.
+    """
+    drawn = random.SystemRandom().randrange(1 << 32)
+    config.stash[RUN_SEED] = int(os.environ.setdefault(VARIABLE, str(drawn)))
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        for name in [name for name in os.environ if name.startswith("LEVERET_TEST_")]:
+            del os.environ[name]
