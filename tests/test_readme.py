@@ -52,6 +52,7 @@ def commands_of(text: str) -> list[list[str]]:
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.smoke
 def test_first_hour(tmp_path):
     """From nothing to a delayed message, a retry, an administrator of one's own and the UI."""
     printed = []

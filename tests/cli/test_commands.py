@@ -142,6 +142,7 @@ def test_serve_names_a_bad_setting(leveret):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.smoke
 def test_package_can_be_run_as_a_module():
     result = subprocess.run(
         [sys.executable, "-m", "leveret", "--version"], capture_output=True, text=True, check=True

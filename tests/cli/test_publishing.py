@@ -92,6 +92,7 @@ def test_what_a_queue_holds_is_shown_with_its_memory(leveret):
 
 
 @pytest.mark.usefixtures("processes")  # those that publish and consume
+@pytest.mark.smoke
 def test_a_measurement_in_a_pipe_is_plain_text(node):
     uri = f"amqp://guest:guest@{node.addresses['amqp']}/"
     command = [sys.executable, "-m", "leveret", "perf", "--messages", "50", "--uri", uri]

@@ -148,6 +148,7 @@ def test_the_log_is_published_where_it_is_wanted(tmp_path):
 
 
 @pytest.mark.usefixtures("processes")  # one that stands still, and ends
+@pytest.mark.smoke
 def test_a_node_is_probed_frozen_and_stopped(tmp_path):
     def run(*arguments, status=0):
         command = [sys.executable, "-m", "leveret", *arguments, "--data-dir", tmp_path]

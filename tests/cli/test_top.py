@@ -127,6 +127,7 @@ class Terminal:
             time.sleep(0.05)
 
 
+@pytest.mark.smoke
 def test_on_a_terminal_it_draws_sorts_and_leaves(command):
     terminal = Terminal(command)
     terminal.wait_for(b"now: in")

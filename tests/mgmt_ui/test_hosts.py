@@ -53,6 +53,7 @@ async def test_name_of_a_service_is_answered_elsewhere_unless_names_are_set():
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.smoke
 def test_host_of_amqp_does_not_open_management(tmp_path):
     with node_addresses(tmp_path, "--host", "0.0.0.0", http=True) as addresses:
         assert addresses["amqp"].startswith("0.0.0.0:")
@@ -61,6 +62,7 @@ def test_host_of_amqp_does_not_open_management(tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.smoke
 def test_management_over_tls_follows_its_certificate(tmp_path, monkeypatch):
     make_certificates(tmp_path, ["127.0.0.1"], "guest", dt.datetime.now(dt.UTC))
     monkeypatch.setenv("LEVERET_HTTPS_PORT", "0")

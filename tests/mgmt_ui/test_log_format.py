@@ -52,6 +52,7 @@ def test_exception_is_a_field():
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.smoke
 def test_every_line_of_a_node_is_json(tmp_path):
     command = [sys.executable, "-m", "leveret", "serve", "--data-dir", str(tmp_path)]
     command += ["--port", "0", "--http-port", "0", "--prometheus-port", "-1"]

@@ -69,6 +69,7 @@ def test_manager_that_is_gone_stops_nothing(tmp_path, monkeypatch, caplog):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.smoke
 def test_node_tells_its_manager(tmp_path):
     address = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:

@@ -40,6 +40,7 @@ async def serving(server):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.smoke
 def test_node_answers_as_soon_as_it_is_ready_and_stops_cleanly(tmp_path):
     with node_addresses(tmp_path, http=True, metrics=True) as addresses:
         http, amqp_port = addresses["http"], int(addresses["amqp"].rpartition(":")[2])
@@ -60,6 +61,7 @@ def test_node_answers_as_soon_as_it_is_ready_and_stops_cleanly(tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.smoke
 def test_node_that_stops_while_it_loads_stops_cleanly(tmp_path):
     broker = BrokerProcess(tmp_path / "data", http=True)
     broker.launch()
@@ -69,6 +71,7 @@ def test_node_that_stops_while_it_loads_stops_cleanly(tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.smoke
 def test_metrics_have_a_port_of_their_own(tmp_path):
     with node_addresses(tmp_path, metrics=True) as addresses:
         assert "http" not in addresses

@@ -8,11 +8,11 @@ from tests.support.seeds import FIXED, RUN_SEED
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what kills nodes with some fixed seeds, and with that of the run; all else with that."""
+    """Run what kills nodes with some fixed seeds, and with that of the run; all else with one."""
     if "seed" in metafunc.fixturenames:
-        seeds = [pytest.param(metafunc.config.stash[RUN_SEED], id="random")]
-        if metafunc.definition.get_closest_marker("kills"):
-            seeds = [*FIXED, *seeds]
+        seeds = [*FIXED, pytest.param(metafunc.config.stash[RUN_SEED], id="random")]
+        if not metafunc.definition.get_closest_marker("kills"):
+            seeds = seeds[:1]
         metafunc.parametrize("seed", seeds, indirect=True)
 
 

@@ -102,6 +102,7 @@ def provider(settings):
 
 
 @pytest.mark.covers("B-408")
+@pytest.mark.smoke
 def test_a_token_logs_in_and_says_what_may_be_done(tmp_path, provider):
     with running_node(tmp_path) as port:
         connection = connect(port, "", token())
@@ -143,6 +144,7 @@ def test_a_token_is_refreshed_or_the_connection_ends(tmp_path, provider):
 
 
 @pytest.mark.covers("B-408")
+@pytest.mark.smoke
 def test_an_http_service_decides(tmp_path, settings):
     questions = []
 

@@ -113,6 +113,7 @@ def moving(port: int, source: str, target: str) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.smoke
 def test_confirmed_messages_of_a_working_node_are_in_its_backup(tmp_path):
     with node(tmp_path / "data") as broker:
         with Client(broker.port) as client:
@@ -159,6 +160,7 @@ def test_second_backup_links_the_segments_that_the_first_one_holds(tmp_path):
             assert drained(restored.port, "q") == list(range(count))
 
 
+@pytest.mark.smoke
 def test_stopped_node_is_backed_up_from_its_files(tmp_path):
     with node(tmp_path / "data") as broker:
         with Client(broker.port) as client:

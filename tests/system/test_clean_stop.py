@@ -17,6 +17,7 @@ SHUTDOWN_TEXT = "CONNECTION_FORCED - broker forced connection closure with reaso
 
 @pytest.mark.covers("B-316")
 @pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.smoke
 def test_a_stop_answers_everyone_and_keeps_everything(tmp_path, seed, durability):
     load = Load(seed)
     account = load.account
@@ -43,6 +44,7 @@ def test_a_stop_answers_everyone_and_keeps_everything(tmp_path, seed, durability
         broker.check_untroubled()
 
 
+@pytest.mark.smoke
 def test_a_directory_has_one_node(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
         second = serve(str(tmp_path / "data"))

@@ -65,6 +65,7 @@ def damage(path: Path) -> tuple[set[int], list[bytes]]:
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.smoke
 def test_damage_in_the_middle_of_a_queue(tmp_path, durability):
     data = tmp_path / "data"
     settings = {"durability": durability, "segment_bytes_max": SEGMENT_BYTES_MAX}

@@ -32,6 +32,7 @@ def file(tmp_path):
 
 
 @pytest.mark.covers("B-422")
+@pytest.mark.smoke
 def test_definitions_are_there_when_clients_come_and_messages_survive_the_next_import(
     tmp_path, file
 ):

@@ -101,6 +101,7 @@ def test_nothing_of_a_message_can_be_read_on_the_disk(tmp_path, key_file, killed
         broker.check_untroubled()
 
 
+@pytest.mark.smoke
 def test_a_node_that_runs_is_encrypted_rotated_and_plain_again(tmp_path, key_file):
     data = tmp_path / "data"
     with broker_at(tmp_path, key_file) as broker:

@@ -67,6 +67,7 @@ def listed_connections(node: BrokerProcess) -> list[dict[str, object]]:
     return json.loads(listed.stdout)
 
 
+@pytest.mark.smoke
 def test_more_queues_than_files_keep_what_they_confirmed(node):
     with Client(node.port).confirming() as client:
         for number in range(QUEUES):

@@ -99,6 +99,7 @@ def test_log_says_why_a_channel_ends_and_how_connections_do(node):
         line_with(broker, "it began with an HTTP request")
 
 
+@pytest.mark.smoke
 def test_start_and_stop_are_told_with_counts_and_times(node, tmp_path):
     broker = node(http=True)
     parameters = pika.ConnectionParameters("127.0.0.1", broker.port)

@@ -114,6 +114,7 @@ def test_a_low_disk_holds_publishers_until_consumers_have_drained(tmp_path, dura
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("ends", ["stop", "kill"])
+@pytest.mark.smoke
 def test_a_full_disk_refuses_and_loses_nothing(tmp_path, durability, ends):
     with small_disk(tmp_path / "disk", 32 * MIB) as disk:
         settings = {**SETTINGS, "disk_free_bytes_min": 0}

@@ -183,6 +183,7 @@ def test_a_reader_commits_and_is_killed_with_the_node(tmp_path):
         connection.close()
 
 
+@pytest.mark.smoke
 def test_commands_over_amqp(tmp_path):
     with BrokerProcess(tmp_path / "data", http=True) as broker:
         connection, channel = connect(broker)

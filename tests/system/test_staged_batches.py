@@ -121,6 +121,7 @@ def test_each_batch_is_there_once_through_kills(tmp_path, seed):
         broker.check_untroubled()
 
 
+@pytest.mark.smoke
 def test_refusals_are_told_before_all_is_sent(tmp_path):
     with BrokerProcess(tmp_path / "data", http=True, staged_commit_bytes_max=100_000) as broker:
         with writer_of(broker) as writer:

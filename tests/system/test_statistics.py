@@ -46,6 +46,7 @@ def use(channel) -> None:
     assert channel.basic_get("q") == (None, None, None)
 
 
+@pytest.mark.smoke
 def test_a_session_is_counted_exactly(tmp_path):
     with BrokerProcess(tmp_path / "data", http=True, statistics_interval_ms=1000) as process:
         parameters = pika.ConnectionParameters("127.0.0.1", process.port)

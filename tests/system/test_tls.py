@@ -109,6 +109,7 @@ def visit(connection, *bodies):
 
 
 @pytest.mark.covers("B-002", "B-014")
+@pytest.mark.smoke
 def test_a_client_is_known_by_its_certificate(tmp_path, certificates, settings):
     settings(plain_listener="false")
     with node_addresses(tmp_path) as addresses:
@@ -366,6 +367,7 @@ def test_an_address_that_is_not_here_is_one_clear_line(tmp_path):
     assert "192.0.2.1" in line
 
 
+@pytest.mark.smoke
 def test_unusable_certificates_are_one_clear_line(tmp_path, certificates, settings):
     settings(tls_key_file=certificates / "client-key.pem")
     line = refused_start(tmp_path, "--port", "0")
