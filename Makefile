@@ -26,7 +26,7 @@ serve: build
 
 # All tests that start no process, and then, alone and one after the other, a few that do.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest $(PARALLEL) -m "not processes"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not (processes or soak)"
 	$(BIN)/python -m pytest -m smoke
 
 # All the other tests, in stages: tests/stages.py. `make verify STAGES="kills guide"` runs two.
@@ -37,7 +37,7 @@ verify: $(VENV)/.test
 # fewer examples from Hypothesis, and others each time.
 check: lint
 	LEVERET_TEST_EXAMPLES=0.25 $(BIN)/python -m pytest $(PARALLEL) -q --hypothesis-profile=random \
-		-m "not processes" --ignore=tests/storage --ignore=tests/contracts
+		-m "not (processes or soak)" --ignore=tests/storage --ignore=tests/contracts
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check

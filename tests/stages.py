@@ -45,7 +45,7 @@ class Stage(NamedTuple):
 STAGES = (
     Stage(
         "properties",
-        "hypothesis and not processes",
+        "hypothesis and not (processes or soak)",
         options=("--hypothesis-profile=random",),
         environment=(("LEVERET_TEST_EXAMPLES", "3"),),
     ),

@@ -26,7 +26,11 @@ from tests.test_readme import BLOCK, PASSWORD, PRINTED, README, ROOT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.clean_root, pytest.mark.timeout(3600)]
+pytestmark = [
+    pytest.mark.clean_root,
+    pytest.mark.usefixtures("processes"),
+    pytest.mark.timeout(3600),
+]
 
 PORTS = (5672, 15672, 15692)  # those of the page
 SETUP_SECONDS_MAX = 1800
