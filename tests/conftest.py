@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from tests.support.process_guard import FIXTURE, ProcessGuard, starts_processes
 from tests.support.spawning import close_coroutines
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 settings.register_profile("leveret", deadline=None)
 # For `make check`: who works on a change runs it often, and each time draws other examples.
 settings.register_profile("check", deadline=None, max_examples=25)
+# For `python -m tests.mutations`: it asks whether a test fails, and not with how short an example.
+settings.register_profile(
+    "unshrunk", deadline=None, phases=[phase for phase in Phase if phase is not Phase.shrink]
+)
 settings.load_profile("leveret")
 
 # Whoever runs tests behind his shell has them ignore interrupts, and so would every process that a
