@@ -14,6 +14,11 @@ from typing import NamedTuple
 CORES = os.cpu_count() or 1
 VENV = Path(sys.prefix)
 SPARK_OLDEST = "spark-4.2"  # a directory of the virtual environment
+# The tests of a file run one after the other in one process, for many files share a node.
+BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
+# The two runs of `make test`.
+IN_PROCESS = ("-n", str(CORES), *BY_FILE, "-m", "not (processes or soak)")
+SMOKE = ("-m", "smoke")
 SPARK_OLDEST_FILES = ("batch", "stream", "write", "queue", "docs", "jobs")
 
 
@@ -33,9 +38,7 @@ class Stage(NamedTuple):
 
     def arguments(self) -> list[str]:
         """Return pytest's arguments."""
-        # The tests of a file run one after the other in one process, for many files share a node.
-        parallel = ["-n", str(self.workers), "--dist", "loadfile", "--no-loadscope-reorder"]
-        return [*parallel, *self.options, "-m", self.marks, *self.paths]
+        return ["-n", str(self.workers), *BY_FILE, *self.options, "-m", self.marks, *self.paths]
 
     def arguments_for(self, test: str) -> list[str]:
         """Return those that run one test alone."""

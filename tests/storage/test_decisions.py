@@ -1,10 +1,12 @@
 """Decisions are remembered for as long as somebody may ask, and no longer."""
 
+from pathlib import Path
+
 from leveret.ports import Durability
 from leveret.storage.decisions import BODY, read_decisions
 from tests.storage.atomic_harness import AtomicNode, Outcome
 from tests.storage.faulty_files import FaultyFileSystem
-from tests.storage.harness import open_log, put, store_at
+from tests.storage.harness import abandon, make_store, open_log, put, store_at
 
 
 def move(node, source, target, body=b"m"):
@@ -100,6 +102,20 @@ def test_a_decision_that_cannot_be_written_aborts():
     again = AtomicNode(files.lose_process(), Durability.OS, ("a", "b"))
     assert list(again.records("b").values()) == [b"m"]
     again.die()
+
+
+async def test_decisions_are_on_the_disk_before_anybody_acts_on_them():
+    """They are read after a crash of the process; then the machine may die as well."""
+    files = FaultyFileSystem()
+    store = make_store(Path("/data"), files)
+    log = open_log(store)
+    put(log, BODY.pack(7))
+    (segment,), settled = log.segments, log.settled
+    files.sync_directory(segment.directory)
+    abandon(store)
+    for _ in range(2):
+        assert read_decisions(files, [segment], settled, lambda batch: batch, print) == {7: 0}
+        files = files.lose_machine()
 
 
 async def test_a_damaged_decision_costs_no_other(tmp_path):

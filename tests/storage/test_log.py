@@ -49,6 +49,17 @@ async def test_a_flushed_log_commits_later_and_says_so(tmp_path):
         assert log.committed == 1
 
 
+async def test_a_flush_commits_only_what_was_written_before_it_began(tmp_path):
+    async with store_at(tmp_path) as store:
+        log = open_log(store, Durability.FSYNC)
+        seen = []
+        log.on_commit(lambda: seen.append(log.committed))
+        put(log, b"a")  # its flush has begun
+        put(log, b"b")
+        await committed(log, 2)
+        assert seen == [1, 2]
+
+
 async def test_transient_records_wait_only_behind_persistent_ones(tmp_path):
     async with store_at(tmp_path) as store:
         log = open_log(store, Durability.FSYNC)
@@ -147,6 +158,24 @@ async def test_settled_segments_are_removed_around_a_stuck_message(tmp_path):
         assert list(log.settled) == [(0, 50), (51, 100)]
         assert log.first <= 50
         assert await bodies(log, 50, 51) == {50: b"50" * 10}
+
+
+async def test_a_segment_stays_until_its_settlements_are_written():
+    """Otherwise its records would be missing after a crash, and nobody would know why."""
+    files, limits = FaultyFileSystem(), {"segment_bytes_max": 1000}
+    store = make_store(Path("/data"), files, **limits)
+    log = open_log(store, Durability.FSYNC)
+    while len(log.segments) < 2:
+        await committed(log, log.end)
+        put(log, b"x" * 300)
+    first, stop = log.segments[0].base, log.segments[0].stop
+    log.settle([(first, stop)])  # while the new segment, which does not say so, is flushed
+    await committed(log, log.end)
+    abandon(store)
+    async with store_at(Path("/data"), files.lose_process(), **limits) as store:
+        log = open_log(store, Durability.FSYNC)
+        assert store.losses.unacknowledged == []
+        assert list(await bodies(log)) == list(range(stop + 1))
 
 
 async def test_a_large_settled_segment_is_removed_though_it_is_the_last(tmp_path):

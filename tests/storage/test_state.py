@@ -1,4 +1,4 @@
-"""The state store beyond its contract: damage."""
+"""The state store beyond its contract: damage, and changes while it is written."""
 
 import shutil
 
@@ -28,3 +28,21 @@ def test_state_that_was_cut_is_begun_anew_at_once(tmp_path, deleted):
         again.close()
         for aside in tmp_path.glob("*.damaged-*"):
             shutil.rmtree(aside)
+
+
+def test_what_changes_while_it_is_written_stays_changed(tmp_path, monkeypatch):
+    state = LmdbStateStore(tmp_path / "state.lmdb", lambda _: None)
+    commit = state._commit
+
+    def commit_slowly(changes):
+        commit(changes)
+        state.write([(b"key", b"newer")], durable=False)
+
+    monkeypatch.setattr(state, "_commit", commit_slowly)
+    state.write([(b"key", b"new")], durable=True)
+    assert state.get(b"key") == b"newer"
+    monkeypatch.undo()
+    state.close()
+    again = LmdbStateStore(tmp_path / "state.lmdb", lambda _: None)
+    assert again.get(b"key") == b"newer"
+    again.close()

@@ -36,6 +36,19 @@ def test_the_oldest_may_be_the_last_to_leave(left):
     assert cache.dropped_bytes == filled
 
 
+def test_what_was_cut_off_is_not_read_among_what_comes_in_its_place():
+    cache, tail = TailCache(1 << 20), LogTail()
+    one_by_one(cache, tail, 3)
+    kept = tail.read(0, 1, 1)
+    cache.cut(tail, 1)
+    assert tail.batches == kept
+    fresh = BatchBuilder()
+    fresh.add(0, 1, b"", b"k", b"h" * 14, b"another one")
+    cache.add(tail, fresh.seal(1))
+    assert tail.read(0, 2, 1 << 20) == tail.batches
+    assert cache.bytes == sum(batch.size for batch in tail.batches)
+
+
 def sized(size: int) -> Batch:
     builder = BatchBuilder()
     builder.add(0, 1, b"", b"k", b"h" * 14, b"b" * size)

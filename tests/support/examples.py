@@ -11,7 +11,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import engine, providers
 
 if TYPE_CHECKING:
@@ -38,7 +38,11 @@ def register_profiles() -> None:
         max_examples=examples(USUAL),
         suppress_health_check=[HealthCheck.too_slow],
     )
-    settings.register_profile("same", settings.get_profile("random"), derandomize=True)
+    same = settings(settings.get_profile("random"), derandomize=True)
+    settings.register_profile("same", same)
+    # For `python -m tests.mutations`: it asks whether a test fails, not how short an example can be.
+    phases = [phase for phase in Phase if phase is not Phase.shrink]
+    settings.register_profile("unshrunk", same, phases=phases)
     settings.load_profile("same")
 
 

@@ -233,6 +233,20 @@ def test_a_restart_forgets_nothing_whether_it_was_written_down_or_not(bench):
     assert bench.log.kept_from == 2  # both have expired
 
 
+def test_keys_that_were_written_together_stay_until_the_last_of_them_expires(bench):
+    bench.send("a")
+    bench.advance(900)
+    bench.send("b")
+    bench.advance(100)  # both are written
+    bench.advance(WINDOW - 101)
+    bench.crash()
+    bench.run()
+    bench.send("b")
+    assert bench.stored == 2
+    bench.send("a")
+    assert bench.stored == 3
+
+
 def test_lost_state_is_learned_anew_from_the_log():
     bench = Window()
     bench.send("a")

@@ -101,6 +101,13 @@ def test_finds_what_is_wanted_of_what_is_ready(messages, tags, sql, sizes, data)
         assert wanted.matches(encode_properties(properties, 0)) == (10 + i in expected)
 
 
+def test_untagged_messages_are_found_among_tagged_ones():
+    batches = batches_of([(["a"], {}), (None, {})], [2])
+    wanted = record_filter({"x-filter-tags": "!*"})
+    assert wanted.run(batches, 0, 2) == (1, 2)
+    assert wanted.find(batches, RangeSet([(0, 2)]), 0, 2, 2) == ([(1, 2)], 2)
+
+
 class Clock:
     """Says that time is over once it was looked at so often, as each judgement takes some."""
 

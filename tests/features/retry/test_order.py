@@ -143,6 +143,26 @@ def test_a_key_is_free_when_a_message_that_waits_cannot_be_read(stage):
     assert got(queue)[2] == b"a"
 
 
+def test_a_key_is_free_when_the_message_that_blocks_it_is_purged(stage):
+    queue = declare(stage, arguments=ORDERED)
+    failed_once(stage, queue)
+    stage.advance(0.2)
+    assert queue.purge() == 1
+    assert got(queue)[2] == b"a"
+
+
+def test_a_key_is_free_when_a_message_is_given_up_that_the_queue_has_no_room_for(stage):
+    limits = {"x-max-length": 2, "x-overflow": "reject-publish"}
+    queue = declare(stage, arguments={**ORDERED, **limits})
+    failed_once(stage, queue)
+    for body in (b"1", b"2"):
+        publish(stage, queue, b"b", body)
+    stage.advance(0.2)
+    assert queue.message_count == 2
+    assert queue.extension(RetryTopic).cancel(None) == 1
+    assert got(queue)[2] == b"a"
+
+
 def test_without_the_setting_everybody_goes_on(stage):
     queue = declare(stage, arguments=ORDERED)
     for body in (b"1", b"2"):
