@@ -40,7 +40,7 @@ def register_profiles() -> None:
     )
     same = settings(settings.get_profile("random"), derandomize=True)
     settings.register_profile("same", same)
-    # For `python -m tests.mutations`: it asks whether a test fails, not how short an example can be.
+    # For `python -m tests.mutations`: it asks whether a test fails, not with how short an example.
     phases = [phase for phase in Phase if phase is not Phase.shrink]
     settings.register_profile("unshrunk", same, phases=phases)
     settings.load_profile("same")
