@@ -99,8 +99,9 @@ class PartitionLog(CompactedLog):
         self.retention = retention
         for transaction in list(self._unresolved):
             self._resolve(transaction, committed=services.decisions.asked(transaction))
-        if recovered.losses:
-            self._touch()  # what is lost counts as settled: that is to be written down
+        if recovered.given_up:
+            self._pending.add_all(recovered.given_up)
+            self._touch()  # the next start need not tell it, and cannot know what was not flushed
 
     def _make_retainer(self) -> Retainer:
         services = self._services

@@ -74,6 +74,7 @@ class Recovered:
 
     `findings` are sentences for the operator about what is normal after a crash, `losses` durable
     records that are gone. `begins_anew`: the last segment is not written to any more.
+    `given_up`: offsets of missing records: they count as settled, which is to be written down.
     """
 
     segments: list[Segment] = field(default_factory=list)
@@ -84,6 +85,7 @@ class Recovered:
     findings: list[str] = field(default_factory=list)
     losses: list[LostRange] = field(default_factory=list)
     begins_anew: bool = False
+    given_up: RangeSet = field(default_factory=RangeSet)
     flushed: int = 0  # so far it was known to be flushed
     removed: RangeSet = field(default_factory=RangeSet)  # offsets that no file holds
     compacted: RangeSet = field(default_factory=RangeSet)  # missing in files by compaction
@@ -470,6 +472,7 @@ class _Recovery:
             found.settled.add(gap.first, gap.stop)
             if not lost:
                 continue
+            found.given_up.add_all(lost)
             first, stop = lost.first, lost.stop
             assert first is not None
             assert stop is not None

@@ -272,6 +272,23 @@ TestLog.settings = settings(
 )
 
 
+def test_what_a_failed_flush_lost_is_no_loss_at_the_start_after_next():
+    """The first start says that it was not flushed; the second must know that from the log."""
+    machine = LogMachine()
+    machine.start(Durability.FSYNC)
+    for kept_bytes in (0, 0, 0, 244):
+        machine.cut_the_power_and_open(kept_bytes)
+    machine.kill_and_open()
+    machine.kill_and_open()
+    machine.append(1, 0, 0)
+    machine.append_while_the_disk_refuses(errno.ENOSPC, 3)
+    machine.fail_a_flush()
+    machine.cut_the_power_and_open(0)
+    machine.kill_and_open()
+    machine.holds()
+    machine.teardown()
+
+
 def test_a_segment_stays_until_a_later_checkpoint_is_flushed():
     machine = LogMachine()
     machine.start(Durability.FSYNC)
