@@ -33,11 +33,12 @@ test: $(VENV)/.test
 verify: $(VENV)/.test
 	$(BIN)/python -m tests.verify --json build/verify.json $(STAGES)
 
-# While working: `make lint`, and the tests that neither start a process nor are about the disk, with
+# While working: `make lint`, and the tests that start no process and have no node with a disk, with
 # fewer examples from Hypothesis, and others each time.
+DISK = $(addprefix --ignore=tests/,storage contracts recovery cli node features/delay/test_crash.py)
 check: lint
-	LEVERET_TEST_EXAMPLES=0.25 $(BIN)/python -m pytest $(PARALLEL) -q --hypothesis-profile=random \
-		-m "not (processes or soak)" --ignore=tests/storage --ignore=tests/contracts
+	LEVERET_TEST_EXAMPLES=0.1 $(BIN)/python -m pytest $(PARALLEL) -q --hypothesis-profile=random \
+		-m "not (processes or soak)" $(DISK)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check

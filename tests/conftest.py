@@ -85,13 +85,20 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown() -> None:
-    """Close what a test and its fixtures have not begun."""
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Close what a test and its fixtures have not begun; forget a file's garbage."""
     close_coroutines()
     guard.check()
+    if nextitem is not None and nextitem.path != item.path:
+        set_survivors_aside()
 
 
 def pytest_collection_finish() -> None:
-    """All the tests stay: no collection of garbage needs to look at them again."""
+    """Set the tests aside."""
+    set_survivors_aside()
+
+
+def set_survivors_aside() -> None:
+    """Have no later collection look at what is alive: tests that collect would take ever longer."""
     gc.collect()
     gc.freeze()

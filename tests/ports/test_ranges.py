@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from leveret.ports.ranges import RangeSet
+from tests.support.examples import examples
 
 OFFSETS = st.integers(0, 60)
 
@@ -144,7 +145,7 @@ def test_many_ranges_go_but_a_few_of_each_block(step):
     assert ranges.held_bytes < most // 2
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(examples(6)))
 def test_many_ranges_change_anywhere(seed):
     """Single offsets and long spans, at both ends, around one place, or anywhere."""
     rng = random.Random(seed)

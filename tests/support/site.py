@@ -93,7 +93,7 @@ class Site:
         self.stage.run()
 
     def equip(self, **parts):
-        """Give the node what operations work on, and make its application."""
+        """Give the node what operations work on; its application is made for the next request."""
         self.context = replace(self.context, **parts)
         self.node = ManagedNode(
             "leveret@test",
@@ -104,7 +104,14 @@ class Site:
             LISTENERS,
             lambda: self.serving,
         )
-        self.app = WorkingOn(create_app(self.node), self)
+        self._app = None
+
+    @property
+    def app(self):
+        """The node's application."""
+        if self._app is None:
+            self._app = WorkingOn(create_app(self.node), self)
+        return self._app
 
     @asynccontextmanager
     async def running(self, directory, master=MASTER):
