@@ -103,6 +103,7 @@ asan: $(VENV)/.test
 upgrade:
 	.ci/lock
 	.ci/run
+	$(MAKE) verify
 
 # The tests once with the oldest releases that pyproject.toml allows.
 oldest:

@@ -25,7 +25,7 @@ register_profiles()
 # test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SMOKE_TESTS_MAX = 60  # they run one after the other in `make test`: three seconds each
+SMOKE_TESTS_MAX = 60  # they run one after the other in `make test`: two seconds each
 guard = ProcessGuard()
 guard.install()
 TEST_SECONDS_MAX = 300 * PATIENCE  # of a test that names no time: five limits of waiting

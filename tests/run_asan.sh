@@ -24,4 +24,4 @@ LEVERET_SANITIZE=1 "$PYTHON" setup.py -q build_ext --inplace
 LD_PRELOAD=$(gcc -print-file-name=libasan.so) \
 ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1 \
 PYTHONMALLOC=malloc PYTHONPATH=$COPY PYTHONDONTWRITEBYTECODE=1 \
-    exec "$PYTHON" -m pytest -q -p no:cacheprovider -p no:randomly --timeout=600 "${@:-tests/amqp}"
+    exec "$PYTHON" -m pytest -q -p no:cacheprovider -p no:randomly --hypothesis-profile=random --timeout=600 "${@:-tests/amqp}"

@@ -1,7 +1,8 @@
 """Under attacks with a megabyte, other clients go on and memory does not fill.
 
-`make test` tries each attack once, small, all on one node, with a bound that a busy machine does
-not break; `make hostile` tries each with several seeds on a node of its own and measures.
+The stage `processes` of `make verify` tries each attack once, small, all on one node, with a bound
+that a busy machine does not break; the stage `hostile`, and `make hostile`, try each with several
+seeds on a node of its own and measure.
 """
 
 from __future__ import annotations
