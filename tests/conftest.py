@@ -12,7 +12,6 @@ from hypothesis import settings
 
 from tests.support.examples import forget_constants, register_profiles
 from tests.support.process_guard import FIXTURE, ProcessGuard, starts_processes
-from tests.support.seeds import RUN_SEED, VARIABLE, keep_run_seed
 from tests.support.spawning import close_coroutines
 from tests.support.waiting import PATIENCE
 
@@ -33,17 +32,11 @@ TEST_SECONDS_MAX = 300 * PATIENCE  # of a test that names no time: five limits o
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell pytest-timeout how long a test may take, unless the command line does; draw the seed."""
+    """Tell pytest-timeout how long a test may take, unless the command line does."""
     if config.option.timeout is None:
         config.option.timeout = TEST_SECONDS_MAX
     if settings().derandomize:
         forget_constants()
-    keep_run_seed(config)
-
-
-def pytest_report_header(config: pytest.Config) -> str:
-    """Say how to have the same run again."""
-    return f"{VARIABLE}={config.stash[RUN_SEED]}"
 
 
 @pytest.fixture(scope="session", name=FIXTURE)

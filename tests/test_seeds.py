@@ -35,6 +35,11 @@ def test_all_processes_have_the_seed_that_was_set_or_drawn(environment, monkeypa
     assert environment[VARIABLE] == str(first.stash[RUN_SEED]) != "7"
 
 
+def test_the_suites_beside_this_one_hand_no_variable_to_a_node_either(pytestconfig):
+    """They have no part in tests/conftest.py, but all runs have the plugins of pyproject.toml."""
+    assert "tests.support.seeds" in pytestconfig.getini("addopts")
+
+
 @pytest.mark.parametrize("of", [config(processes=0), config(processes=None, workerinput={})])
 def test_who_runs_tests_hands_no_variable_of_ours_to_a_node(environment, of):
     keep_run_seed(of)

@@ -1,4 +1,8 @@
-"""Seeds of tests that draw what happens: some that are always the same, and one of the run."""
+"""Seeds of tests that draw what happens: some that are always the same, and one of the run.
+
+A plugin of every run of pytest here, also of the suites beside tests/ (pyproject.toml): whatever
+starts a node must not hand it the variables that are for tests.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,24 @@ import random
 
 import pytest
 
+# These read their variables when they are imported, which must be before these are gone.
+import tests.support.examples
+import tests.support.waiting  # noqa: F401
+
 VARIABLE = "LEVERET_TEST_SEED"
 FIXED = (1, 2, 3, 4, 5)
 RUN_SEED = pytest.StashKey[int]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw the seed of the run, or take it from the environment."""
+    keep_run_seed(config)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say how to have the same run again."""
+    return f"{VARIABLE}={config.stash[RUN_SEED]}"
 
 
 def keep_run_seed(config: pytest.Config) -> None:
