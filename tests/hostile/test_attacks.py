@@ -20,7 +20,8 @@ from tests.hostile.witness import Waits
 
 SMALL = Scale(bytes_max=200_000, seconds_max=0.3)
 FULL = Scale(bytes_max=1_000_000, seconds_max=5.0)
-GROWN_BYTES_MAX = 300 * MIB
+# A megabyte declares 27,000 queues of 9 kB each, which policies make 12 kB for a moment.
+GROWN_BYTES_MAX = 350 * MIB
 WAIT_MS_MAX = 2000.0  # of any publish: other tests keep the machine busy
 P999_MS_MAX = 50.0
 SEEDS = [int(seed) for seed in (os.environ.get("HOSTILE_SEED") or "1 2 3").split()]
