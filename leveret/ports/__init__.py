@@ -169,6 +169,23 @@ class SharedLog(Protocol):
         """Settled offsets of aborted transactions, whose records never took effect."""
         ...
 
+    @property
+    def erased(self) -> RangeSet:
+        """Settled offsets whose records were deleted: nobody may read them any more.
+
+        The log owns the set. An offset leaves it with the file that held it.
+        """
+        ...
+
+    @property
+    def retained_from(self) -> int | None:
+        """Offset from which on compaction, and not retention, has removed what is missing.
+
+        None where the log is not compacted: what is missing at its beginning was removed by
+        retention.
+        """
+        ...
+
     def list_files(self) -> list[LogFile]:
         """Return the log's files, oldest first, from memory: no file is read."""
         ...
@@ -216,7 +233,8 @@ class SharedLog(Protocol):
     def on_remove(self, callback: Callable[[Sequence[tuple[int, int]]], None]) -> None:
         """Call `callback(ranges)` on the loop before files with these offsets are removed.
 
-        In a log without consumers of its own also when retention or compaction settles records.
+        Also when they are erased, and in a log without consumers of its own when retention or
+        compaction settles records.
         """
         ...
 
@@ -256,8 +274,12 @@ class SharedLog(Protocol):
         records: BatchBuilder,
         ranges: Sequence[tuple[int, int]],
         prepared: Callable[[Exception | None], None],
+        *,
+        erases: bool = False,
     ) -> None:
         """Write this log's part of a transaction: `records` as one batch, and `ranges` to settle.
+
+        `erases`: the ranges are erased.
 
         Neither takes effect before `resolve`; until then `committed` stays below the records, and
         so below all records behind them. `prepared` is called once, possibly before this returns:
@@ -350,6 +372,10 @@ class TopicLog(SharedLog, Protocol):
 
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Mark [first, stop) ranges as settled; written behind, within one flush interval."""
+        ...
+
+    def erase(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Settle ranges, if they are not, and let nobody read them any more; written as these."""
         ...
 
 

@@ -284,6 +284,19 @@ cdef class Batch:
             yield offset, *_as_tuple(&record, self.first_time)
             offset += 1
 
+    def flagged(self, uint32_t flags):
+        """Return the offsets of the records that have one of `flags`, as a RangeSet."""
+        cdef RecordView record
+        cdef size_t position = BATCH_HEADER_BYTES
+        cdef uint32_t i
+        cdef RangeSet found = RangeSet()
+        if self.features & flags:
+            for i in range(self.count):
+                position = self.view(position, &record)
+                if record.flags & flags:
+                    found.add(self.base_offset + i, self.base_offset + i + 1)
+        return found
+
     def record(self, uint64_t offset):
         """Return (flags, time in ms, exchange, routing key, content header, body) of one record."""
         cdef RecordView record

@@ -97,10 +97,15 @@ class CompactedLog(FlushedLog):
 
     def settled_below(self, offset: int) -> bytes:
         """Return the payload of a checkpoint as of an offset below which nothing is unresolved."""
-        settled, undone = self._stated.copy(), self.undone.copy()
-        settled.remove(offset, OFFSET_MAX)
-        undone.remove(offset, OFFSET_MAX)
-        return checkpoint_payload(RecoveredState(settled, undone=undone))
+        told = RecoveredState(
+            self._stated.copy(),
+            undone=self.undone.copy(),
+            erased=self.erased.copy(),
+            retained_from=self.retained_from,
+        )
+        for ranges in (told.settled, told.undone, told.erased):
+            ranges.remove(offset, OFFSET_MAX)
+        return checkpoint_payload(told)
 
     def replace(self, old: Segment, made: Rewritten) -> bool:
         """Put a compacted segment in the place of the one that it was made of.
@@ -133,6 +138,7 @@ class CompactedLog(FlushedLog):
         stated = self._stated.gaps(base, stop).gaps(base, stop)
         self._stated.remove(base, stop)
         self.undone.remove(base, stop)
+        self.erased.remove(base, stop)
         for first, behind in stated:  # what was settled meanwhile
             self._stated.add_all(live.gaps(first, behind).gaps(first, behind))
 

@@ -139,8 +139,10 @@ class FlushedLog(ABC):
         "committed",
         "directory",
         "end",
+        "erased",
         "flushed",
         "is_flushing",
+        "retained_from",
         "settled",
         "undone",
     )
@@ -160,6 +162,8 @@ class FlushedLog(ABC):
             self._stated = self.settled.copy()
             self.settled.add_all(recovered.compacted)
         self.undone = recovered.told.undone
+        self.erased = recovered.told.erased
+        self.retained_from = recovered.told.retained_from
         self.flushed = recovered.flushed
         self._services = services
         self._keeps = durability is not Durability.NONE
@@ -183,7 +187,7 @@ class FlushedLog(ABC):
             self._segments,
             self._reader,
             settled=self._stated,
-            undone=self.undone,
+            hidden=(self.undone, self.erased),
             removed=recovered.removed,
             keeps=self._keeps,
         )

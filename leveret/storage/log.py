@@ -18,8 +18,10 @@ from leveret.storage.checkpoint import (
     RecoveredState,
     TransactionPart,
     checkpoint_payload,
+    erased_payload,
     part_payload,
     resolved_payload,
+    retained_payload,
     return_payload,
     settlement_payload,
 )
@@ -55,6 +57,8 @@ class PartitionLog(CompactedLog):
     """
 
     __slots__ = (
+        "_erasing",
+        "_is_retaining",
         "_pending",
         "_quarantine",
         "_retainer",
@@ -94,6 +98,8 @@ class PartitionLog(CompactedLog):
         self._retainer: Retainer | None = None  # once records are to be kept no longer than …
         self._quarantine: Quarantine | None = None  # once something is damaged
         self._pending = self._reclaimer.pending  # settled, not yet written down
+        self._erasing = RangeSet()  # the same of what was erased
+        self._is_retaining = False  # `retained_from` is to be written down
         self._returned = RangeSet()  # the same of what came back
         self._touched = False
         self.retention = retention
@@ -165,6 +171,7 @@ class PartitionLog(CompactedLog):
         self._segments.segment_bytes_max = segment_bytes(
             retention, self._services.segment_bytes_max
         )
+        self._track_retention()
         self.check_retention()
 
     @property
@@ -217,8 +224,26 @@ class PartitionLog(CompactedLog):
         stop = min(stop, self.committed)
         first = self.first
         if first < stop:
+            # What is settled entirely, compaction has removed.
+            if self.retained_from is not None and not self.settled.contains(first, stop):
+                self._retain_from(max(stop, self.retained_from))
             self.settle([(0, stop)])
             self.tell_removed([(first, stop)])
+
+    def _track_retention(self) -> None:
+        """Begin to tell what retention removes from what compaction does."""
+        if self.compaction is not None and self.retained_from is None and self._keeps:
+            self._retain_from(self.first)
+
+    def _retain_from(self, offset: int) -> None:
+        """Write down the first offset that retention keeps, with the next settlements.
+
+        The first checkpoint of a new log tells it.
+        """
+        self.retained_from = offset
+        if self._segments.items:
+            self._is_retaining = True
+            self._touch()
 
     @property
     def compaction(self) -> Compaction | None:
@@ -269,13 +294,16 @@ class PartitionLog(CompactedLog):
         records: BatchBuilder,
         ranges: Sequence[tuple[int, int]],
         prepared: Callable[[Exception | None], None],
+        *,
+        erases: bool = False,
     ) -> None:
         """Write the log's part of a transaction (see ports.TopicLog)."""
-        part = self._unresolved[transaction] = TransactionPart(self.end, self.end, RangeSet(ranges))
+        part = TransactionPart(self.end, self.end, RangeSet(ranges), erases)
+        self._unresolved[transaction] = part
         try:
             # Settlements first: should they find no room, no offset has been used up.
             if ranges and self._keeps:
-                self._write_control(part_payload(transaction, part.settles))
+                self._write_control(part_payload(transaction, part))
             if records.count:
                 self._append_pending(transaction, records)
         except BaseException:
@@ -318,7 +346,11 @@ class PartitionLog(CompactedLog):
     def _resolve(self, transaction: int, *, committed: bool) -> None:
         part = self._unresolved[transaction]
         if committed:
-            self.settle(list(part.settles))
+            settles = list(part.settles)
+            if part.erases:
+                self.erase(settles)
+            else:
+                self.settle(settles)
         elif part.first < part.stop:
             self.undone.add(part.first, part.stop)
             self.settle([(part.first, part.stop)])
@@ -388,6 +420,13 @@ class PartitionLog(CompactedLog):
         if not self._touched:
             self._touch()
 
+    def erase(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Settle ranges of records, and let nobody read them (see ports.TopicLog)."""
+        self.erased.add_all(ranges)
+        self._erasing.add_all(ranges)
+        self.settle(ranges)
+        self.tell_removed(ranges)
+
     def restate(self, settled: RangeSet) -> None:
         """Replace what is settled of another log's records (see ports.TopicLog)."""
         assert self.end == 0, "the log has records of its own"
@@ -415,7 +454,14 @@ class PartitionLog(CompactedLog):
 
     def _checkpoint(self) -> bytes:
         return checkpoint_payload(
-            RecoveredState(self._stated, self.returns, self.undone, self._unresolved)
+            RecoveredState(
+                self._stated,
+                self.returns,
+                self.undone,
+                self._unresolved,
+                self.erased,
+                self.retained_from,
+            )
         )
 
     def _touch(self) -> None:
@@ -431,6 +477,7 @@ class PartitionLog(CompactedLog):
         self._touched = False
         if self._closed or not (self._segments.items or self._keeps):
             self._pending.clear()
+            self._erasing.clear()
             self._returned.clear()
             self._parts.resolved.clear()
             return
@@ -442,6 +489,8 @@ class PartitionLog(CompactedLog):
         self._parts.outcomes_written(flushes=self._flushes)
         pending, self._returned = list(self._pending), RangeSet()
         self._pending.clear()
+        self._erasing.clear()
+        self._is_retaining = False
         for first, stop in pending:
             self._reclaimer.reclaim(first, stop)
         self._reclaimer.roll_settled(self.end)
@@ -455,6 +504,10 @@ class PartitionLog(CompactedLog):
         if self._segments.untrusted:
             self._segments.roll(self.end)  # its checkpoint tells everything
             return
+        if self.retained_from is not None and self._is_retaining:
+            self._write_control(retained_payload(self.retained_from))
+        if self._erasing:
+            self._write_control(erased_payload(self._erasing))
         if self._parts.resolved:
             self._write_control(resolved_payload(self._parts.resolved, self.undone, self._pending))
         elif self._pending:

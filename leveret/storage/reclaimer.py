@@ -35,13 +35,13 @@ class Reclaimer:
     __slots__ = (
         "_being_read",
         "_directory",
+        "_hidden",
         "_keeps",
         "_needed",
         "_reader",
         "_segments",
         "_services",
         "_settled",
-        "_undone",
         "condemned",
         "covered",
         "flushing",
@@ -59,7 +59,7 @@ class Reclaimer:
         reader: LogReader,
         *,
         settled: RangeSet,
-        undone: RangeSet,
+        hidden: Sequence[RangeSet],
         removed: RangeSet,
         keeps: bool,
     ) -> None:
@@ -74,7 +74,7 @@ class Reclaimer:
         self._segments = segments
         self._reader = reader
         self._settled = settled
-        self._undone = undone
+        self._hidden = hidden  # settled offsets that nobody reads, though files have them
         self._keeps = keeps
         self.condemned: list[Segment] = []  # settled, and that is written down
         self.flushing = 0
@@ -170,7 +170,8 @@ class Reclaimer:
             self._services.open_files.forget(segment)
             base, stop = segment.base, segment.stop
             self._services.committer.submit(self._segments.remove(segment), self.unlinked)
-            self._undone.remove(base, stop)
+            for ranges in self._hidden:
+                ranges.remove(base, stop)
             self._reader.forget()
             self.removed.add(base, stop)
             for callback in self.on_remove:

@@ -486,7 +486,10 @@ class _Recovery:
         """Trim the recovered state to the offsets that exist."""
         found = self._found
         found.settled.remove(found.end, OFFSET_MAX)
-        found.told.undone.remove(found.end, OFFSET_MAX)
+        for ranges in (found.told.undone, found.told.erased):
+            ranges.remove(found.end, OFFSET_MAX)
+            for gone in found.removed:
+                ranges.remove(*gone)
         for part in found.unresolved.values():
             part.first, part.stop = min(part.first, found.end), min(part.stop, found.end)
         if found.returns.acquired:

@@ -132,6 +132,34 @@ async def test_nothing_remains_of_an_aborted_part(opened):
         assert visible(b) == {1: b"later"}
 
 
+@pytest.mark.parametrize("committed", [True, False])
+async def test_what_a_committed_part_erases_nobody_reads(opened, committed):
+    async with opened() as store:
+        log = store.log("a")
+        put(log, b"moved", b"stays")
+        await store.rest(condition=lambda: log.committed == 2)
+        told = []
+        log.on_remove(told.extend)
+        answers = Answers()
+        log.prepare(7, records(), [(0, 1)], answers, erases=True)
+        await store.rest(condition=lambda: answers.errors)
+        log.resolve(7, committed=committed)
+        assert list(log.erased) == list(log.settled) == ([(0, 1)] if committed else [])
+        assert told == ([(0, 1)] if committed else [])
+
+
+async def test_settled_and_unsettled_records_can_be_erased(opened):
+    async with opened() as store:
+        log = store.log("a")
+        put(log, b"consumed", b"ready", b"stays")
+        await store.rest(condition=lambda: log.committed == 3)
+        log.settle([(0, 1)])
+        log.erase([(0, 2)])
+        log.erase([(1, 2)])
+        assert list(log.erased) == [(0, 2)]
+        assert visible(log) == {2: b"stays"}
+
+
 async def test_records_behind_a_part_wait_with_it(opened):
     async with opened() as store:
         log = store.log("a")

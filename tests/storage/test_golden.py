@@ -25,6 +25,8 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "log-v1"
 GOLDEN_2 = GOLDEN.with_name("log-v2")  # records came back
 GOLDEN_4 = GOLDEN.with_name("log-v4")  # with parts of transactions
 GOLDEN_5 = GOLDEN.with_name("log-v5")  # compacted
+GOLDEN_6 = GOLDEN.with_name("log-v6")  # with erased records
+GOLDEN_7 = GOLDEN.with_name("log-v7")  # compacted, with the first offset that retention keeps
 SEALED = GOLDEN.with_name("log-v3")  # encrypted: a keyring beside the log
 
 
@@ -72,6 +74,23 @@ async def test_a_log_of_version_5_is_recovered_and_read(tmp_path):
         assert left == {4: b"body 4", **dict.fromkeys(range(5, 10), b"new")}
 
 
+def test_a_log_of_version_6_is_recovered(tmp_path):
+    shutil.copytree(GOLDEN_6, tmp_path / "log")
+    found = recover(RealFileSystem(), tmp_path / "log", None)
+    assert (found.end, found.findings) == (7, [])
+    assert list(found.settled) == [(0, 2), (5, 6)]
+    assert list(found.told.erased) == [(0, 2), (5, 6)]
+    parts = {each: (list(p.settles), p.erases) for each, p in found.unresolved.items()}
+    assert parts == {3: ([(2, 3)], True), 4: ([(3, 4)], False)}
+
+
+def test_a_log_of_version_7_is_recovered(tmp_path):
+    shutil.copytree(GOLDEN_7, tmp_path / "log")
+    found = recover(RealFileSystem(), tmp_path / "log", None)
+    assert (found.end, found.findings, found.told.retained_from) == (10, [], 0)
+    assert list(found.compacted) == [(0, 2), (3, 4)]
+
+
 async def test_a_log_of_version_1_is_read_and_written_to(tmp_path):
     async with store_at(tmp_path) as store:
         directory = open_log(store).directory
@@ -84,10 +103,12 @@ async def test_a_log_of_version_1_is_read_and_written_to(tmp_path):
 
 
 async def test_the_same_calls_still_write_the_same_bytes(tmp_path):
-    for golden in (GOLDEN, GOLDEN_2, GOLDEN_4, GOLDEN_5):
+    for golden in (GOLDEN, GOLDEN_2, GOLDEN_4, GOLDEN_6, GOLDEN_7):
         if golden is GOLDEN_4:
             directory = await write_parts(tmp_path / golden.name)
-        elif golden is GOLDEN_5:
+        elif golden is GOLDEN_6:
+            directory = await write_erased(tmp_path / golden.name)
+        elif golden is GOLDEN_7:
             directory = await write_compacted(tmp_path / golden.name)
         else:
             directory = await write_golden(tmp_path / golden.name, returns=golden is GOLDEN_2)
@@ -150,6 +171,24 @@ async def write_parts(data: Path) -> Path:
     log.prepare(4, BatchBuilder(), [(2, 3)], ignore)
     put(log, b"x" * 100, b"by itself", b"by itself")
     prepare(log, 5, b"last")
+    abandon(store)
+    return log.directory
+
+
+async def write_erased(data: Path) -> Path:
+    """Write a log with erased records, and with a transaction that will erase one."""
+    store = make_store(data, segment_bytes_max=600)
+    log = open_log(store)
+    put(log, b"consumed", b"ready", b"moved", b"acked")
+    log.settle([(0, 1)])
+    log.erase([(0, 2)])
+    log.write_settlements()
+    log.prepare(3, BatchBuilder(), [(2, 3)], ignore, erases=True)
+    log.prepare(4, BatchBuilder(), [(3, 4)], ignore)
+    put(log, b"x" * 100, b"deleted later")
+    put(log, b"x" * 300)
+    log.erase([(5, 6)])
+    log.write_settlements()
     abandon(store)
     return log.directory
 

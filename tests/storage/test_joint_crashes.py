@@ -101,12 +101,12 @@ def fail_the(node: AtomicNode, count: int, topic: str) -> None:
     writer, calls = node.topics[topic], []
     prepare = writer.prepare
 
-    def failing(*args: object) -> None:
+    def failing(*args: object, **options: object) -> None:
         calls.append(args)
         if len(calls) == count:
             args[1].clear()
             raise StorageError("disk on fire")
-        prepare(*args)
+        prepare(*args, **options)
 
     writer.prepare = failing
 

@@ -22,10 +22,12 @@ class MemoryTopicLog:
         self.end = 0
         self.committed = 0
         self.durable = 0
-        self.parts: dict[int, tuple[int, int, list[tuple[int, int]]]] = {}
+        self.parts: dict[int, tuple[int, int, list[tuple[int, int]], bool]] = {}
         self._preparing: dict[int, Callable[[Exception | None], None]] = {}
         self.settled = RangeSet()
         self.undone = RangeSet()
+        self.erased = RangeSet()
+        self.retained_from: int | None = None
         self.unclean = False
         self.appended_bytes = 0
         self.redelivered_stop = 0
@@ -92,6 +94,8 @@ class MemoryTopicLog:
         records: BatchBuilder,
         ranges: Sequence[tuple[int, int]],
         prepared: Callable[[Exception | None], None],
+        *,
+        erases: bool = False,
     ) -> None:
         if self.append_error is not None:
             records.clear()
@@ -102,7 +106,7 @@ class MemoryTopicLog:
             batch.set_pending(transaction)
             self.batches.append(batch)
             self.end = batch.stop_offset
-        self.parts[transaction] = (first, self.end, list(ranges))
+        self.parts[transaction] = (first, self.end, list(ranges), erases)
         if self.durability is Durability.FSYNC:
             self._preparing[transaction] = prepared
         else:
@@ -115,17 +119,21 @@ class MemoryTopicLog:
         if not committed and transaction in self._preparing:
             self._preparing[transaction] = lambda _error: self.resolve(transaction, committed=False)
             return
-        first, stop, ranges = self.parts.pop(transaction)
-        self.settle(ranges if committed else [(first, stop)] if first < stop else [])
-        if not committed and first < stop:
-            self.undone.add(first, stop)
+        first, stop, ranges, erases = self.parts.pop(transaction)
+        if not committed:
+            ranges = [(first, stop)] if first < stop else []
+            self.undone.add_all(ranges)
+        if committed and erases:
+            self.erase(ranges)
+        else:
+            self.settle(ranges)
         self._advance()
 
     def takes_part(self, transaction: int) -> bool:
         return transaction in self.parts and self.durability is not Durability.NONE
 
     def _advance(self) -> None:
-        firsts = [first for first, stop, _ in self.parts.values() if first < stop]
+        firsts = [first for first, stop, *_ in self.parts.values() if first < stop]
         committed = min([self.durable, *firsts])
         if committed != self.committed:
             self.committed = committed
@@ -152,6 +160,11 @@ class MemoryTopicLog:
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
         for first, stop in ranges:
             self.settled.add(first, stop)
+
+    def erase(self, ranges: Sequence[tuple[int, int]]) -> None:
+        self.erased.add_all(list(ranges))
+        self.settle(ranges)
+        self._on_remove(ranges)
 
     def restate(self, settled: RangeSet) -> None:
         self.settled.clear()
@@ -219,6 +232,7 @@ class MemoryTopicLog:
         self.end = self.committed = self.durable = left.committed
         self.settled = left.settled.copy()
         self.undone = left.undone.copy()
+        self.erased = left.erased.copy()
 
     async def settlements_safe(self) -> None:
         pass
