@@ -60,6 +60,7 @@ class _State(StrEnum):
     READY = "ready"
     UNACKED = "unacked"
     DELAYED = "delayed"
+    SETTLED = "settled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,10 @@ class MessageOptions:
         typer.Option("--message-id", help="Messages with this message id; repeatable."),
     ] = None
     state: Annotated[
-        _State | None, typer.Option("--state", help="Ready, unacknowledged or delayed messages.")
+        _State | None,
+        typer.Option(
+            "--state", help="Ready, unacknowledged, delayed, or settled ones that are kept."
+        ),
     ] = None
     exchange: Annotated[
         str | None, typer.Option("--exchange", help="Messages published to this exchange.")

@@ -31,7 +31,7 @@ from tests.support.client import Client
 from tests.support.stage import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
 DATA = Path("/data")
 ALL = 1 << 30  # more messages than any test has
@@ -81,6 +81,15 @@ class MortalFiles(FaultyFileSystem):
         if self.fail_at is not None and self.calls >= self.fail_at:
             raise OSError(errno.EIO, "the process was killed")
         return False
+
+
+class Operator:
+    """A node as commands see it."""
+
+    def __init__(self, node: Node) -> None:
+        self.broker = node.broker
+        self.vhosts = node.broker.vhosts
+        self.redrives = node.broker.redrives
 
 
 class Node(Stage):
@@ -204,6 +213,24 @@ class Node(Stage):
             self.client.send(commands.Basic.Reject(delivery_tag=tag, requeue=requeue))
         self.run()
 
+    # -- what operators do
+
+    def ask(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Have a coroutine of the broker's come to its end, and return its result."""
+        found: list[Any] = []
+
+        async def run() -> None:
+            found.append(await work)
+
+        self.spawn(run())
+        self.run()
+        (answer,) = found
+        return answer
+
+    def operate(self, command: Callable[..., Coroutine[Any, Any, Any]], **parameters: Any) -> Any:
+        """Perform a command on an object of the virtual host, and return its answer."""
+        return self.ask(command(Operator(self), vhost="/", **parameters))
+
     # -- what it knows
 
     def observe(self) -> Observed:
@@ -235,6 +262,7 @@ class Node(Stage):
             count = queue.log.returns.acquired.get(offset)
             if count:
                 yield offset, "returns", (count, queue.log.returns.failures.get(offset, 0))
+        yield -1, "erased", tuple(queue.log.erased)
         window = window_of(queue)
         if window is not None:
             yield from keys_of(window)

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
+from leveret.features.browse.commands import message_delete, message_edit, message_move
+from leveret.features.retry.commands import retry_cancel
+from leveret.mgmt_ui.operations.topology import queue_purge
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -257,6 +261,27 @@ def dead_letters(node):
     yield
 
 
+def erased_messages(node):
+    node.declare("q", retention="14d", retry_delays=[5000, 5000], dead_letter_topic=True)
+    node.declare("other", retention="14d")
+    node.publish("q", *BODIES)
+    node.take("q", 2)
+    node.reject("q", 3)
+    yield
+    chosen = {"after": None, "limit": None}
+    node.operate(message_delete, queue="q", select={"offsets": [0, 5]}, **chosen)
+    node.operate(retry_cancel, queue="q", ids=["0"], all_=False)
+    yield
+    target = {"to_queue": "other", "exchange": None, "routing_key": None}
+    node.operate(message_move, queue="q", select={"offsets": [6]}, **chosen, **target)
+    node.operate(message_edit, queue="q", offset=7, changes={"payload": "edited"})
+    yield
+    node.advance(6)  # the failed ones are back
+    yield
+    node.operate(queue_purge, name="q", waiting=False)
+    yield
+
+
 def filters(node):
     node.declare("q")
     for number, body in enumerate(BODIES):
@@ -322,6 +347,7 @@ SCENARIOS: list[Scenario] = [
     delayed_messages,
     repeated_messages,
     dead_letters,
+    erased_messages,
     filters,
     streams,
     single_active_consumers,

@@ -7,6 +7,10 @@ import asyncio
 import pytest
 from pamqp import commands
 
+from leveret.features.range_reads.bounds import bounds_of
+from leveret.features.range_reads.range_reads import OffsetRangeError
+from leveret.features.range_reads.rules import RangeRequest
+from leveret.range_reader import parse_chunk
 from tests.recovery.node import Node
 from tests.support.waiting import eventually
 
@@ -146,3 +150,51 @@ def test_tombstones_delete(node):
     node.topics.compactor.wall_ms = lambda: 1_700_000_000_000 + 24 * 3_600_000
     compact(node)
     assert read(node) == [b"silver 5", b"silver 15"]
+
+
+def read_range(node, offset: int) -> tuple[list[int], int]:
+    """Return the offsets of a range read, and how many records it says are missing."""
+    partition = node.queue("prices")
+    packed = node.ask(node.broker.range_reads.read(partition, RangeRequest(offset)))
+    chunk = parse_chunk(b"".join(packed.parts))
+    return [chunk.columns["offset"][row] for row in range(chunk.rows)], chunk.missing
+
+
+@pytest.mark.parametrize("end", [None, Node.close, Node.kill])
+def test_whoever_is_behind_compaction_reads_what_it_has_left(node, end):
+    for number in range(100):
+        node.publish("prices", b"%d" % number, headers={"x-partition-key": "copper"})
+    compact(node)
+    node.flush()
+    if end is not None:
+        end(node)
+        node = node.next_life()
+    assert log_of(node).settled.contains(0, 40)
+    assert bounds_of(node.queue("prices")).first == 0
+    offsets, _ = read_range(node, 20)
+    assert offsets[-1] == 99
+    assert len(offsets) < 80
+    node.kill()
+
+
+@pytest.mark.parametrize("end", [None, Node.close, Node.kill])
+def test_what_retention_has_removed_of_a_compacted_stream_is_lost_to_readers(loop, end):
+    node = Node(loop, **LIMITS)
+    node.topics.compactor.check = lambda log: None
+    node.declare("prices", queue_type="stream", compact=True, retention_messages=50)
+    for number in range(200):
+        node.publish("prices", b"%d" % number, headers={"x-partition-key": "copper"})
+    compact(node)
+    compact(node)
+    node.flush()
+    first = bounds_of(node.queue("prices")).first
+    assert 0 < first <= 150
+    if end is not None:
+        end(node)
+        node = node.next_life()
+    assert log_of(node).settled.contains(0, first + 10)
+    assert bounds_of(node.queue("prices")).first == first
+    assert read_range(node, first)[0][-1] == 199
+    with pytest.raises(OffsetRangeError):
+        node.ask(node.broker.range_reads.read(node.queue("prices"), RangeRequest(first - 1)))
+    node.kill()

@@ -63,6 +63,7 @@ class AtomicPart:
 
     records: BatchBuilder = field(default_factory=BatchBuilder)
     settles: list[tuple[int, int]] = field(default_factory=list)
+    erases: bool = False  # what it settles is erased
     first: int = 0  # offset of its first record, once written
     stop: int = 0
     is_written: bool = False
@@ -197,6 +198,13 @@ class AtomicWrite:
         """Settle records of `source`: leased ones of a queue, which nothing else settles."""
         self._part(source).settles.extend(ranges)
 
+    def erase(self, source: LogWriter, ranges: Sequence[tuple[int, int]]) -> None:
+        """Settle records of `source` as `settle` does, and let nobody read them any more."""
+        part = self._part(source)
+        assert part.erases or not part.settles, "a part erases all that it settles, or nothing"
+        part.erases = True
+        part.settles.extend(ranges)
+
     def records_for(self, writer: LogWriter) -> BatchBuilder:
         """Return the builder of what is published to a log, for compiled code that packs."""
         return self._part(writer).records
@@ -276,6 +284,8 @@ class AtomicWrite:
     def _write_parts(self) -> None:
         for writer, part in self._parts.items():
             writer.take_in(part.records)
+            if part.erases:
+                part.settles = writer.with_copies(part.settles)
             settles = part.settles if writer.settles_in_log else []
             if not part.records.count and not settles:
                 continue
@@ -285,7 +295,9 @@ class AtomicWrite:
             part.is_written = True
             prepared = partial(self._part_prepared, part)
             try:
-                writer.prepare(self.transaction, part.records, settles, prepared, self)
+                writer.prepare(
+                    self.transaction, part.records, settles, prepared, self, erases=part.erases
+                )
             except Exception as error:  # noqa: BLE001  # the write must fail, whatever the error
                 prepared(error)
                 return
@@ -322,7 +334,7 @@ class AtomicWrite:
             # decided.
             self._unseen = sum(part.first < part.stop for part in self._parts.values())
             for writer, part in self._parts.items():
-                writer.carry_out(self.transaction, part.settles)
+                writer.carry_out(self.transaction, part.settles, erases=part.erases)
         self._tell()
 
     def done(self, *, failed: bool) -> None:  # noqa: ARG002  # a failed write was notified before

@@ -288,6 +288,8 @@ class LogWriter(ABC):
         ranges: Sequence[tuple[int, int]],
         prepared: Callable[[Exception | None], None],
         seen: Waiter,
+        *,
+        erases: bool = False,
     ) -> None:
         """Write a part of an atomic write (see TopicLog.prepare). May raise StorageError.
 
@@ -296,7 +298,7 @@ class LogWriter(ABC):
         record_count = records.count
         has_records = record_count > 0
         try:
-            self.log.prepare(transaction, records, ranges, prepared)
+            self.log.prepare(transaction, records, ranges, prepared, erases=erases)
         except BaseException:
             self._forget_uncommitted()
             raise
@@ -309,9 +311,13 @@ class LogWriter(ABC):
     def take_in(self, records: BatchBuilder) -> None:  # noqa: B027
         """Prepare records for being appended; duplicates may be dropped."""
 
-    def carry_out(self, transaction: int, ranges: Sequence[tuple[int, int]]) -> None:
-        """Apply a committed atomic write, which settles `ranges` here."""
-        if ranges:
+    def carry_out(
+        self, transaction: int, ranges: Sequence[tuple[int, int]], *, erases: bool = False
+    ) -> None:
+        """Apply a committed atomic write, which settles or `erases` ranges here."""
+        if ranges and erases:
+            self.erase(ranges)
+        elif ranges:
             self.settle(ranges)
         self.log.resolve(transaction, committed=True)
 
@@ -322,6 +328,14 @@ class LogWriter(ABC):
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Settle records."""
         self._owned_log.settle(ranges)
+
+    def erase(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Settle records, and let nobody read them any more."""
+        self._owned_log.erase(ranges)
+
+    def with_copies(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return ranges to be erased, and where else the log has the same messages."""
+        return list(ranges)
 
     def lose(self, unreadable: RangeSet) -> RangeSet:
         """Settle records that can no longer be read; return those that are lost by that."""

@@ -140,6 +140,10 @@ class QueueExtension:
     def settled(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Note settled records."""
 
+    def earlier_copies(self, ranges: Sequence[tuple[int, int]]) -> Ranges:  # noqa: ARG002
+        """Return where the queue's log has earlier records of the same messages."""
+        return []
+
     def returned(self) -> None:
         """Note that records have become ready again."""
 

@@ -146,7 +146,7 @@ class OpenQueue(LogWriter, DeclaredQueue):
         transactions.
         """
         log = self.log
-        return [log.settled] if self.settings.is_stream else [log.removed, log.undone]
+        return [log.settled] if self.settings.is_stream else [log.removed, log.undone, log.erased]
 
     # -- order
 
@@ -278,6 +278,7 @@ class OpenQueue(LogWriter, DeclaredQueue):
         log, series = self.log, self.counters.series
         history: int = 0 if series is None else series.held_bytes
         known = log.settled.held_bytes + log.undone.held_bytes + log.returns.held_bytes
+        known += log.erased.held_bytes
         known += sum(extension.held_bytes for extension in self._extensions)
         return QUEUE_BYTES + history + log.held_bytes + known
 

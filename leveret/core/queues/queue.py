@@ -381,6 +381,33 @@ class Queue(DeliveringQueue):
         if self.state.has_groups:  # other messages of their groups may be ready now
             self.wake()
 
+    def erase(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Erase leased and settled records: consumer groups and range reads have them no more."""
+        if self.deleted:
+            return
+        leased = [part for each in ranges for part in self.state.leased_in(*each)]
+        self.state.settle(leased)
+        self._write_erased(ranges)
+        if self.state.has_groups:
+            self.wake()
+
+    def with_copies(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return ranges to be erased, and those of settled records of the same messages."""
+        everything = RangeSet(ranges)
+        for extension in self._extensions:
+            for first, stop in extension.earlier_copies(ranges):
+                everything.add_all(list(self.log.settled.gaps(first, stop).gaps(first, stop)))
+        return list(everything)
+
+    def _write_erased(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Erase in the log what the state has settled, or the log had; tell the extensions."""
+        if ranges:
+            settled = self.log.settled
+            unsettled = [part for each in ranges for part in settled.gaps(*each)]
+            self._owned_log.erase(self.with_copies(ranges))
+            for extension in self._extensions if unsettled else ():
+                extension.settled(unsettled)
+
     def lose(self, unreadable: RangeSet, *, unseen: bool = False) -> RangeSet:
         """Settle the ready part of records that nobody will get, and return it.
 
@@ -484,13 +511,13 @@ class Queue(DeliveringQueue):
             self._turn.touch(self)
 
     def purge(self) -> int:
-        """Settle everything ready or delayed. Returns the number of messages."""
+        """Erase everything ready or delayed. Returns the number of messages."""
         if self.deleted:
             return 0
         ranges = list(self.state.purge())
         self.counters.moved = True  # so that the lower message count is sampled
         self._await_delayed()
-        self._write_settled(ranges)
+        self._write_erased(ranges)
         return sum(stop - first for first, stop in ranges)
 
     def unpark(self, ranges: list[tuple[int, int]]) -> None:

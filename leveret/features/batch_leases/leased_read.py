@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from leveret.features.range_reads.bounds import Bounds
 from leveret.features.range_reads.range_read import RangeRead
 from leveret.ports.ranges import RangeSet
+from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
     from leveret.core.queues.queue import Queue
@@ -18,6 +19,8 @@ __all__ = ["LeasedRead"]
 
 class LeasedRead(RangeRead):
     """Reads leased records; everything between them is passed over, as if it were not there."""
+
+    passed_over = RecordFlag(0)
 
     def __init__(
         self, partition: Queue, request: RangeRequest, reads: RangeReads, leased: RangeSet

@@ -1,8 +1,8 @@
 """Browsing of a queue or a stream, independently of deliveries.
 
 It uses its own window of the log, leases nothing and settles nothing. A walk goes through the
-unsettled messages, forwards or backwards, in slices between which other work runs, as long as its
-budget lasts; another walk can continue where it ended.
+unsettled messages, or through settled ones that are kept, forwards or backwards, in slices between
+which other work runs, as long as its budget lasts; another walk can continue where it ended.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from leveret.core.routing.message import StoredMessage
 from leveret.errors import CorruptBatchError
 from leveret.features.browse.message_filter import MessageFilter, MessageState
 from leveret.ports.ranges import RangeSet
+from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -79,6 +80,7 @@ class BrowseCursor:
         self._low, self._high = max(first, queue.log.first), min(stop, queue.log.committed)
         self._records = SLICE_RECORDS_MIN
         self._window = LogWindow(queue.log)
+        self._criteria = MessageFilter()
 
     @property
     def rest(self) -> tuple[int, int] | None:
@@ -94,6 +96,7 @@ class BrowseCursor:
 
         Raises StorageError. Unreadable messages are skipped; deliveries handle the damage.
         """
+        self._criteria = criteria
         while not (self._is_spent or self.queue.deleted):
             ranges = self._next_ranges(criteria.offsets)
             if not ranges:
@@ -116,23 +119,44 @@ class BrowseCursor:
     def _next_ranges(self, offsets: RangeSet | None) -> list[tuple[int, int]]:
         """Return the next ranges to scan, up to a slice of records; empty at the end."""
         low, high = self._low, self._high
-        settled = self.queue.log.settled
         if offsets is not None:
             chosen = offsets.gaps(low, high).gaps(low, high)
-            left = [unsettled for one in chosen for unsettled in settled.gaps(*one)]
+            left = [part for one in chosen for part in self._present(*one)]
             return _cut(left, self._records, backwards=self.backwards)
-        if not self.backwards:
-            gap = settled.first_gap(low, high)
-            if gap is None:
-                return []
-            return list(settled.gaps(gap[0], min(gap[0] + self._records, high)))
         step = self._records
         while low < high:
-            begin = max(low, high - step)
-            if left := list(settled.gaps(begin, high)):
-                return _cut(left, self._records, backwards=True)
-            high, step = begin, step * 2  # skip settled ranges quickly
+            begin = max(low, high - step) if self.backwards else low
+            stop = high if self.backwards else min(low + step, high)
+            if left := self._present(begin, stop):
+                return _cut(left, self._records, backwards=self.backwards)
+            low, high = (low, begin) if self.backwards else (stop, high)
+            step *= 2  # skip the others quickly
         return []
+
+    def _present(self, first: int, stop: int) -> list[tuple[int, int]]:
+        """Return the ranges of [first, stop) that it goes through."""
+        settled = self.queue.log.settled
+        if not self._goes_through_settled:
+            return list(settled.gaps(first, stop))
+        kept = [(first, stop)]
+        if not self._criteria.with_settled:
+            kept = list(settled.gaps(first, stop).gaps(first, stop))
+        for hole in self.queue.unreadable:
+            kept = [part for each in kept for part in hole.gaps(*each)]
+        return kept
+
+    @property
+    def _goes_through_settled(self) -> bool:
+        """Whether it goes through settled messages, which a queue with a retention keeps."""
+        criteria = self._criteria
+        wanted = criteria.with_settled or MessageState.SETTLED in criteria.states
+        return wanted and self.queue.settings.retention is not None
+
+    def _is_gone(self, offset: int) -> bool:
+        """Whether it goes through an offset no more, which was settled or removed meanwhile."""
+        if self._goes_through_settled:
+            return any(offset in hole for hole in self.queue.unreadable)
+        return offset in self.queue.log.settled
 
     async def _read(self, ranges: list[tuple[int, int]]) -> list[Batch]:
         """Return the batches with these records, except unreadable ones."""
@@ -192,17 +216,26 @@ class BrowseCursor:
         while left and clock_ns() <= ends_ns:
             offset = left.popleft()
             batch = batch_of(batches, offset)
-            if not batch.base_offset <= offset < batch.stop_offset or offset in settled:
+            if not batch.base_offset <= offset < batch.stop_offset or self._is_gone(offset):
                 continue
-            seen = _seen(batch, offset, state_of(offset))
+            is_settled = offset in settled
+            seen = _seen(batch, offset, MessageState.SETTLED if is_settled else state_of(offset))
+            if is_settled and seen.flags & RecordFlag.RETRIED:
+                continue  # readers are offered the original instead
             if criteria.has(seen.message, seen.time_ms, seen.state):
                 found.append(seen)
         return found
 
 
-async def find(queue: OpenQueue, offset: int) -> BrowsedMessage | None:
-    """Return one message by its offset; None if it is not in the queue. Raises StorageError."""
-    async for found in BrowseCursor(queue, offset, offset + 1).matching(MessageFilter()):
+async def find(
+    queue: OpenQueue, offset: int, *, with_settled: bool = False
+) -> BrowsedMessage | None:
+    """Return one message by its offset; None if it is not in the queue. Raises StorageError.
+
+    `with_settled`: also if it is settled, and kept.
+    """
+    criteria = MessageFilter(with_settled=with_settled)
+    async for found in BrowseCursor(queue, offset, offset + 1).matching(criteria):
         for seen in found:
             return seen
     return None
@@ -211,17 +244,17 @@ async def find(queue: OpenQueue, offset: int) -> BrowsedMessage | None:
 async def recall(queue: OpenQueue, offset: int) -> BrowsedMessage | None:
     """Return one message, even if settled, as long as its segment exists; None otherwise.
 
-    The state of a settled message is meaningless. Raises StorageError.
+    Raises StorageError.
     """
     if offset not in queue.log.settled:
         return await find(queue, offset)
-    if not queue.log.first <= offset < queue.log.committed:
+    if not queue.log.first <= offset < queue.log.committed or offset in queue.log.erased:
         return None
     try:
         batches = await LogWindow(queue.log).fill(offset)
     except CorruptBatchError:
         return None
-    return _seen(batch_of(batches, offset), offset, MessageState.READY)
+    return _seen(batch_of(batches, offset), offset, MessageState.SETTLED)
 
 
 def states(queue: OpenQueue, first: int, stop: int) -> Callable[[int], MessageState]:

@@ -7,6 +7,7 @@ request continues; null means that nothing is left.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from leveret.core.admin.commands import command, query
@@ -128,7 +129,7 @@ async def message_show(
 ) -> dict[str, Any]:
     """Return one message with its properties and its payload."""
     part = partition_of(queue_of(node, vhost, queue), partition)
-    seen = await _one(part, offset)
+    seen = await _one(part, offset, with_settled=True)
     bytes_max = _number("truncate", truncate, ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)
     return _row(part, seen, bytes_max, as_text=_is_text_shown(encoding))
 
@@ -141,9 +142,9 @@ def _chosen(node: AdminNode, selection: MessageSelection) -> tuple[OpenQueue, Me
     return partition_of(queue, number), message_filter_of(select)
 
 
-async def _one(queue: OpenQueue, at: int) -> BrowsedMessage:
+async def _one(queue: OpenQueue, at: int, *, with_settled: bool = False) -> BrowsedMessage:
     offset = integer("offset", at)
-    seen = await find(queue, offset)
+    seen = await find(queue, offset, with_settled=with_settled)
     if seen is None:
         where = f"queue '{queue.name}'"
         if queue.part_of is not None:
@@ -175,11 +176,16 @@ def _row(
 
 @command("message.delete", READ_QUEUE)
 async def message_delete(node: AdminNode, **selection: Unpack[MessageSelection]) -> dict[str, Any]:
-    """Delete the selected messages."""
+    """Delete the selected messages: nobody can read them any more.
+
+    Settled ones, which a queue with a retention keeps, are selected by their state or offsets.
+    """
     found, criteria = _chosen(node, selection)
     queue = _leasing(found)
     if not criteria.states_something:
         raise AdministrationError("invalid", "state which messages; a purge deletes all")
+    if criteria.offsets is not None and not criteria.states:
+        criteria = replace(criteria, with_settled=True)
     tour, outcome = await _tour(queue, selection, criteria), MoveCounts()
     async for portion in tour.portions():
         delete(queue, portion, outcome)

@@ -25,6 +25,7 @@ class MessageState(StrEnum):
     READY = "ready"  # waits for a consumer
     UNACKED = "unacked"  # leased to a consumer, or to a move in progress
     DELAYED = "delayed"  # returned; waits for its time, or for another message of its key
+    SETTLED = "settled"  # kept for groups and range reads; found only if asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class MessageFilter:
     text: bytes | None = None  # somewhere in the body
     since_ms: int | None = None
     until_ms: int | None = None
+    with_settled: bool = False  # whatever the state: those that are settled and kept, too
     filter: RecordFilter | None = None  # by tags, and by SQL
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from leveret.core.routing.message import StoredMessage
+from leveret.features.browse.message_filter import MessageState
 from leveret.features.dead_letter.redrive import MOVED_AT_ONCE_MAX, MOVED_BYTES_MAX
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
@@ -60,10 +61,11 @@ def portions(seen: list[BrowsedMessage]) -> Iterator[list[BrowsedMessage]]:
 
 
 def delete(queue: Queue, seen: list[BrowsedMessage], outcome: MoveCounts) -> None:
-    """Settle the messages that are ready."""
-    withdrawn = queue.state.withdraw(_ranges(seen))
-    queue.settle(withdrawn)
-    count = sum(stop - first for first, stop in withdrawn)
+    """Erase the messages that are ready, or that are settled and kept."""
+    erased = RangeSet(queue.state.withdraw(_ranges(seen)))
+    erased.add_all(_ranges([one for one in seen if one.state is MessageState.SETTLED]))
+    queue.erase(list(erased))
+    count = erased.count
     outcome.done += count
     outcome.skipped += len(seen) - count
 
@@ -96,7 +98,7 @@ class Mover:
         await self._commit(write, published, outcome)
 
     async def move(self, seen: list[BrowsedMessage], outcome: MoveCounts) -> None:
-        """Publish one portion elsewhere and settle it here, atomically."""
+        """Publish one portion elsewhere and erase it here, atomically; skip what is settled."""
         queue = cast("Queue", self._queue)
         withdrawn = RangeSet(queue.state.withdraw(_ranges(seen)))
         taken = [one for one in seen if one.offset in withdrawn]
@@ -104,7 +106,7 @@ class Mover:
         write = self._writes.begin()
         published = [one for one in taken if self._publish(write, one)]
         moved = RangeSet(_ranges(published))
-        write.settle(queue, list(moved))
+        write.erase(queue, list(moved))
         stays = [one for one in taken if one.offset not in moved]
         if stays:
             outcome.unroutable += len(stays)

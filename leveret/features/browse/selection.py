@@ -3,7 +3,7 @@
 A message must satisfy all criteria of a selection:
 
     offsets, message_ids   lists                    headers           {"name": "value"}, as typed
-    state                  ready, unacked, delayed  text              somewhere in the body
+    state                  see MessageState         text              somewhere in the body
     exchange, routing_key  text                     tags, sql         expressions, as consumers have
     since, until           ms since 1970, of coming into the queue
 """

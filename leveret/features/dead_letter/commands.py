@@ -171,6 +171,7 @@ async def dlq_delete(
     if criteria == DeadLetterFilter():
         raise AdministrationError("invalid", "state which messages; `purge` deletes all")
     count = await scan.delete(found, criteria)
+    await found.log.settlements_safe()
     _tell(node, found, count)
     return count
 
@@ -182,6 +183,7 @@ async def dlq_purge(
     """Delete all messages except unacknowledged ones."""
     found = _queue(node, vhost, queue, partition)
     count = found.purge()
+    await found.log.settlements_safe()
     _tell(node, found, count)
     return count
 

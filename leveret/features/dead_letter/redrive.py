@@ -298,7 +298,7 @@ class Redrive:
             self._soon()
             return
         queue.state.withdraw(self._ranges())
-        write.settle(queue, self._ranges())
+        write.erase(queue, self._ranges())
         self._busy = True
         self._write = write
         write.commit(self)

@@ -79,6 +79,6 @@ async def delete(queue: Queue, selection: DeadLetterFilter) -> int:
     async for found in scan(queue, selection, first, stop):
         # Nothing happens between these two: what was withdrawn is leased to no consumer.
         withdrawn = queue.state.withdraw([(at, at + 1) for at in (x.told.offset for x in found)])
-        queue.settle(withdrawn)
+        queue.erase(withdrawn)
         count += sum(stop - first for first, stop in withdrawn)
     return count

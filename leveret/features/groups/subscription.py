@@ -9,19 +9,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.discard_reasons import Reason
 from leveret.ports.ranges import RangeSet
+from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from leveret.core.queues.declared_queue import DeclaredQueue
-    from leveret.core.queues.extensions import ExtensionKind
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.features.groups.subscription_log import SubscriptionLog
     from leveret.ports.definitions import QueueDefinition
+    from leveret.ports.records import Batch
+
+    Runs = list[tuple[int, int]]
 
 __all__ = ["Subscription", "subscription_settings"]
 
@@ -63,7 +67,7 @@ class Subscription(Queue):
         """Ignore what the base class sets: the partition has it."""
 
     def _extension_kinds(self) -> Sequence[ExtensionKind]:
-        return ()
+        return () if self.partition.settings.is_stream else (WITHOUT_ATTEMPTS,)
 
     def _take_up_backlog(self) -> None:
         """Make what the group has not read ready; nothing of it has to be known."""
@@ -176,6 +180,40 @@ class Subscription(Queue):
             self.add_consumer(consumer)  # type: ignore[arg-type]  # were added so
         self._take_up_backlog()
         self.touch()
+
+
+class PassedOverAttempts(QueueExtension):
+    """Has a subscription pass over attempts of a retry, since it is offered their original."""
+
+    outlives_reordering = True
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    def filter_ready(self, runs: Runs, batches: list[Batch]) -> Runs:
+        """Return what is no attempt of these ready records; attempts count as read."""
+        attempts = RangeSet()
+        for batch in batches:
+            if batch.features & RecordFlag.RETRIED:
+                attempts.add_all(list(batch.flagged(RecordFlag.RETRIED)))
+        if not attempts:
+            return runs
+        passed_over = [part for run in runs for part in attempts.gaps(*run).gaps(*run)]
+        self._subscription.lose(RangeSet(passed_over))
+        return [part for run in runs for part in attempts.gaps(*run)]
+
+
+class _WithoutAttempts(ExtensionKind):
+    def follow(
+        self,
+        queue: Subscription,
+        present: PassedOverAttempts | None,
+        demand: Demand,  # noqa: ARG002
+    ) -> PassedOverAttempts:
+        return present or PassedOverAttempts(queue)
+
+
+WITHOUT_ATTEMPTS = _WithoutAttempts()
 
 
 def subscription_settings(settings: QueueSettings) -> QueueSettings:

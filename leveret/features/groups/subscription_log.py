@@ -27,12 +27,14 @@ class SubscriptionLog:
     retention: Retention | None = None
     kept_from: int | None = None
     appended_bytes = 0
+    retained_from: int | None = None
 
     def __init__(self, records: SharedLog, settlements: TopicLog, *, is_new: bool) -> None:
         """`is_new`: nothing of the records was delivered before."""
         self.builder = BatchBuilder()  # always empty
         self.retention_waits_at: Callable[[], int | None] = lambda: None  # the partition's counts
         self.undone = RangeSet()
+        self.erased = RangeSet()
         self._records = records
         self._settlements = settlements
         # Where nothing was settled there is no file, and nobody knows what was delivered.
@@ -120,6 +122,10 @@ class SubscriptionLog:
         """Settle ranges; written behind."""
         self._settlements.settle(ranges)
 
+    def erase(self, ranges: Sequence[tuple[int, int]]) -> None:  # noqa: ARG002
+        """Refuse: messages are their queue's."""
+        raise AssertionError("a subscription erases nothing")
+
     def restate(self, settled: RangeSet) -> None:
         """Replace what is settled. Raises StorageError."""
         self._settlements.restate(settled)
@@ -134,8 +140,11 @@ class SubscriptionLog:
         records: BatchBuilder,
         ranges: Sequence[tuple[int, int]],
         prepared: Callable[[Exception | None], None],
+        *,
+        erases: bool = False,
     ) -> None:
         """Write what a transaction settles."""
+        assert not erases, "only the queue erases its messages"
         self._settlements.prepare(transaction, records, ranges, prepared)
 
     def resolve(self, transaction: int, *, committed: bool) -> None:

@@ -46,13 +46,15 @@ def first_readable(holes: Sequence[RangeSet], first: int, stop: int) -> int:
 
 
 def bounds_of(partition: OpenQueue) -> Bounds:
-    """Return the bounds of a partition: below the first offset, records were removed."""
+    """Return the bounds of a partition: below the first offset, retention has removed records."""
     log = partition.log
     end = log.committed
     begin = min(log.first, end)
     first = first_readable(partition.unreadable, begin, end)
-    # What was published in vain at the log's beginning is not missing to anybody.
-    if log.undone.overlap(begin, first) == first - begin:
+    if log.retained_from is not None:  # compaction has removed the rest: that is no loss
+        return Bounds(min(log.retained_from, first), end)
+    # What was published in vain, or deleted, at the log's beginning is not missing to anybody.
+    if log.undone.overlap(begin, first) + log.erased.overlap(begin, first) == first - begin:
         first = begin
     return Bounds(first, end)
 

@@ -18,7 +18,10 @@ class ColumnPacker:
     @property
     def stored_bytes(self) -> int: ...
     def __init__(
-        self, columns: Sequence[int], record_filter: RecordFilter | None = None
+        self,
+        columns: Sequence[int],
+        record_filter: RecordFilter | None = None,
+        passed_over: int = 0,
     ) -> None: ...
     def add(self, batch: Batch, first: int, stop: int, rows_max: int, bytes_max: int) -> int: ...
     def finish(

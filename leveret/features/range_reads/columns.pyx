@@ -193,7 +193,7 @@ cdef class BytesColumn:
 cdef class ColumnPacker:
     """Packs records into one chunk: the columns of the numbers in `columns`, ascending.
 
-    With a filter, only the records that match are packed.
+    With a filter, only the records that match are packed; those with a flag of `passed_over` never.
     """
 
     cdef readonly uint32_t rows
@@ -202,6 +202,7 @@ cdef class ColumnPacker:
     cdef uint32_t wanted                # a bit for each column
     cdef tuple columns
     cdef RecordFilter record_filter     # None: all records match
+    cdef uint32_t passed_over           # records with one of these flags are not packed
     cdef ColumnParts offsets
     cdef ColumnParts times
     cdef ColumnParts flags
@@ -211,9 +212,10 @@ cdef class ColumnPacker:
     cdef BytesColumn headers
     cdef BytesColumn values
 
-    def __init__(self, columns, RecordFilter record_filter=None):
+    def __init__(self, columns, RecordFilter record_filter=None, uint32_t passed_over=0):
         self.columns = tuple(columns)
         self.record_filter = record_filter
+        self.passed_over = passed_over
         for number in self.columns:
             self.wanted |= 1 << <int>number
         self.offsets, self.times, self.flags = ColumnParts(), ColumnParts(), ColumnParts()
@@ -239,6 +241,9 @@ cdef class ColumnPacker:
         position = batch.locate(first)
         while offset < stop and (rows == 0 or rows < rows_max and self.size < size_max):
             position = batch.view(position, &record)
+            if record.flags & self.passed_over:
+                offset += 1
+                continue
             if self.rows and self.is_full(&record):
                 break
             self.put(batch, offset, &record)
@@ -264,10 +269,11 @@ cdef class ColumnPacker:
             next_position = position
             if self.record_filter.wants(batch, &next_position):
                 batch.view(position, &record)
-                if self.rows and self.is_full(&record):
-                    break
-                self.put(batch, offset, &record)
-                rows += 1
+                if not record.flags & self.passed_over:
+                    if self.rows and self.is_full(&record):
+                        break
+                    self.put(batch, offset, &record)
+                    rows += 1
             position = next_position
             offset += 1
             looks += 1

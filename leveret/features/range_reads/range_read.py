@@ -11,6 +11,7 @@ from leveret.errors import CorruptBatchError
 from leveret.features.range_reads.bounds import bounds_of, first_readable, readable
 from leveret.features.range_reads.columns import COMPACTED, MORE, ColumnPacker
 from leveret.features.range_reads.rules import log_number
+from leveret.ports.records import RecordFlag
 from leveret.ports.waiting import let_others_run
 
 if TYPE_CHECKING:
@@ -90,7 +91,12 @@ class PackedChunk:
 
 
 class RangeRead:
-    """One read of a partition, slice by slice."""
+    """One read of a partition, slice by slice.
+
+    Attempts of a retry are passed over: their original is in the log, too.
+    """
+
+    passed_over = RecordFlag.RETRIED
 
     def __init__(
         self, partition: OpenQueue, request: RangeRequest, damage: KnownDamage, clock: SliceClock
@@ -102,7 +108,7 @@ class RangeRead:
         self._log = partition.log
         self._request = request
         self._end = partition.log.committed
-        self._packer = ColumnPacker(request.columns, request.filter)
+        self._packer = ColumnPacker(request.columns, request.filter, self.passed_over)
         self._offset = request.offset  # everything below is packed, or not to be
         self._looks = 0  # at records that were there, whether they are packed or not
         self._runs: deque[tuple[Batch, int, int]] = deque()  # what was read and is to be packed
@@ -218,7 +224,8 @@ class RangeRead:
 
     def _expected(self, first: int, stop: int) -> int:
         """Return how many records of [first, stop) were stored for readers."""
-        return stop - first - self._log.undone.overlap(first, stop)
+        log = self._log
+        return stop - first - log.undone.overlap(first, stop) - log.erased.overlap(first, stop)
 
     def _chunk(self, next_offset: int) -> PackedChunk:
         request, packer, log = self._request, self._packer, self._log

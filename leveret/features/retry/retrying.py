@@ -21,6 +21,7 @@ from leveret.core.settings.queue_settings import Overflow
 from leveret.core.settings.retry_policy import RetryPolicy
 from leveret.errors import ChannelError
 from leveret.features.retry.key_order import KeyOrder, key_of
+from leveret.features.retry.originals import Originals
 from leveret.features.retry.rules import (
     Attempts,
     attempts_of,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         PendingMessage,
     )
     from leveret.ports.definitions import QueueDefinition
+    from leveret.ports.records import Batch
 
 __all__ = ["RetryTopic", "RetryTopics", "check_retry_headers", "retries_waiting", "retry_topic"]
 
@@ -139,7 +141,9 @@ class RetryTopic(QueueExtension):
         self._coming: set[int] = set()  # offsets in the topic of messages on their way back
         self._refused: list[PendingMessage] = []  # messages that the full queue has refused
         self._again = self._timers.timer(self._try_again)
-        self._key_scan: LogScan | None = None  # see recover
+        self._topic_scan: LogScan | None = None  # see recover
+        self._originals: Originals | None = None  # where the queue keeps them
+        self._follow_retention(queue.settings)
         self.store: DelayedMessageStore = stores.open(
             definition.vhost,
             retry_topic(definition.topic, queue.number),
@@ -162,6 +166,53 @@ class RetryTopic(QueueExtension):
     def pending_count(self) -> int:
         """Number of waiting messages."""
         return self.store.pending_count
+
+    # -- originals of what is retried
+
+    def _follow_retention(self, settings: QueueSettings) -> None:
+        if settings.retention is None:
+            self._originals = None
+        elif self._originals is None:
+            self._originals = Originals()
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Note originals from now on, if the queue keeps settled messages."""
+        self._follow_retention(settings)
+
+    @property
+    def indexed_features(self) -> RecordFlag:  # type: ignore[override]
+        """Flag of the attempts whose originals it must know."""
+        return RecordFlag(0) if self._originals is None else RecordFlag.RETRIED
+
+    @property
+    def needs_backlog(self) -> bool:  # type: ignore[override]
+        """Whether it must see the attempts of an earlier run before any can be deleted."""
+        return self._originals is not None
+
+    @property
+    def held_bytes(self) -> int:  # type: ignore[override]
+        """Estimated memory of the originals' offsets."""
+        return 0 if self._originals is None else self._originals.held_bytes
+
+    def appended(self, batch: Batch, settled: RangeSet | None) -> None:
+        """Note the originals of attempts."""
+        if self._originals is not None:
+            self._originals.appended(batch, settled)
+
+    def truncated(self, offset: int) -> None:
+        """Forget attempts that were lost."""
+        if self._originals is not None:
+            self._originals.truncated(offset)
+
+    def settled(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Forget attempts that were settled; erase originals whose attempts were deleted before."""
+        due = [] if self._originals is None else self._originals.settled(ranges)
+        if due:
+            self._queue.erase(due)
+
+    def earlier_copies(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return where the queue has the originals of attempts."""
+        return [] if self._originals is None else self._originals.of(ranges)
 
     # -- failures
 
@@ -195,7 +246,7 @@ class RetryTopic(QueueExtension):
             retry_policy = message_retry_policy(retry_policy, headers)
         # Clients may write such headers, too: only the broker's own count.
         known = record.flags & RecordFlag.RETRIED
-        attempts = attempts_of(headers) if known else Attempts()
+        attempts = attempts_of(headers) if known else Attempts(original=record.offset)
         count = attempts.count + 1
         if count > retry_policy.attempts_max:
             return self._spent(record, failed_headers(headers, attempts, reason, now_ms // 1000))
@@ -205,7 +256,7 @@ class RetryTopic(QueueExtension):
             key = key_of(record.flags, record.exchange, record.routing_key, record.header)
             if not order.failed(record.offset, key):
                 return RetryOutcome.PARKED
-        attempts = Attempts(count, attempts.first_at)
+        attempts = Attempts(count, attempts.first_at, attempts.original)
         table = encode_table(failed_headers(headers, attempts, reason, now_ms // 1000))
         topic_offset = self.store.add(
             now_ms + retry_policy.wait_ms(count, self._chance()),
@@ -217,6 +268,8 @@ class RetryTopic(QueueExtension):
         )
         if order is not None:
             order.left(record.offset, key, topic_offset)
+        if self._originals is not None and attempts.original is not None:
+            self._originals.away[topic_offset] = attempts.original
         return RetryOutcome.AWAY
 
     @staticmethod
@@ -261,6 +314,9 @@ class RetryTopic(QueueExtension):
         if self._queue.deleted:
             return
         self.store.settle([(record.offset, record.offset + 1) for record in records])
+        if self._originals is not None:
+            for record in records:
+                self._originals.away.pop(record.offset, None)
         order = self._queue.extension(KeyOrder)
         if order is not None:
             for record in records:
@@ -334,33 +390,41 @@ class RetryTopic(QueueExtension):
                     order.cancelled(offset)
 
     def _cancelled(self, offset: int) -> None:
+        if self._originals is not None:
+            original = self._originals.cancelled(offset, self._queue.log.settled)
+            if original is not None:
+                self._queue.erase([(original, original + 1)])
         order = self._queue.extension(KeyOrder)
         if order is not None:
             order.cancelled(offset)
 
     @property
     def recovers(self) -> bool:  # type: ignore[override]
-        """Whether messages of the topic block their keys in the queue."""
-        return self._queue.extension(KeyOrder) is not None
+        """Whether its messages block keys of the queue, or their originals must be known."""
+        return self._originals is not None or self._queue.extension(KeyOrder) is not None
 
     async def recover(self) -> None:
-        """Block the keys of messages that an earlier run has left here. Raises StorageError.
+        """Block the keys of messages that an earlier run has left here, and note their originals.
 
-        The next call goes on where an error was.
+        Raises StorageError; the next call goes on where it was.
         """
-        order = self._queue.extension(KeyOrder)
-        if order is None:
+        if not self.recovers:
             return
         log = self.store.log
-        if self._key_scan is None:
+        if self._topic_scan is None:
             report = partial(self._queue.services.report, self._queue)
-            self._key_scan = LogScan(log, report, self.store.lose)
-        while batches := await self._key_scan.read():
+            self._topic_scan = LogScan(log, report, self.store.lose)
+        while batches := await self._topic_scan.read():
+            order = self._queue.extension(KeyOrder)
             for batch in batches:
                 for at, flags, _, exchange, routing_key, header, _ in batch.records():
-                    if at not in log.settled:
+                    if at in log.settled:
+                        continue
+                    if order is not None:
                         order.found_away(at, key_of(flags, exchange, routing_key, header))
-        self._key_scan = None  # another order that is asked for later has to be told again
+                    if self._originals is not None:
+                        self._originals.found_away(at, header)
+        self._topic_scan = None  # another order that is asked for later has to be told again
 
     def _pages(self, offsets: Sequence[int] | None) -> Iterator[Sequence[int]]:
         """Yield these offsets, or all waiting ones in pages."""

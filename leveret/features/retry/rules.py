@@ -8,6 +8,7 @@ its headers:
     x-first-failure-at      timestamp
     x-last-failure-at       timestamp
     x-last-failure-reason   one of FAILURES, there
+    x-original-offset       offset at which the queue's log has it as it was published
 """
 
 from __future__ import annotations
@@ -34,20 +35,25 @@ __all__ = [
     "without_attempts",
 ]
 
-COUNT, FIRST_AT, LAST_AT, REASON = HEADERS = (
+COUNT, FIRST_AT, LAST_AT, REASON, ORIGINAL = HEADERS = (
     "x-retry-count",
     "x-first-failure-at",
     "x-last-failure-at",
     "x-last-failure-reason",
+    "x-original-offset",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Failures of a message as recorded by the broker. Times are seconds since 1970."""
+    """Failures of a message as recorded by the broker. Times are seconds since 1970.
+
+    `original` is the offset of the record that was published; None: it is not recorded.
+    """
 
     count: int = 0
     first_at: int | None = None
+    original: int | None = None
 
 
 def message_retry_policy(retry_policy: RetryPolicy, headers: Mapping[str, RawValue]) -> RetryPolicy:
@@ -65,12 +71,14 @@ def message_retry_policy(retry_policy: RetryPolicy, headers: Mapping[str, RawVal
 
 def attempts_of(headers: Mapping[str, RawValue]) -> Attempts:
     """Parse the failures that the broker has recorded in a message's headers."""
-    count, first_at = (
-        decode_value(headers[name]) if name in headers else None for name in (COUNT, FIRST_AT)
+    count, first_at, original = (
+        decode_value(headers[name]) if name in headers else None
+        for name in (COUNT, FIRST_AT, ORIGINAL)
     )
     return Attempts(
         count if isinstance(count, int) else 0,
         int(first_at) if isinstance(first_at, int) else None,
+        original if isinstance(original, int) else None,
     )
 
 
@@ -79,8 +87,10 @@ def failed_headers(
 ) -> dict[str, Any]:
     """Return the headers of a message that has failed again after `attempts.count` retries."""
     first_at = now_s if attempts.first_at is None else attempts.first_at
+    original = {} if attempts.original is None else {ORIGINAL: attempts.original}
     return {
         **headers,
+        **original,
         COUNT: attempts.count,
         FIRST_AT: Timestamp(first_at),
         LAST_AT: Timestamp(now_s),

@@ -151,8 +151,7 @@ async def _told(node: TraceNode, queue: OpenQueue, seen: BrowsedMessage) -> Row:
         is_dead_letter=bool(flags & RecordFlag.DEAD_LETTERED),
         is_retried=bool(flags & RecordFlag.RETRIED),
     )
-    is_settled = seen.offset in queue.log.settled
-    state = "settled" if is_settled else str(seen.state)
+    state = str(seen.state)
     return {
         "vhost": queue.definition.vhost,
         "queue": queue.name,

@@ -161,6 +161,8 @@ async def queue_purge(node: AdminContext, *, vhost: str, name: str, waiting: boo
     count += sum(part.purge() for part in parts)
     if waiting:  # those that were on their way, and for whom it had no room
         count += await _drop_waiting(parts)
+    for part in parts:
+        await part.log.settlements_safe()
     return count
 
 

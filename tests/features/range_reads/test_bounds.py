@@ -35,7 +35,13 @@ def test_the_first_readable_behind_a_large_hole():
 def test_bounds_are_in_order_and_skip_no_aborted_beginning(removed, undone, first, is_stream):
     settled = RangeSet([*removed, *undone])
     log = SimpleNamespace(
-        first=first, committed=50, settled=settled, removed=removed, undone=undone
+        first=first,
+        committed=50,
+        settled=settled,
+        removed=removed,
+        undone=undone,
+        erased=RangeSet(),
+        retained_from=None,
     )
     partition = SimpleNamespace(log=log, settings=SimpleNamespace(is_stream=is_stream))
     partition.unreadable = OpenQueue.unreadable.fget(partition)

@@ -371,7 +371,7 @@ def hide(reading, rng):
         first = rng.randint(1, log.end)
         stop = min(first + rng.randint(1, 4), log.end)
         if first < stop:
-            (log.undone if rng.random() < 0.5 else log.removed).add(first, stop)
+            (log.erased if rng.random() < 0.5 else log.removed).add(first, stop)
             log.settle([(first, stop)])
 
 

@@ -375,14 +375,14 @@ def test_readers_see_what_a_scan_of_the_log_sees(seed):
     for _ in range(rng.randint(0, 4)):
         first = rng.randrange(log.end)
         stop = min(first + rng.randint(1, 5), log.end)
-        (log.undone if rng.random() < 0.5 else log.removed).add(first, stop)
+        (log.erased if rng.random() < 0.5 else log.removed).add(first, stop)
         log.settle([(first, stop)])
         hidden |= set(range(first, stop))
     wanted = {
         offset: body
         for batch in log.batches
         for offset, *_, body in batch.records()
-        if offset not in hidden and offset not in log.undone
+        if offset not in hidden and offset not in log.erased
     }
     log.at_hand = rng.random() < 0.7
     seen, missing = {}, 0
@@ -398,7 +398,7 @@ def test_readers_see_what_a_scan_of_the_log_sees(seed):
         offset = chunk.next_offset
     first = reading.result(_first(reading))
     assert seen == {place: body for place, body in wanted.items() if place >= first}
-    lost = {place for place in hidden if place >= first and place not in log.undone}
+    lost = {place for place in hidden if place >= first and place not in log.erased}
     assert missing == len(lost)
     assert set(COLUMNS) == set(reading.read(log.committed).columns)
 
