@@ -199,6 +199,38 @@ async def test_chosen_messages_are_deleted_but_for_those_that_somebody_has(desk)
     assert (desk.queue.message_count, desk.queue.leased_count) == (1, 1)
 
 
+async def test_settled_messages_that_are_kept_are_found_and_deleted(desk):
+    queue = desk.declare("kept", retention="1d")
+    desk.publish(*(b"%d" % number for number in range(4)), queue="kept")
+    assert desk.bodies("kept") == [b"0", b"1", b"2", b"3"]
+    url = "/api/leveret/queues/%2F/kept/messages"
+
+    async def settled():
+        rows = (await desk.answer("GET", url + "?state=settled"))["messages"]
+        assert {row["state"] for row in rows} <= {"settled"}
+        return [row["offset"] for row in rows]
+
+    assert (await desk.answer("GET", url))["messages"] == []
+    assert await settled() == [0, 1, 2, 3]
+    assert (await desk.answer("GET", url + "/2"))["state"] == "settled"
+    await desk.answer("DELETE", url + "/2")
+    assert (await desk.reason("GET", url + "/2"))[0] == 404
+    assert (await desk.reason("GET", url + "/2/trace"))[0] == 404
+    chosen = {"select": {"state": "settled", "text": "0"}}
+    assert (await desk.answer("POST", url + "/delete", chosen))["deleted"] == 1
+    assert await settled() == [1, 3]
+    assert list(queue.log.erased) == [(0, 1), (2, 3)]
+    moved = {"select": {"state": "settled"}, "to_queue": "q"}
+    assert (await desk.answer("POST", url + "/move", moved))["skipped"] == 2
+
+
+async def test_a_queue_without_a_retention_has_no_settled_messages(desk):
+    desk.publish(b"0", b"1")
+    assert desk.bodies("q") == [b"0", b"1"]
+    assert (await desk.browse("?state=settled"))["messages"] == []
+    assert (await desk.reason("GET", "0"))[0] == 404
+
+
 async def test_a_long_deletion_goes_on_where_it_ended(desk):
     desk.publish(*(b"x%d" % number for number in range(7)))
     asked, deleted = {"select": {"text": "x"}, "limit": 3}, []
