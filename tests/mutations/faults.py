@@ -39,11 +39,11 @@ CORE = (
         file="leveret/core/queues/queue.py",
         old="""\
         self._await_delayed()
-        self._write_settled(ranges)
+        self._write_erased(ranges)
 """,
         new="""\
         self._await_delayed()
-        self._owned_log.settle(ranges)
+        self._owned_log.erase(ranges)
 """,
         harm="After a purge, messages that waited behind a purged one of their key wait for ever.",
         near="tests/features/retry",

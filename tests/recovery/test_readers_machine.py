@@ -1,4 +1,4 @@
-"""Who may still read a message of a queue that keeps settled ones, through closes and kills.
+"""Readers of a queue that keeps settled messages, through closes and kills.
 
 Groups, range reads (and so Spark) and lists have what was published, once and in order, but what an
 operator has deleted, edited, moved or purged. Retries, expiry and length limits change nothing of
