@@ -208,6 +208,18 @@ class LimitSettings(Settings):
         description="Writers of staged batches in one virtual host, some 500 bytes of memory each: "
         "new ones are refused beyond that.",
     )
+    staged_parts_per_user_max: int = Field(
+        50_000,
+        ge=1,
+        description="Parts of one user that are staged in one virtual host: half of all, so that "
+        "others can stage while one user's batches are not committed.",
+    )
+    staged_writers_per_user_max: int = Field(
+        1_000,
+        ge=1,
+        description="Writers of one user in one virtual host: a tenth of all, so that nobody can "
+        "use up those of others.",
+    )
     staged_batches_expire_ms: int = Field(
         24 * 60 * 60 * 1000,
         ge=1000,

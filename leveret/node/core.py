@@ -184,6 +184,8 @@ def _broker_settings(configuration: Configuration) -> BrokerSettings:
             configuration.staged_commit_bytes_max,
             configuration.staged_parts_max,
             configuration.staged_writers_max,
+            configuration.staged_parts_per_user_max,
+            configuration.staged_writers_per_user_max,
             configuration.staged_batches_expire_ms,
             configuration.staged_writer_idle_ms,
             configuration.message_bytes_max,

@@ -5,6 +5,7 @@ No I/O, and no waiting: `staged` stores what is decided here.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
@@ -63,6 +64,8 @@ class BatchBook:
     def __init__(self) -> None:
         self._writers: dict[WriterId, WriterState] = {}
         self._parts: dict[tuple[WriterId, int, str], StagedPart] = {}  # in the order of staging
+        self._writer_counts: Counter[str] = Counter()  # by user
+        self._part_counts: Counter[str] = Counter()
         self.part_bytes = 0
 
     def __len__(self) -> int:
@@ -80,7 +83,16 @@ class BatchBook:
         found = self._writers.get(writer)
         if found is None:
             found = self._writers[writer] = WriterState(writer)
+            self._writer_counts[writer.user] += 1
         return found
+
+    def writers_of(self, user: str) -> int:
+        """Return how many writers a user has."""
+        return self._writer_counts[user]
+
+    def parts_of(self, user: str) -> int:
+        """Return how many parts the writers of a user have."""
+        return self._part_counts[user]
 
     def part(self, key: tuple[WriterId, int, str]) -> StagedPart | None:
         """Return a part, or None."""
@@ -99,6 +111,7 @@ class BatchBook:
         """Add a part that is stored."""
         self.open(part.writer).parts[part.number, part.name] = part
         self._parts[part.key] = part
+        self._part_counts[part.writer.user] += 1
         self.part_bytes += part.bytes
 
     def remove(self, parts: Sequence[StagedPart]) -> None:
@@ -107,6 +120,7 @@ class BatchBook:
             writer = self._writers[part.writer]
             del writer.parts[part.number, part.name]
             del self._parts[part.key]
+            _take_one(self._part_counts, part.writer.user)
             self.part_bytes -= part.bytes
             self._forget_if_unknown(writer)
 
@@ -125,8 +139,9 @@ class BatchBook:
         self._forget_if_unknown(found)
 
     def _forget_if_unknown(self, writer: WriterState) -> None:
-        if writer.note is None and not writer.parts:
-            self._writers.pop(writer.id, None)
+        if writer.note is None and not writer.parts and writer.id in self._writers:
+            del self._writers[writer.id]
+            _take_one(self._writer_counts, writer.id.user)
 
     def named(self, writer: WriterId, number: int, names: Sequence[str]) -> list[StagedPart]:
         """Return the parts that a commit names, in their order. Raises BatchRefusedError."""
@@ -161,3 +176,10 @@ class BatchBook:
             for writer in self._writers.values()
             if writer.note is not None and writer.note.time_ms < before_ms and not writer.parts
         ]
+
+
+def _take_one(counts: Counter[str], user: str) -> None:
+    """Count one less for a user, of whom nothing stays when none are left."""
+    counts[user] -= 1
+    if not counts[user]:
+        del counts[user]

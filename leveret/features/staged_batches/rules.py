@@ -32,7 +32,8 @@ class BatchRefusedError(LeveretError):
     invalid        the request makes no sense
     not_found      a part, an exchange or a writer is not there
     too_large      a smaller part or batch is needed
-    full           limits of the virtual host: other batches must be committed or aborted first
+    full           limits of the virtual host or of its user: other batches must be committed or
+                   aborted first
     busy           the writer has another request under way
     aborted        the batch was aborted meanwhile
     refused        a queue or a feature has refused a message
@@ -51,6 +52,8 @@ class BatchLimits:
     commit_bytes_max: int = 256 << 20
     parts_max: int = 100_000
     writers_max: int = 10_000
+    parts_per_user_max: int = 50_000
+    writers_per_user_max: int = 1_000
     expire_ms: int = 86_400_000
     writer_idle_ms: int = 2_592_000_000
     message_bytes_max: int = 16 << 20

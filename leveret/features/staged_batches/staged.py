@@ -123,15 +123,36 @@ class StagedBatches:
         return None if known is None else {"rows": known.rows, "outcome": "repeated"}
 
     def _check_room(self, part: StagedPart) -> None:
+        """Raise BatchRefusedError if the virtual host, or its user, may have no further part."""
         if self.book.part_count + len(self._storing) >= self.limits.parts_max:
             raise BatchRefusedError(
                 "full", f"{self.book.part_count} parts are staged in this virtual host: the limit"
             )
-        if self.book.find(part.writer) is None and len(self.book) >= self.limits.writers_max:
+        user = part.writer.user
+        storing = sum(writer.user == user for writer, _, _ in self._storing)
+        if self.book.parts_of(user) + storing >= self.limits.parts_per_user_max:
+            raise BatchRefusedError(
+                "full",
+                f"user '{user}' has staged {self.book.parts_of(user)} parts in this virtual host, "
+                "as many as one user may (staged_parts_per_user_max): commit or abort batches first",
+            )
+        if self.book.find(part.writer) is None:
+            self._check_new_writer(user)
+
+    def _check_new_writer(self, user: str) -> None:
+        """Raise BatchRefusedError if the virtual host, or its user, may have no further writer."""
+        if len(self.book) >= self.limits.writers_max:
             raise BatchRefusedError(
                 "full",
                 f"there are {len(self.book)} writers already, of which none has been idle for long "
                 "enough to be forgotten",
+            )
+        if self.book.writers_of(user) >= self.limits.writers_per_user_max:
+            raise BatchRefusedError(
+                "full",
+                f"user '{user}' has {self.book.writers_of(user)} writers in this virtual host, as "
+                "many as one user may (staged_writers_per_user_max): forget those that will not "
+                "come again",
             )
 
     async def add(self, upload: PartUpload) -> dict[str, object]:
@@ -200,8 +221,12 @@ class StagedBatches:
                 is_begun = True
                 await ended(partial(self._drop_inside, left, []))
                 return {"outcome": COMMITTED}
+            if known is None and not names:
+                # Nothing to remember it by: a note would take a place and a record for a month,
+                # of users who may publish nothing, too.
+                return {"outcome": "committed", "messages": 0, "unrouted": 0}
             parts = self.book.named(writer, number, names)
-            self._check_commit(writer, parts)
+            self._check_size(parts)
             commit = BatchCommit(self, writer, number, parts, rights, mandatory=mandatory)
             await commit.gather()
             is_begun = True
@@ -227,7 +252,7 @@ class StagedBatches:
         self._gate.leave()
         told.done(failed=failed)
 
-    def _check_commit(self, writer: WriterId, parts: Sequence[StagedPart]) -> None:
+    def _check_size(self, parts: Sequence[StagedPart]) -> None:
         size = sum(part.bytes for part in parts)
         if size > self.limits.commit_bytes_max:
             raise BatchRefusedError(
@@ -235,8 +260,6 @@ class StagedBatches:
                 f"the batch has {size} bytes, more than the {self.limits.commit_bytes_max} of one "
                 "commit: use smaller batches",
             )
-        if self.book.find(writer) is None:
-            self._check_room(StagedPart(writer, 0, ""))
 
     @staticmethod
     def _failure(joint: JointWrites) -> Exception:

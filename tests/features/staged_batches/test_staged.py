@@ -11,6 +11,7 @@ from leveret.features.staged_batches.records import CommitNote
 from leveret.features.staged_batches.rules import BatchLimits, BatchRefusedError
 from leveret.ports.authentication import UnansweredError
 from leveret.ports.counters import DROP_UNROUTABLE
+from leveret.ports.definitions import PermissionDefinition, UserDefinition
 from leveret.ports.records import RecordFlag
 from leveret.ports.waiting import until
 from tests.recovery.node import Node
@@ -58,6 +59,11 @@ class World:
         number = 0 if known is None or known.note is None else known.note.number + 1
         self.stage("w", number, "p", rows)
         return self.commit("w", number, "p", **how)
+
+    def publish_one(self, writer, number):
+        """Stage and commit a batch of one message."""
+        self.stage(writer, number, "p", [Row("q", b"1")])
+        return self.commit(writer, number, "p")
 
 
 @pytest.fixture
@@ -351,6 +357,49 @@ def test_damage_is_met_at_the_commit(world):
     assert world.commit("w", 0, "o", "p")["messages"] == 2
 
 
+# -- what one user may leave behind
+
+
+def test_an_empty_commit_of_an_unknown_writer_leaves_nothing(world):
+    for number in (5, 3, 5):
+        assert world.commit("w", number) == {"outcome": "committed", "messages": 0, "unrouted": 0}
+    batches = world.batches.batches
+    assert (len(batches.book), batches.notes.log.end) == (0, 0)
+    world.publish_one("w", 0)
+    assert world.commit("w", 1)["outcome"] == "committed"
+    assert world.commit("w", 1)["outcome"] == "already committed"
+
+
+def test_limits_of_a_user_are_those_of_all_its_writers(world):
+    world.batches.of_node.limits = BatchLimits(parts_per_user_max=3, writers_per_user_max=2)
+    other = Batches(world.node, "other")
+    world.node.access.put_user(UserDefinition("other", "", ()))
+    world.node.access.put_permission(PermissionDefinition("/", "other", "", ".*", ""))
+
+    def is_refused(batches, writer, part="p"):
+        with pytest.raises(BatchRefusedError) as caught:
+            batches.stage(writer, 0, part, [Row("q", b"1")])
+        assert caught.value.code == "full"
+        return str(caught.value)
+
+    for writer in ("v", "w"):
+        world.stage(writer, 0, "p", [Row("q", b"1")])
+    assert "staged_writers_per_user_max" in is_refused(world.batches, "x")
+    world.stage("v", 0, "o", [Row("q", b"1")])
+    assert "staged_parts_per_user_max" in is_refused(world.batches, "v", "n")
+    assert other.stage("x", 0, "p", [Row("q", b"1")])["outcome"] == "staged"
+
+    world.commit("v", 0)
+    assert "writers" in is_refused(world.batches, "x")  # a note keeps its writer
+    world.restart()
+    world.batches.of_node.limits = world.batches.batches.limits = BatchLimits(
+        parts_per_user_max=3, writers_per_user_max=2
+    )
+    assert "writers" in is_refused(world.batches, "x")
+    world.batches.forget("v")
+    assert world.stage("x", 0, "p", [Row("q", b"1")])["outcome"] == "staged"
+
+
 # -- in time
 
 
@@ -376,10 +425,11 @@ def test_parts_expire_and_idle_writers_are_forgotten(world):
 
 def test_old_notes_are_written_anew(world, monkeypatch):
     monkeypatch.setattr(batch_commit, "STALE_RECORDS", 5)
-    world.commit("idle", 7)
+    world.publish_one("idle", 7)
     now = world.node.now
     world.node.advance(1)
-    for number in range(12):
+    world.publish_one("busy", 0)
+    for number in range(1, 12):
         world.commit("busy", number)
     book = world.batches.batches.book
     idle = book.find(world.batches.id("idle")).note
@@ -394,14 +444,15 @@ def test_old_notes_are_written_anew(world, monkeypatch):
 
 
 def test_what_cannot_be_understood_is_told_and_stays(world):
-    world.commit("w", 3)
+    world.publish_one("w", 3)
+    [writer] = world.batches.batches.book
     batches = world.batches.batches
     batches.notes.put("v", b"\x09")
     world.node.run()
     world.restart()
     assert len(world.node.reported) == 1
     assert [each.note for each in world.batches.batches.book] == [
-        CommitNote(world.batches.id("w"), 3, world.node.now, 0)
+        CommitNote(world.batches.id("w"), 3, world.node.now, writer.note.offset)
     ]
 
 

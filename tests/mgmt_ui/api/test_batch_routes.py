@@ -256,6 +256,7 @@ async def test_writers_belong_to_their_users(site, client):
     site.permit("u", "/")
     await stage(site, Row(), user="u")
     assert (await told(commit(site, "p"), 404))["error"] == "not_found"
+    await stage(site, Row(), part="o")
     assert (await told(commit(site), 200))["messages"] == 0
     assert (await told(commit(site, "p", user="u"), 200))["messages"] == 1
     assert [row["user"] for row in await site.json(f"{ROOT}/%2F", "u")] == ["guest", "u"]
@@ -302,7 +303,6 @@ async def test_limits_are_named(site, client, narrow):
     assert answer.status_code == 429
     assert answer.headers["retry-after"] == "10"
     assert "there are 1 writers already" in answer.json()["reason"]
-    assert (await commit(site, batch=other)).status_code == 429
     await told(stage(site, half, batch=f"{ROOT}/%2F/w/1"), 201)
     two = [half, Row(value=b"x" * 500)]
     await told(stage(site, *two, batch=f"{ROOT}/%2F/w/2"), 201)
