@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from ipaddress import ip_address
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from leveret.mgmt_ui.api.problems import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,11 +27,13 @@ __all__ = [
     "KnownHosts",
     "is_known_host",
     "is_secure",
+    "refuse",
     "require_own_site",
 ]
 
 EVERY_NAME: Final = "*"
 NAME_CHARACTERS_MAX: Final = 255  # of a refused name that is quoted
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def is_known_host(host: str, allowed: Collection[str]) -> bool:
@@ -69,7 +72,11 @@ class KnownHosts:
         """Refuse the request or run the application (see the ASGI specification)."""
         host = _header(scope)
         if (self._allowed or _is_local(scope)) and not is_known_host(host, self._allowed):
-            await _refuse(host, send)
+            reason = (
+                f"this node does not answer as '{host[:NAME_CHARACTERS_MAX]}': use an address "
+                "or localhost, or name it in http_allowed_hosts"
+            )
+            await refuse(send, 403, "forbidden", reason)
         else:
             await self._app(scope, receive, send)
 
@@ -91,18 +98,19 @@ def _is_local(scope: Scope) -> bool:
         return False
 
 
-async def _refuse(host: str, send: Send) -> None:
-    reason = (
-        f"this node does not answer as '{host[:NAME_CHARACTERS_MAX]}': use an address "
-        "or localhost, or name it in http_allowed_hosts"
-    )
-    body = json.dumps({"error": "forbidden", "reason": reason}).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"cache-control", b"no-store"),
-    ]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
+async def refuse(
+    send: Send, status: int, error: str, reason: str, further: Mapping[str, str] = NO_HEADERS
+) -> None:
+    """Answer a request that is not routed; `further` are more headers."""
+    body = json.dumps({"error": error, "reason": reason}).encode()
+    told = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        "cache-control": "no-store",
+        **further,
+    }
+    headers = [(name.encode(), value.encode()) for name, value in told.items()]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 

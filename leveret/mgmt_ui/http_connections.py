@@ -8,31 +8,43 @@ specification document, and find each other by the connection's two addresses.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeAlias
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from leveret.mgmt_ui.hosts import refuse
+from leveret.ports.authentication import attempt_source
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     Ends: TypeAlias = tuple[object, object]  # (host, port) of the client, and of the server
 
-__all__ = ["HttpConnection", "HttpConnections"]
+__all__ = ["NOTE_LOGIN", "HttpConnection", "HttpConnections"]
 
-# Connections beyond those that are answered which get a 503; each takes a file until then.
-REFUSED_MAX = 16
+logger = logging.getLogger(__name__)
+
 REQUEST_SECONDS_MAX = 10.0  # to send a request, from the start or after the last answer
 ANSWER_SECONDS_MAX = 60.0  # to make and to take an answer: some megabytes over a slow line
+NOTE_LOGIN: Final = "leveret.note_login"  # in a request's scope: see HttpConnections
 
 
 class HttpConnections:
     """Runs `app` for each request, and keeps the open connections.
 
-    `connections_max` are answered. Unauthenticated peers must not be able to keep them, nor to open
-    more and more, which would take the node's files.
+    `connections_max` are answered. Until a request on it has logged in, a connection is a
+    stranger's; the application says so by `scope[NOTE_LOGIN]()`. When all places are taken each new
+    connection closes an idle stranger's: the oldest one of the address with the most of them. So
+    who sends nothing keeps nobody out, wherever it comes from, and behind a proxy, where all have
+    one address, nobody who has logged in is closed or counted. If there is none to close, the new
+    one gets a 503, or is the next to be closed.
     """
 
     def __init__(self, app: ASGIApp, connections_max: int) -> None:
         self._app = app
         self._open: dict[Ends, HttpConnection] = {}
+        self._strangers: dict[str, dict[HttpConnection, None]] = {}  # by address, the oldest first
+        self._answers = 0  # in progress, some of them for clients that are gone
         self.connections_max = connections_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,7 +52,21 @@ class HttpConnections:
         connection = self._open.get((_end(scope["client"]), _end(scope["server"])))
         if connection is None:
             return  # its client is gone
+        if self._is_stranger(connection) and self._is_full:
+            reason = "too many connections to this port are open; try again later"
+            further = {"retry-after": "1", "connection": "close"}
+            await refuse(send, 503, "service_unavailable", reason, further)
+            return
+        scope[NOTE_LOGIN] = partial(self._forget_stranger, connection)
+        self._answers += 1
+        try:
+            await self._answer(connection, scope, receive, send)
+        finally:
+            self._answers -= 1
 
+    async def _answer(
+        self, connection: HttpConnection, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         async def send_noting_end(message: Message) -> None:
             await send(message)
             if message["type"] == "http.response.body" and not message.get("more_body", False):
@@ -58,15 +84,63 @@ class HttpConnections:
         for connection in list(self._open.values()):
             connection.cut()
 
-    def add(self, ends: Ends, connection: HttpConnection) -> bool:
-        """Add a new connection; return False if there are too many to answer even with 503."""
-        self._open[ends] = connection
-        return len(self._open) <= self.connections_max + REFUSED_MAX
+    @property
+    def _is_full(self) -> bool:
+        """Whether there is no place for another stranger."""
+        return len(self._open) > self.connections_max or self._answers >= self.connections_max
 
-    def remove(self, ends: Ends, connection: HttpConnection) -> None:
+    def add(self, connection: HttpConnection) -> None:
+        """Add a new connection, closing another one if all places are taken."""
+        self._open[connection.ends] = connection
+        self._strangers.setdefault(connection.source, {})[connection] = None
+        if len(self._open) > self.connections_max:
+            self._make_room(connection)
+
+    def remove(self, connection: HttpConnection) -> None:
         """Remove a closed connection."""
-        if self._open.get(ends) is connection:
-            del self._open[ends]
+        if self._open.get(connection.ends) is connection:
+            del self._open[connection.ends]
+        self._forget_stranger(connection)
+
+    def _is_stranger(self, connection: HttpConnection) -> bool:
+        return connection in self._strangers.get(connection.source, ())
+
+    def _forget_stranger(self, connection: HttpConnection) -> None:
+        """Remove a connection from the strangers'; nothing happens if it is none of them."""
+        group = self._strangers.get(connection.source, {})
+        if connection in group:
+            del group[connection]
+            if not group:
+                del self._strangers[connection.source]
+
+    def _make_room(self, newcomer: HttpConnection) -> None:
+        """Close a stranger's connection for a new one, if there is one that may be closed."""
+        chosen = self._given_up_for(newcomer)
+        if chosen is None:
+            return
+        logger.warning(
+            "closed a connection from %s that has not logged in: all %d are taken",
+            chosen.source,
+            self.connections_max,
+            extra={"source": chosen.source},
+        )
+        self.remove(chosen)
+        chosen.cut()
+
+    def _given_up_for(self, newcomer: HttpConnection) -> HttpConnection | None:
+        """Return the connection to close for a new one, or None.
+
+        One that is being answered is closed only where its address has more than the new one's.
+        """
+        own_count = len(self._strangers[newcomer.source])
+        for group in sorted(self._strangers.values(), key=len, reverse=True):
+            others = (each for each in group if each is not newcomer and not each.is_answering)
+            idle = next(others, None)
+            if idle is not None:
+                return idle
+            if len(group) > own_count:
+                return next(iter(group))
+        return None
 
 
 class HttpConnection(asyncio.Protocol):
@@ -77,21 +151,20 @@ class HttpConnection(asyncio.Protocol):
         self._inner = inner
         self._deadline: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
-        self._ends: Ends
         self._answering: asyncio.Task[object] | None = None
+        self.ends: Ends
+        self.source = ""  # the client's address; for IPv6, its site
         self.is_cut = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time limit of a request; abort if too many connections are open."""
+        """Start the time limit of a request."""
         self._transport = transport
-        ends = (transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
-        self._ends = (_end(ends[0]), _end(ends[1]))
-        is_admitted = self._connections.add(self._ends, self)
+        peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        self.ends = (_end(peer), _end(own))
+        self.source = attempt_source(str(peer[0])) if peer else ""
+        self._connections.add(self)
         self._inner.connection_made(transport)
-        if is_admitted:
-            self.expect_request()
-        else:
-            transport.abort()
+        self.expect_request()
 
     def data_received(self, data: bytes) -> None:
         """Pass on data; only a complete request head restarts the time limit."""
@@ -113,10 +186,15 @@ class HttpConnection(asyncio.Protocol):
         """Cancel the time limit and remove the connection."""
         if self._deadline is not None:
             self._deadline.cancel()
-        self._connections.remove(self._ends, self)
+        self._connections.remove(self)
         self._inner.connection_lost(exc)
         if self.is_cut and self._answering is not None:
             self._answering.cancel()  # not before the server knows that its client is gone
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being answered."""
+        return self._answering is not None
 
     def expect_request(self) -> None:
         """Start the time limit for the next request to come."""

@@ -244,7 +244,6 @@ class WebServer(uvicorn.Server):
             access_log=False,
             server_header=False,
             proxy_headers=False,  # or any client could pretend to come from loopback
-            limit_concurrency=connections_max,
         )
         configuration.load()
         super().__init__(configuration)

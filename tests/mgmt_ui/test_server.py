@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import signal
 import socket
 from asyncio import TaskGroup
@@ -78,36 +79,47 @@ def test_metrics_have_a_port_of_their_own(tmp_path):
         assert "rabbitmq_identity_info{" in http_text(f"http://{addresses['prometheus']}/metrics")
 
 
-async def test_scrapers_are_few(monkeypatch):
-    monkeypatch.setattr(web, "SCRAPERS_MAX", 2)
-    async with serving(MetricsServer()) as port:
-        _, idle = await asyncio.open_connection("127.0.0.1", port)
-        assert b" 503 " in await ask(port, b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        idle.close()
-
-
 @pytest.mark.parametrize(
     ("server", "limit"),
     [(ManagementServer, "HTTP_CONNECTIONS_MAX"), (MetricsServer, "SCRAPERS_MAX")],
 )
-async def test_connections_are_not_without_number(monkeypatch, server, limit):
+async def test_silent_connections_keep_nobody_out(monkeypatch, server, limit):
     monkeypatch.setattr(web, limit, 2)
-    monkeypatch.setattr(http_connections, "REFUSED_MAX", 2)
     request = b"GET /api HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     async with asyncio.timeout(LIMIT_SECONDS), serving(server()) as port, TaskGroup() as tasks:
         opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
         ends = [tasks.create_task(end_of(reader)) for reader, _ in opened]
-        await eventually(lambda: sum(end.done() for end in ends) == 96, "96 refused connections")
-        held = [writer for end, (_, writer) in zip(ends, opened, strict=True) if not end.done()]
-        assert await ask(port, request) == b""
-        held[0].close()
-        # The server learns of closed connections by and by.
-        while b" 503 " not in await ask(port, request):
-            pass
+        await eventually(lambda: sum(end.done() for end in ends) == 98, "98 closed connections")
+        for _ in range(3):
+            assert b" 404 " in await ask(port, request)
         for _, writer in opened:
             writer.close()
-        while b" 404 " not in await ask(port, request):
-            pass
+
+
+@pytest.mark.parametrize("how", ["password", "session"])
+async def test_who_has_logged_in_keeps_the_connection(monkeypatch, how):
+    monkeypatch.setattr(web, "HTTP_CONNECTIONS_MAX", 2)
+    guest = f"authorization: Basic {b64encode(b'guest:guest').decode()}"
+    async with asyncio.timeout(LIMIT_SECONDS), serving(ManagementServer()) as port:
+        if how == "session":
+            form = "username=guest&password=guest"
+            head = f"POST /api/login HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(form)}"
+            told = await ask(port, f"{head}\r\nconnection: close\r\n\r\n{form}".encode())
+            found = re.search(rb"set-cookie: ([^;]+);", told)
+            guest = f"cookie: {found[1].decode()}"
+        request = f"GET /api/whoami HTTP/1.1\r\nhost: localhost\r\n{guest}\r\n\r\n".encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(2):
+            writer.write(request)
+            assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+            await reader.readuntil(b"}")
+            others = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+            assert b" 404 " in await ask(
+                port, b"GET /api HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+            )
+            for _, other in others:
+                other.close()
+        writer.close()
 
 
 async def end_of(reader):

@@ -30,11 +30,13 @@ from leveret.mgmt_ui.api.problems import (
     too_many_requests,
 )
 from leveret.mgmt_ui.hosts import is_secure, require_own_site
+from leveret.mgmt_ui.http_connections import NOTE_LOGIN
 from leveret.mgmt_ui.managed import ManagedNode
 from leveret.mgmt_ui.operations.dispatcher import perform_command
 from leveret.mgmt_ui.sessions import COOKIE, CSRF_HEADER, SESSION_MS_MAX
 from leveret.ports.audit import Actor, Way
 from leveret.ports.authentication import TooManyGuessesError, UnansweredError, attempt_source
+from leveret.ports.callbacks import do_nothing
 from leveret.ports.log_text import quoted
 
 if TYPE_CHECKING:
@@ -303,12 +305,12 @@ async def log_in(request: Request, user: str, password: str) -> Caller:
         # Slow guessing down, as the AMQP handshake does.
         await asyncio.sleep(node.configuration.login_delay_seconds)
         raise not_authorized()
-    return await _admitted(node, rights, _peer_host(request), Way.HTTP)
+    return await _admitted(request, rights, Way.HTTP)
 
 
 async def of_session(request: Request, session: WebSession, way: Way = Way.HTTP) -> Caller:
     """Return the user of a session, with current rights. Raises ApiError 401."""
-    return await _admitted(await managed_node(request), session.rights, _peer_host(request), way)
+    return await _admitted(request, session.rights, way)
 
 
 def session_of(request: Request) -> WebSession | None:
@@ -327,7 +329,9 @@ def _peer_host(request: Request) -> str:
     return request.client.host if request.client is not None else ""
 
 
-async def _admitted(node: ManagedNode, rights: Rights, peer: str, way: Way) -> Caller:
+async def _admitted(request: Request, rights: Rights, way: Way) -> Caller:
+    node, peer = await managed_node(request), _peer_host(request)
+    request.scope.get(NOTE_LOGIN, do_nothing)()
     await _restore_vhosts(rights, node.broker.vhosts)
     caller = Caller(node, rights.user, rights.tags, rights, peer, way)
     loopback_users = node.configuration.loopback_users
