@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from leveret.api_connection import ApiClient, RequestRefusedError
+from leveret.batch_writer.packing import pack_chunk, repeated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["BatchWriter", "CommitResult", "WriteRefusedError"]
 
@@ -47,12 +48,12 @@ class BatchWriter(ApiClient):
     def stage(self, writer: str, number: int, part: str, chunks: Iterable[bytes]) -> int:
         """Stage a part of a batch; return its rows when it is safe.
 
-        A part that is there already stays as it is, and of a batch that was committed already
-        nothing is stored: its rows are 0. Raises WriteRefusedError.
+        A part that is there already stays as it is: the same chunks again change nothing, others
+        are refused with 409. Of a batch that was committed already nothing is stored: its rows are
+        0. Raises WriteRefusedError.
         """
         target = f"{self._batch(writer, number)}/parts/{quote(part, safe='')}"
-        # No chunk of HTTP may be empty: it would end the body.
-        answer = self._connection.upload(target, (chunk for chunk in chunks if chunk), CHUNK_TYPE)
+        answer = self._connection.upload(target, _not_empty(chunks), CHUNK_TYPE)
         rows: int = answer["rows"]
         return rows
 
@@ -98,3 +99,18 @@ class BatchWriter(ApiClient):
         status: int, reason: str, retry_after_s: float | None, details: dict[str, Any]
     ) -> WriteRefusedError:
         return WriteRefusedError(status, reason, retry_after_s, details)
+
+
+def _not_empty(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield chunks, one without rows if there are none.
+
+    No chunk of HTTP may be empty, which would end the body, and nor may the body.
+    """
+    is_empty = True
+    for chunk in chunks:
+        if chunk:
+            is_empty = False
+            yield chunk
+    if is_empty:
+        none = repeated(b"", 0)
+        yield pack_chunk(0, exchange=none, routing_key=none, header=none, value=none)

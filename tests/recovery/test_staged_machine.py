@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 from pamqp import commands
 
 from leveret.errors import StorageError
+from leveret.features.staged_batches.chunk_rows import InvalidChunkError
 from leveret.features.staged_batches.rules import BatchRefusedError
 from tests.recovery.node import Node
 from tests.support.batches import Batches
@@ -43,6 +44,7 @@ class BatchModel:
     def __init__(self) -> None:
         self.committed: dict[str, int] = {}
         self.parts: dict[tuple[str, int], dict[str, list[Message]]] = defaultdict(dict)
+        self.contents: dict[tuple[str, int, str], list[list[Message]]] = {}  # also of earlier parts
         self.queues: dict[str, list[bytes]] = {"q": [], "r": []}
 
     def is_over(self, writer: str, number: int) -> bool:
@@ -52,12 +54,14 @@ class BatchModel:
         staged = any(known == writer and parts for (known, _), parts in self.parts.items())
         return staged or writer in self.committed
 
-    def stage(self, writer: str, number: int, part: str, messages: list[Message]) -> str:
+    def stage(self, writer: str, number: int, part: str, chunks: list[list[Message]]) -> str:
         if self.is_over(writer, number):
             return "already committed"
+        key = writer, number, part
         if part in self.parts[writer, number]:
-            return "repeated"
-        self.parts[writer, number][part] = messages
+            return "repeated" if chunks == self.contents[key] else "conflict"
+        self.contents[key] = chunks
+        self.parts[writer, number][part] = [message for chunk in chunks for message in chunk]
         return "staged"
 
     def commit(self, writer: str, number: int, names: list[str]) -> str:
@@ -130,28 +134,51 @@ class StagedMachine(RuleBasedStateMachine):
 
     @rule(writer=WRITERS, number=NUMBERS, part=PARTS, chunks=CHUNKS)
     def stage(self, writer: str, number: int, part: str, chunks: list[list[str]]) -> None:
-        messages = self.messages(chunks)
-        answer = self.writers.stage(writer, number, part, *self.rows(messages))
-        outcome = self.model.stage(writer, number, part, [m for each in messages for m in each])
-        assert answer["outcome"] == outcome
-        if outcome != "already committed":
+        self.stage_messages(writer, number, part, self.messages(chunks))
+
+    @rule(writer=WRITERS, number=NUMBERS, part=PARTS)
+    def stage_again(self, writer: str, number: int, part: str) -> None:
+        known = self.model.contents.get((writer, number, part))
+        if known is not None and part in self.model.parts[writer, number]:
+            self.stage_messages(writer, number, part, known)
+
+    def stage_messages(
+        self, writer: str, number: int, part: str, messages: list[list[Message]]
+    ) -> None:
+        expected = self.model.stage(writer, number, part, messages)
+        answer = self.writers.do(self.staged(writer, number, part, messages))
+        assert answer["outcome"] == expected
+        if expected in {"staged", "repeated"}:
             assert answer["rows"] == len(self.model.parts[writer, number][part])
+
+    async def staged(
+        self, writer: str, number: int, part: str, messages: list[list[Message]]
+    ) -> dict[str, object]:
+        """Return the answer to an upload, or the code of what refuses it as the outcome."""
+        try:
+            return await self.writers.staging(writer, number, part, *self.rows(messages))
+        except BatchRefusedError as error:
+            return {"outcome": error.code}
 
     @rule(writer=WRITERS, number=NUMBERS, part=PARTS, chunks=CHUNKS)
     def break_off(self, writer: str, number: int, part: str, chunks: list[list[str]]) -> None:
         """An upload that ends early leaves nothing."""
         writers, rows = self.writers, self.rows(self.messages(chunks))
 
-        async def upload() -> None:
-            await writers.staging(writer, number, part, *rows, [Row(header=b"wrong")])
+        async def upload() -> str:
+            try:
+                await writers.staging(writer, number, part, *rows, [Row(header=b"wrong")])
+            except InvalidChunkError:
+                return "broken off"
+            except BatchRefusedError as error:
+                return error.code
+            return "ignored"
 
-        try:
-            writers.do(upload())
-        except ValueError:
-            pass
+        if self.model.is_over(writer, number):
+            expected = "ignored"
         else:
-            known = self.model.parts[writer, number]
-            assert part in known or self.model.is_over(writer, number)
+            expected = "conflict" if part in self.model.parts[writer, number] else "broken off"
+        assert writers.do(upload()) == expected
 
     @rule(writer=WRITERS, number=NUMBERS, one=CHUNKS, other=CHUNKS)
     def stage_twice_at_once(
@@ -160,16 +187,13 @@ class StagedMachine(RuleBasedStateMachine):
         both = [self.messages(one), self.messages(other)]
 
         async def upload() -> list[dict[str, object]]:
-            return await asyncio.gather(
-                *(self.writers.staging(writer, number, "a", *self.rows(each)) for each in both)
-            )
+            return await asyncio.gather(*(self.staged(writer, number, "a", each) for each in both))
 
         answers = self.writers.do(upload())
         for answer, messages in sorted(
             zip(answers, both, strict=True), key=lambda pair: pair[0]["outcome"] != "staged"
         ):
-            flat = [m for each in messages for m in each]
-            assert self.model.stage(writer, number, "a", flat) == answer["outcome"]
+            assert self.model.stage(writer, number, "a", messages) == answer["outcome"]
 
     @rule(writer=WRITERS, number=NUMBERS, names=NAMES)
     def commit(self, writer: str, number: int, names: list[str]) -> None:
@@ -247,13 +271,12 @@ class StagedMachine(RuleBasedStateMachine):
         self, moment: int, writer: str, number: int, part: str, chunks: list[list[str]]
     ) -> None:
         messages = self.messages(chunks)
-        flat = [m for each in messages for m in each]
-        work = self.writers.staging(writer, number, part, *self.rows(messages))
+        work = self.staged(writer, number, part, messages)
         answer = self.die_in(moment, work)
         is_new = part not in self.model.parts[writer, number]
         known = self.writers.batches.book.part((self.writers.id(writer), number, part))
         if answer is not None or (is_new and known is not None):
-            outcome = self.model.stage(writer, number, part, flat)
+            outcome = self.model.stage(writer, number, part, messages)
             assert answer is None or answer["outcome"] == outcome
 
     @rule(moment=MOMENTS, writer=WRITERS, number=NUMBERS)

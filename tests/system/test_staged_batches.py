@@ -130,6 +130,10 @@ def test_refusals_are_told_before_all_is_sent(tmp_path):
                 writer.stage("w", 0, "p", (chunk for _ in range(1000)))
             assert caught.value.status == 413
             assert writer.stage("w", 0, "p", [chunk]) == 50
+            with pytest.raises(WriteRefusedError, match="with other content") as caught:
+                writer.stage("w", 0, "p", [rows_of(b"other")])
+            assert caught.value.status == 409
+            assert writer.stage("w", 0, "none", []) == 0
             with pytest.raises(WriteRefusedError, match="no part 'o'"):
                 writer.commit("w", 0, ["p", "o"])
             assert writer.commit("w", 0, ["p"]).unrouted == 50

@@ -11,10 +11,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
+from crc32c import crc32c
+
 from leveret.core.access.authentication import answered
 from leveret.errors import ChannelError, StorageError
 from leveret.features.staged_batches.chunk_rows import ChunkRows, InvalidChunkError, RowStager
-from leveret.features.staged_batches.rules import BatchRefusedError
+from leveret.features.staged_batches.rules import BatchRefusedError, checksum_text
 from leveret.ports.after_all import AfterAll
 from leveret.ports.waiting import ended, let_others_run
 
@@ -43,6 +45,7 @@ class PartUpload:
         self._checks = checks
         self._stager = RowStager(checks, user, batches.limits.message_bytes_max)
         self._is_lost = False
+        self._checksum = 0
 
     def __enter__(self) -> Self:
         self._records.uploads.add(self)
@@ -77,6 +80,7 @@ class PartUpload:
 
         Raises InvalidChunkError, BatchRefusedError, ChannelError, StorageError.
         """
+        self._checksum = crc32c(data, self._checksum)
         if self._batches.outcome_of(self.part) is not None:
             return
         chunk = ChunkRows(data)
@@ -133,11 +137,19 @@ class PartUpload:
                 f"{limits.staged_bytes_max}: commit or abort batches first",
             )
 
-    async def finish(self) -> dict[str, object]:
+    async def finish(self, stated: int | None = None) -> dict[str, object]:
         """Make the part whole. Returns the answer, when it is safe.
 
-        Raises BatchRefusedError, StorageError.
+        `stated` is the checksum that the upload should have. Raises BatchRefusedError,
+        StorageError.
         """
+        if stated not in {None, self._checksum}:
+            raise BatchRefusedError(
+                "invalid",
+                f"what has arrived has the checksum {checksum_text(self._checksum)}, not "
+                f"{checksum_text(stated)} as stated: send it again",
+            )
+        self.part.checksum = self._checksum
         if not await ended(self._records.await_commit):
             self._is_lost = True
         self._check()

@@ -5,7 +5,8 @@ little-endian.
 
     body of a part   u8 1 | u64 number | u64 rows | u64 bytes | u8 size, user | u8 size, name |
                      u32 count, for each range: u64 first, u64 stop |
-                     u32 count, for each exchange: u8 size, name
+                     u32 count, for each exchange: u8 size, name |
+                     u32 CRC-32C of what was uploaded; earlier releases end before it
     body of a note   u8 2 | u64 number of the batch that the writer has committed last |
                      u64 when, milliseconds since 1970 | u8 size, user
 
@@ -30,6 +31,7 @@ NOTE: Final = 2
 PART_HEAD: Final = struct.Struct("<BQQQ")
 NOTE_BODY: Final = struct.Struct("<BQQ")
 COUNT: Final = struct.Struct("<I")
+CHECKSUM: Final = struct.Struct("<I")
 RANGE: Final = struct.Struct("<QQ")
 
 
@@ -42,7 +44,10 @@ class WriterId(NamedTuple):
 
 @dataclass(slots=True)
 class StagedPart:
-    """A part of a batch. `offset` is that of its record; `ranges` have its messages."""
+    """A part of a batch. `offset` is that of its record; `ranges` have its messages.
+
+    `checksum` is that of the upload's bytes; None if an earlier release has staged it.
+    """
 
     writer: WriterId
     number: int
@@ -53,6 +58,7 @@ class StagedPart:
     exchanges: list[str] = field(default_factory=list)
     time_ms: int = 0
     offset: int = 0
+    checksum: int | None = None
 
     @property
     def key(self) -> tuple[WriterId, int, str]:
@@ -78,6 +84,8 @@ def pack_part(part: StagedPart) -> bytes:
     parts += [RANGE.pack(*each) for each in part.ranges]
     parts.append(COUNT.pack(len(part.exchanges)))
     parts += map(_short, part.exchanges)
+    if part.checksum is not None:
+        parts.append(CHECKSUM.pack(part.checksum))
     return b"".join(parts)
 
 
@@ -100,14 +108,17 @@ def unpack(writer: bytes, body: bytes, offset: int, time_ms: int) -> StagedPart 
             part_name, at = _text(body, at)
             part = StagedPart(WriterId(name, user), number, part_name, rows, size)
             part.time_ms, part.offset = time_ms, offset
-            _unpack_lists(part, body, at)
+            at = _unpack_lists(part, body, at)
+            if at < len(body):
+                (part.checksum,) = CHECKSUM.unpack_from(body, at)
             return part
     except (struct.error, IndexError) as error:
         raise StorageError(f"a record about a staged batch is cut off: {error}") from None
     raise StorageError(f"a record about a staged batch is of the unknown kind {body[:1]!r}")
 
 
-def _unpack_lists(part: StagedPart, body: bytes, at: int) -> None:
+def _unpack_lists(part: StagedPart, body: bytes, at: int) -> int:
+    """Read ranges and exchanges; return the position behind them."""
     (count,) = COUNT.unpack_from(body, at)
     at += COUNT.size
     for _ in range(count):
@@ -119,6 +130,7 @@ def _unpack_lists(part: StagedPart, body: bytes, at: int) -> None:
     for _ in range(count):
         exchange, at = _text(body, at)
         part.exchanges.append(exchange)
+    return at
 
 
 def _short(text: str) -> bytes:

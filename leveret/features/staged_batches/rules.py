@@ -7,6 +7,7 @@ is what one of its processes has uploaded of one batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from string import hexdigits
 from typing import Final
 
 from leveret.errors import LeveretError
@@ -17,6 +18,8 @@ __all__ = [
     "BatchLimits",
     "BatchRefusedError",
     "check_name",
+    "checksum_text",
+    "parse_checksum",
     "parse_number",
     "parse_parts",
 ]
@@ -24,6 +27,7 @@ __all__ = [
 NAME_BYTES_MAX: Final = 255
 NUMBER_MAX: Final = (1 << 63) - 1
 PARTS_OF_COMMIT_MAX: Final = 10_000
+CHECKSUM_DIGITS: Final = 8
 
 
 class BatchRefusedError(LeveretError):
@@ -37,6 +41,7 @@ class BatchRefusedError(LeveretError):
     busy           the writer has another request under way
     aborted        the batch was aborted meanwhile
     refused        a queue or a feature has refused a message
+    conflict       the part is there with other content
     """
 
     def __init__(self, code: str, explanation: str) -> None:
@@ -78,6 +83,20 @@ def parse_number(text: str) -> int:
         if number <= NUMBER_MAX:
             return number
     raise BatchRefusedError("invalid", f"a batch's number is 0 to {NUMBER_MAX}")
+
+
+def parse_checksum(text: str) -> int:
+    """Return the checksum that an upload is said to have. Raises BatchRefusedError."""
+    if len(text) == CHECKSUM_DIGITS and set(text.lower()) <= set(hexdigits):
+        return int(text, 16)
+    raise BatchRefusedError(
+        "invalid", f"checksum is the CRC-32C of the body, {CHECKSUM_DIGITS} hexadecimal digits"
+    )
+
+
+def checksum_text(checksum: int | None) -> str | None:
+    """Return a checksum as answers have it; None for one that is not known."""
+    return None if checksum is None else f"{checksum:0{CHECKSUM_DIGITS}x}"
 
 
 def parse_parts(names: object) -> list[str]:

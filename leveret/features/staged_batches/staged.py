@@ -18,7 +18,11 @@ from leveret.features.staged_batches.batch_commit import BatchCommit
 from leveret.features.staged_batches.book import BatchBook
 from leveret.features.staged_batches.part_upload import PartUpload
 from leveret.features.staged_batches.records import CommitNote, StagedPart, pack_part, unpack
-from leveret.features.staged_batches.rules import BatchRefusedError, check_name
+from leveret.features.staged_batches.rules import (
+    BatchRefusedError,
+    check_name,
+    checksum_text,
+)
 from leveret.features.staged_batches.upload_checks import UploadChecks
 from leveret.ports.after_all import AfterAll
 from leveret.ports.log_text import quoted
@@ -118,9 +122,9 @@ class StagedBatches:
         """Return the answer for a part that needs no upload any more; None: it does."""
         writer = self.book.find(part.writer)
         if writer is not None and writer.has_committed(part.number):
-            return {"rows": 0, "outcome": COMMITTED}
+            return _outcome(COMMITTED)
         known = self.book.part(part.key)
-        return None if known is None else {"rows": known.rows, "outcome": "repeated"}
+        return None if known is None else _outcome("repeated", known)
 
     def _check_room(self, part: StagedPart) -> None:
         """Raise BatchRefusedError if the virtual host, or its user, may have no further part."""
@@ -134,7 +138,8 @@ class StagedBatches:
             raise BatchRefusedError(
                 "full",
                 f"user '{user}' has staged {self.book.parts_of(user)} parts in this virtual host, "
-                "as many as one user may (staged_parts_per_user_max): commit or abort batches first",
+                "as many as one user may (staged_parts_per_user_max): commit or abort batches "
+                "first",
             )
         if self.book.find(part.writer) is None:
             self._check_new_writer(user)
@@ -167,6 +172,7 @@ class StagedBatches:
             raise BatchRefusedError("busy", "the same part is being stored") from None
         outcome = self.outcome_of(part)
         if outcome is not None:
+            self._check_same(part)
             return outcome
         self._check_room(part)
         upload.is_kept = True
@@ -177,7 +183,19 @@ class StagedBatches:
             raise StorageError("the part could not be stored")
         if self.notes.deleted:
             raise BatchRefusedError("not_found", "the virtual host was deleted")
-        return {"rows": part.rows, "outcome": "staged"}
+        return _outcome("staged", part)
+
+    def _check_same(self, part: StagedPart) -> None:
+        """Raise BatchRefusedError if a part is there with other content than was uploaded now."""
+        known = self.book.part(part.key)
+        if known is not None and known.checksum not in {None, part.checksum}:
+            raise BatchRefusedError(
+                "conflict",
+                f"part '{part.name}' is there with other content: it has the checksum "
+                f"{checksum_text(known.checksum)}, this upload {checksum_text(part.checksum)}. It "
+                "stays as it is; stage the other content under another name, or drop the batch "
+                "first",
+            )
 
     def _await_stored(self, upload: PartUpload, told: Waiter) -> None:
         self.notes.await_commit(AfterAll(1, partial(self._stored, upload, told)))
@@ -421,3 +439,9 @@ class StagedBatches:
         self._timer.set(None)
         self.records.close()
         self.notes.close()
+
+
+def _outcome(outcome: str, part: StagedPart | None = None) -> dict[str, object]:
+    """Return the answer to an upload; `part` is the one that is there, if one is."""
+    rows, checksum = (0, None) if part is None else (part.rows, part.checksum)
+    return {"rows": rows, "outcome": outcome, "checksum": checksum_text(checksum)}

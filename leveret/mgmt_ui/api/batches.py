@@ -1,6 +1,6 @@
 """/api/leveret/batches/VHOST/…: batches that several processes stage, and one commits.
 
-    POST   WRITER/NUMBER/parts/PART   chunks (docs/range-reads.md) → {"rows", "outcome"}
+    POST   WRITER/NUMBER/parts/PART   chunks (docs/range-reads.md) → {"rows", "outcome", "checksum"}
     POST   WRITER/NUMBER/commit       {"parts": […], "mandatory": true} → {"outcome", "messages",
                                       "unrouted"}
     DELETE WRITER/NUMBER              drop the parts of a batch
@@ -27,6 +27,7 @@ from leveret.features.staged_batches.records import WriterId
 from leveret.features.staged_batches.rules import (
     BatchRefusedError,
     check_name,
+    parse_checksum,
     parse_number,
     parse_parts,
 )
@@ -70,6 +71,7 @@ REFUSALS: dict[str, tuple[int, str, int | None]] = {
     "busy": (429, "too_many_requests", 1),
     "aborted": (409, "conflict", None),
     "refused": (409, "conflict", None),
+    "conflict": (409, "conflict", None),
 }
 WRITERS: ObjectKind[Row] = ObjectKind(
     lambda row: (row["writer"], row["user"]), lambda row: row, ("writer", "user")
@@ -114,15 +116,18 @@ async def list_writers(caller: ClientHere, query: QueryHere, vhost: Segment) -> 
 
 
 @router.post("/{writer}/{number}/parts/{part}", openapi_extra=stream(CHUNK_TYPE))
-async def upload_part(request: Request, batch: BatchHere, part: Segment) -> Response:
+async def upload_part(
+    request: Request, batch: BatchHere, part: Segment, checksum: str | None = None
+) -> Response:
     """Stage one part of a batch: messages as the columns of chunks."""
     caller, host = batch.caller, batch.host
     with Refusals():
+        stated = None if checksum is None else parse_checksum(checksum)
         _check_flow(caller, host)
         batches = caller.node.broker.batches.of(host)
         with batches.upload(batch.writer, batch.number, part, batch.rights) as upload:
             await _take_chunks(request, upload, batches)
-            outcome = await upload.finish()
+            outcome = await upload.finish(stated)
     is_new = outcome["outcome"] == "staged"
     if is_new:
         _account(caller, host, upload)
@@ -212,11 +217,15 @@ def _account(caller: Caller, vhost: Vhost, upload: PartUpload) -> None:
 
 
 async def _take_chunks(request: Request, upload: PartUpload, batches: StagedBatches) -> None:
-    """Store a body chunk by chunk."""
+    """Store a body chunk by chunk. Raises ApiError for one that has none."""
     release: Callable[[int], None] = request.scope[RELEASE_BODY]
+    is_empty = True
     async for chunk in _chunks(request, batches.limits.chunk_bytes_max):
+        is_empty = False
         await upload.take(chunk)
         release(len(chunk))
+    if is_empty:  # what a program sends that has failed to read what it was to stage
+        raise bad_request("the body is empty: a part without messages is a chunk of 0 rows")
 
 
 async def _chunks(request: Request, bytes_max: int) -> AsyncIterator[bytes]:

@@ -1,13 +1,14 @@
 """Staged batches of a node: features of messages, failures of disks, and what is left behind."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from pamqp import commands
 
 from leveret.errors import ChannelError, StorageError
 from leveret.features.staged_batches import batch_commit, staged
-from leveret.features.staged_batches.records import CommitNote
+from leveret.features.staged_batches.records import CommitNote, pack_part
 from leveret.features.staged_batches.rules import BatchLimits, BatchRefusedError
 from leveret.ports.authentication import UnansweredError
 from leveret.ports.counters import DROP_UNROUTABLE
@@ -297,7 +298,11 @@ def test_an_upload_nobody_waits_for_is_there_or_not(world, passes):
     known = world.batches.batches.book.part((world.batches.id("w"), 0, "p"))
     assert world.batches.stored_count == (0 if known is None else 2)
     assert world.batches.batches.staged_bytes == (0 if known is None else known.bytes)
-    assert world.stage("w", 0, "p", [Row("q", b"3")])["rows"] == (1 if known is None else 2)
+    if known is None:
+        assert world.stage("w", 0, "p", [Row("q", b"3")])["outcome"] == "staged"
+    else:
+        rows = [Row("q", b"1")], [Row("q", b"2")]
+        assert world.stage("w", 0, "p", *rows)["outcome"] == "repeated"
 
 
 def test_an_abort_ends_uploads_under_way(world):
@@ -309,6 +314,32 @@ def test_an_abort_ends_uploads_under_way(world):
     assert caught.value.code == "aborted"
     world.node.run()
     assert world.batches.stored_count == 0
+
+
+# -- repetitions
+
+
+def test_a_repeated_part_is_compared_after_a_restart(world):
+    rows = [Row("q", b"1")]
+    answer = world.stage("w", 0, "p", rows)
+    world.restart()
+    assert world.stage("w", 0, "p", rows) == {**answer, "outcome": "repeated"}
+    with pytest.raises(BatchRefusedError, match=answer["checksum"]) as caught:
+        world.stage("w", 0, "p", [Row("q", b"2")])
+    assert caught.value.code == "conflict"
+
+
+def test_a_part_of_an_earlier_release_has_no_checksum(world, monkeypatch):
+    def pack_as_before(part):
+        return pack_part(replace(part, checksum=None))
+
+    monkeypatch.setattr(staged, "pack_part", pack_as_before)
+    world.stage("w", 0, "p", [Row("q", b"1")])
+    world.restart()
+    answer = {"rows": 1, "outcome": "repeated", "checksum": None}
+    assert world.stage("w", 0, "p", [Row("q", b"2")]) == answer
+    assert world.commit("w", 0, "p")["messages"] == 1
+    assert world.bodies("q") == [b"1"]
 
 
 # -- disks

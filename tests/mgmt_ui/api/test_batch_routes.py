@@ -1,6 +1,7 @@
 """Staged batches by HTTP: uploads, commits, aborts, lists, and who may do what."""
 
 import pytest
+from crc32c import crc32c
 from pamqp import commands
 
 from leveret.batch_writer import PERSISTENT_HEADER, pack_chunk, repeated, row_bytes
@@ -57,11 +58,10 @@ def bodies(client, queue="q"):
 
 
 async def test_a_batch_is_staged_and_committed_once(site, client):
-    assert await told(stage(site, Row(value=b"1"), Row(value=b"2")), 201) == {
-        "rows": 2,
-        "outcome": "staged",
-    }
-    assert await told(stage(site, Row(value=b"3")), 200) == {"rows": 2, "outcome": "repeated"}
+    rows = [Row(value=b"1"), Row(value=b"2")]
+    known = {"rows": 2, "checksum": f"{crc32c(chunk(*rows)):08x}"}
+    assert await told(stage(site, *rows), 201) == {"outcome": "staged", **known}
+    assert await told(stage(site, *rows), 200) == {"outcome": "repeated", **known}
     assert await told(stage(site, Row("none"), Row(value=b"4"), part="o"), 201)
     assert bodies(client) == []
     assert await told(commit(site, "o", "p"), 200) == {
@@ -72,8 +72,45 @@ async def test_a_batch_is_staged_and_committed_once(site, client):
     assert bodies(client) == [b"4", b"1", b"2"]
     assert await told(commit(site, "p"), 200) == {"outcome": "already committed"}
     late = await told(stage(site, Row(value=b"5")), 200)
-    assert late == {"rows": 0, "outcome": "already committed"}
+    assert late == {"rows": 0, "outcome": "already committed", "checksum": None}
     assert bodies(client) == []
+
+
+async def test_other_content_of_a_part_is_told(site, client):
+    first, second = chunk(Row(value=b"1")), chunk(Row(value=b"2"))
+    await told(post(site, f"{BATCH}/parts/p", first), 201)
+    error = await told(post(site, f"{BATCH}/parts/p", second), 409)
+    assert error["error"] == "conflict"
+    for content in (first, second):
+        assert f"{crc32c(content):08x}" in error["reason"]
+    await told(commit(site, "p"), 200)
+    assert bodies(client) == [b"1"]
+    assert (await told(post(site, f"{BATCH}/parts/p", second), 200))["rows"] == 0
+
+
+async def test_a_checksum_may_be_stated(site, client):
+    part, content = f"{BATCH}/parts/p", chunk(Row(value=b"1")) + chunk(Row(value=b"2"))
+    right, wrong = f"{crc32c(content):08X}", f"{crc32c(content) ^ 1:08x}"
+    error = await told(post(site, f"{part}?checksum={wrong}", content), 400)
+    assert wrong in error["reason"]
+    assert right.lower() in error["reason"]
+    assert (await told(commit(site, "p"), 404))["error"] == "not_found"
+    for text in ("1234567", "1234567g", "", "0x123456"):
+        error = await told(post(site, f"{part}?checksum={text}", content), 400)
+        assert "8 hexadecimal digits" in error["reason"]
+    for status in (201, 200):
+        answer = await told(post(site, f"{part}?checksum={right}", content), status)
+        assert answer["checksum"] == right.lower()
+    assert (
+        "as stated" in (await told(post(site, f"{part}?checksum={wrong}", content), 400))["reason"]
+    )
+
+
+async def test_a_part_without_messages_says_so(site, client):
+    error = await told(post(site, f"{BATCH}/parts/p"), 400)
+    assert error["reason"] == "the body is empty: a part without messages is a chunk of 0 rows"
+    assert (await told(stage(site), 201))["rows"] == 0
+    assert (await told(commit(site, "p"), 200))["messages"] == 0
 
 
 async def test_several_chunks_in_pieces_of_any_size(site, client):
