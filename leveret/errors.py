@@ -16,6 +16,7 @@ __all__ = [
     "LeveretError",
     "NewerFormatError",
     "NodeRunningError",
+    "PermissionDeniedError",
     "StorageError",
     "ToleratedError",
 ]
@@ -73,6 +74,10 @@ class AmqpError(LeveretError):
 
 class ChannelError(AmqpError):
     """Closes the channel it happened on; the connection lives on."""
+
+
+class PermissionDeniedError(ChannelError):
+    """A user's permissions do not allow it: AMQP's 403. Other users may."""
 
 
 class ConnectionClosingError(AmqpError):

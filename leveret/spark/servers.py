@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 5.0
 BUSY_STATUSES: Final = (429, 502, 503, 504)
+NOT_PERMITTED: Final = "not_authorised"  # of a 401: the password was right
 CHUNK_BYTES: Final = 4 << 20
 
 
@@ -323,11 +324,11 @@ class BrokerServers:
         vhost = self._options.vhost
         if error.status in BUSY_STATUSES:
             return Attempt(f"{self._url}: {error.reason}", error.retry_after_s or 0)
-        if error.status == 401:
+        if error.status == 401 and error.details.get("error") != NOT_PERMITTED:
             raise AccessRefusedError(
                 f"{self._url} refuses user '{self._options.user}': wrong user or password"
             ) from error
-        if error.status == 403:
+        if error.status in {401, 403}:
             raise AccessRefusedError(
                 f"user '{self._options.user}' may not {access.permission} {access.what} in virtual "
                 f"host '{vhost}': {error.reason}"

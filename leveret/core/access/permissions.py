@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Self
 
 from leveret.core.patterns import NOWHERE, Pattern, PatternError
-from leveret.errors import ChannelError, ConnectionClosingError, LeveretError
+from leveret.errors import ConnectionClosingError, LeveretError, PermissionDeniedError
 from leveret.ports.definitions import (
     PermissionDefinition,
     TopicPermissionDefinition,
@@ -309,10 +309,10 @@ def check_vhost(rights: Rights, vhost: str) -> None:
 
 
 def authorise(rights: Rights, vhost: str, kind: Kind, name: str, permission: Permission) -> None:
-    """Raise ChannelError 403 unless the user has `permission` for the resource."""
+    """Raise PermissionDeniedError unless the user has `permission` for the resource."""
     known = known_as(kind, name)
     if not rights.allows(vhost, kind, known, permission):
-        raise ChannelError(
+        raise PermissionDeniedError(
             403,
             f"{permission} access to {kind} '{known}' in vhost '{vhost}' "
             f"refused for user '{rights.user}'",
@@ -322,9 +322,9 @@ def authorise(rights: Rights, vhost: str, kind: Kind, name: str, permission: Per
 def authorise_topic(
     rights: Rights, vhost: str, exchange: str, key: str, permission: TopicPermission
 ) -> None:
-    """Raise ChannelError 403 unless the user may use a routing key of a topic exchange."""
+    """Raise PermissionDeniedError unless the user may use a routing key of a topic exchange."""
     if not rights.allows_topic(vhost, exchange, key, permission):
-        raise ChannelError(
+        raise PermissionDeniedError(
             403,
             f"{permission} access to topic '{key}' in exchange '{exchange}' in vhost '{vhost}' "
             f"refused for user '{rights.user}'",

@@ -93,7 +93,7 @@ class PartUpload:
         except InvalidChunkError as error:
             raise InvalidChunkError(f"row {chunk.row}: {error}") from None
         except ChannelError as error:
-            raise ChannelError(error.code, f"row {chunk.row}: {error.explanation}") from None
+            raise type(error)(error.code, f"row {chunk.row}: {error.explanation}") from None
 
     def _pack(self, chunk: ChunkRows) -> bool:
         builder = self._records.builder

@@ -96,7 +96,7 @@ class RequestedBatch:
 async def _requested(
     caller: ClientHere, vhost: Segment, writer: Segment, number: Segment
 ) -> RequestedBatch:
-    """Return the batch of a path. Raises ApiError 400, 403 and 404."""
+    """Return the batch of a path. Raises ApiError 400, 401 and 404."""
     with Refusals():
         host = await entered_vhost(caller, vhost)
         check_name(writer, "writer")

@@ -2,8 +2,9 @@
 
     401 {"error": "not_authorized", "reason": "Not_Authorized"}       not authenticated
     401 {"error": "not_authorised", "reason": "Not management user"}  authenticated, not permitted
+    403 {"error": "forbidden", "reason": …}                           nobody may, whoever asks
 
-The two spellings are RabbitMQ's, and tools tell them apart.
+The two spellings are RabbitMQ's, and tools tell them apart. The rule is the same on all routes.
 """
 
 from __future__ import annotations

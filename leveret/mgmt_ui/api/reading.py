@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from leveret.core.access.authentication import answered
 from leveret.core.access.permissions import authorise, check_vhost
-from leveret.errors import ChannelError, ConnectionClosingError
-from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
+from leveret.errors import ChannelError, ConnectionClosingError, PermissionDeniedError
+from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_authorised, not_found
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -27,27 +27,29 @@ if TYPE_CHECKING:
 __all__ = ["check_rates", "client_refused", "entered_vhost", "queue_to_read", "watching"]
 
 
-def client_refused(error: ChannelError | ConnectionClosingError) -> ApiError:
-    """Return the answer for what would close a client's channel or connection."""
-    if isinstance(error, ConnectionClosingError) or error.code == 403:
+def client_refused(error: ChannelError) -> ApiError:
+    """Return the answer for what would close a client's channel."""
+    if isinstance(error, PermissionDeniedError):
+        return not_authorised(error.explanation)
+    if error.code == 403:
         return ApiError(403, "forbidden", error.explanation)
     return not_found(error.explanation) if error.code == 404 else bad_request(error.explanation)
 
 
 async def entered_vhost(caller: Caller, name: str) -> Vhost:
-    """Return a virtual host that the caller may enter. Raises ApiError 403 and 404."""
+    """Return a virtual host that the caller may enter. Raises ApiError 401 and 404."""
     vhost: Vhost | None = caller.node.broker.vhosts.get(name)
     if vhost is None:
         raise not_found("vhost_not_found")
     try:
         await answered(lambda: check_vhost(caller.rights, name))
     except ConnectionClosingError as error:
-        raise client_refused(error) from None
+        raise not_authorised(error.explanation) from None
     return vhost
 
 
 async def queue_to_read(caller: Caller, vhost_name: str, name: str) -> DeclaredQueue:
-    """Return a queue that the caller may read from. Raises ApiError 400, 403 and 404."""
+    """Return a queue that the caller may read from. Raises ApiError 400, 401, 403 and 404."""
     vhost = await entered_vhost(caller, vhost_name)
     try:
         await answered(lambda: authorise(caller.rights, vhost_name, "queue", name, "read"))

@@ -254,7 +254,7 @@ def pieces(parts: list[memoryview]) -> Iterator[bytes | memoryview]:
 
 
 async def readable_queue(caller: Caller, vhost: str, name: str) -> DeclaredQueue:
-    """Return a queue that the caller may read by offset. Raises ApiError 400, 403 and 404."""
+    """Return a queue that the caller may read by offset. Raises ApiError 400, 401 and 404."""
     queue = await queue_to_read(caller, vhost, name)
     try:
         check_read_by_offset(queue, name)

@@ -159,7 +159,7 @@ async def test_a_writer_that_will_not_come_again_is_forgotten(site, client):
     await commit(site, "p")
     await stage(site, Row(value=b"2"), batch=f"{ROOT}/%2F/w/1")
     site.add_user("u")
-    assert (await site.ask("DELETE", f"{ROOT}/%2F/w", user="u")).status_code == 403
+    assert (await site.ask("DELETE", f"{ROOT}/%2F/w", user="u")).status_code == 401
     assert (await site.ask("DELETE", f"{ROOT}/%2F/other")).status_code == 204
     assert len(await site.json(f"{ROOT}/%2F")) == 1
     assert (await site.ask("DELETE", f"{ROOT}/%2F/w")).status_code == 204
@@ -267,23 +267,23 @@ async def test_permissions_are_those_for_publishing(site, client):
     client.call(commands.Exchange.Declare(exchange="mine", exchange_type="topic"))
     client.call(commands.Exchange.Declare(exchange="other"))
     site.add_user("u")
-    assert (await stage(site, Row(), user="u")).status_code == 403
+    assert (await stage(site, Row(), user="u")).status_code == 401
     site.permit("u", "/", "", "^mine$", "")
-    assert (await told(stage(site, Row(exchange="other"), user="u"), 403))["reason"].startswith(
+    assert (await told(stage(site, Row(exchange="other"), user="u"), 401))["reason"].startswith(
         "row 0: write access to exchange 'other' in vhost '/' refused for user 'u'"
     )
     await told(stage(site, Row(exchange="mine"), user="u"), 201)
     site.permit("u", "/", "", "^$", "")
-    assert "refused for user 'u'" in (await told(commit(site, "p", user="u"), 403))["reason"]
+    assert "refused for user 'u'" in (await told(commit(site, "p", user="u"), 401))["reason"]
     site.permit("u", "/", "", "^mine$", "")
     topics = TopicPermissionDefinition("/", "u", "mine", "^a$", "")
     site.stage.access.put_topic_permission(topics)
-    assert "refused" in (await told(commit(site, "p", user="u"), 403))["reason"]
+    assert "refused" in (await told(commit(site, "p", user="u"), 401))["reason"]
     second = {"part": "second", "user": "u"}
-    error = await told(stage(site, Row("a", exchange="mine"), Row(exchange="mine"), **second), 403)
+    error = await told(stage(site, Row("a", exchange="mine"), Row(exchange="mine"), **second), 401)
     assert error["reason"].startswith("row 1: ")
     copied = Row("a", exchange="mine", properties={"headers": {"CC": ["b"]}})
-    assert (await stage(site, copied, **second)).status_code == 403
+    assert (await stage(site, copied, **second)).status_code == 401
     await told(stage(site, Row("a", exchange="mine"), **second), 201)
     assert (await told(commit(site, "second", user="u"), 200))["messages"] == 1
 
@@ -302,8 +302,8 @@ async def test_writers_belong_to_their_users(site, client):
 async def test_where_nobody_may_come(site, client):
     site.add_user("u")
     assert (await stage(site, Row(), batch=f"{ROOT}/none/w/0")).status_code == 404
-    assert (await commit(site, user="u")).status_code == 403
-    assert (await site.ask("DELETE", BATCH, user="u")).status_code == 403
+    assert (await commit(site, user="u")).status_code == 401
+    assert (await site.ask("DELETE", BATCH, user="u")).status_code == 401
     assert (await site.get(f"{ROOT}/%2F", "u")).status_code == 401
 
 

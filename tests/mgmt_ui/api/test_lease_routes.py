@@ -184,7 +184,7 @@ async def test_who_may_not_read_leases_nothing(site):
     ]:
         for user in ("blind", "stranger"):
             status, error, _ = await site.refused(method, path, None, user)
-            assert (status, error) == (403, "forbidden"), (method, path, user)
+            assert (status, error) == (401, "not_authorised"), (method, path, user)
     assert site.stage.queue("q").consumer_count == 0
 
 

@@ -262,8 +262,8 @@ async def test_who_may_not(site):
     assert await site.refusal("receive", user=None) == (401, "not_authorized", "Not_Authorized")
     site.stage.add_user("writer", read="^$")
     assert await site.refusal("receive", user="writer") == (
-        403,
-        "forbidden",
+        401,
+        "not_authorised",
         "read access to queue 'q' in vhost '/' refused for user 'writer'",
     )
     for verb in ("ack", "nack", "extend"):
@@ -271,15 +271,15 @@ async def test_who_may_not(site):
         if verb == "extend":
             asked["visibility_timeout_ms"] = 1
         status, _, _ = await site.refusal(verb, asked, user="writer")
-        assert status == 403
+        assert status == 401
 
 
 async def test_who_may_not_enter_the_virtual_host_pulls_nothing(site, monkeypatch):
     """An authorisation server decides that by itself, whatever it says of the queue."""
     monkeypatch.setattr(InternalRights, "may_enter", lambda _, vhost: vhost != "/")
     assert await site.refusal("receive", {"wait_ms": 0}) == (
-        403,
-        "forbidden",
+        401,
+        "not_authorised",
         "access to vhost '/' refused for user 'app'",
     )
 

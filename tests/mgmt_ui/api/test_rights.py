@@ -252,8 +252,26 @@ async def test_a_vhost_is_closed_to_whom_it_is_not_opened(site, method, path):
         if "/health/checks/" in path:  # tells nothing of it
             assert answer.status_code == 200
         else:
-            assert answer.status_code in {401, 403}, (user, answer.text)
+            told = answer.status_code, answer.json()["error"]
+            assert told == (401, "not_authorised"), (user, answer.text)
     assert state(site) == before
+
+
+@pytest.mark.parametrize(("method", "path"), [each for each in ROUTES if "/leveret/" in each[1]])
+async def test_a_missing_permission_is_refused_as_by_rabbitmq(site, method, path):
+    """Users whom the virtual host is open to, and nothing in it."""
+    before = state(site)
+    for user in ("nobody", MANAGER, POLICYMAKER):
+        site.permit(user, "secret", "^$", "^$", "^$")
+        answer = await site.ask(method, filled(path), BODIES.get(f"{method} {path}", {}), user)
+        if answer.status_code in {401, 403}:
+            told = answer.status_code, answer.json()["error"]
+            assert told == (401, "not_authorised"), (user, answer.text)
+            reason = answer.json()["reason"]  # which a client can pass on
+            assert re.search(r"refused for user|^Not \w+ user$|^User not authorised", reason), (
+                reason
+            )
+    assert state(site)[3:] == before[3:]
 
 
 async def test_a_session_without_its_token_changes_nothing(site):
