@@ -25,6 +25,8 @@ class LazyRoute(APIRoute):
     Until then it has what a request is matched with, and nothing else.
     """
 
+    is_strict = False  # whether it refuses what it does not know; RabbitMQ's routes ignore it
+
     def __init__(
         self,
         path: str,

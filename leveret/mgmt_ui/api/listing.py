@@ -21,6 +21,7 @@ from pydantic import AfterValidator
 from leveret.core.patterns import Pattern, PatternError
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.api.views import Ranges, Shown
+from leveret.mgmt_ui.routes import LazyRoute
 from leveret.mgmt_ui.yielding import (
     in_chunks,
     in_pieces,
@@ -29,6 +30,7 @@ from leveret.mgmt_ui.yielding import (
     picked,
     sorted_by,
 )
+from leveret.ports.declared import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,14 +64,17 @@ PAGE_ROWS = 100  # RabbitMQ's numbers, both
 PAGE_ROWS_MAX = 500
 # Each row is gone through for each column. No row has as many, and tables are not as deep.
 COLUMNS_MAX = 100
+COLUMN_CHARACTERS_MAX = 64  # of an unknown one that is quoted
 PATH_NAMES_MAX = 32
+FLAGS = ("sort_reverse", "disable_stats", "enable_queue_totals", "use_regex")
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """Query parameters that shape a list. Without `page`, the whole list is returned.
 
-    `name` is a part of a name, in lower case; `pattern` replaces it if set.
+    `name` is a part of a name, in lower case; `pattern` replaces it if set. If it `is_strict`, as
+    on Leveret's own routes, a column to sort by must be one of the rows'.
     """
 
     page: int | None = None
@@ -82,10 +87,13 @@ class Query:
     disable_stats: bool = False
     enable_queue_totals: bool = False
     ranges: Ranges = field(default_factory=Ranges)
+    is_strict: bool = False
 
     @classmethod
-    def parse(cls, parameters: Mapping[str, str]) -> Query:
+    def parse(cls, parameters: Mapping[str, str], *, is_strict: bool = False) -> Query:
         """Raises ApiError 400."""
+        if is_strict:
+            _check_flags(parameters)
         page, page_size = _page(parameters)
         name = parameters.get("name", "")
         is_pattern = page is not None and parameters.get("use_regex") == "true"
@@ -100,6 +108,7 @@ class Query:
             disable_stats=parameters.get("disable_stats") == "true",
             enable_queue_totals=parameters.get("enable_queue_totals") == "true",
             ranges=Ranges.parse(parameters),
+            is_strict=is_strict,
         )
 
     def wants(self, name: str) -> bool:
@@ -107,6 +116,13 @@ class Query:
         if self.pattern is not None:
             return self.pattern.is_in(name)
         return self.page is None or self.name in name.lower()
+
+
+def _check_flags(parameters: Mapping[str, str]) -> None:
+    """Raise ApiError 400 for a flag that is neither true nor false: RabbitMQ takes it for false."""
+    for name in FLAGS:
+        if parameters.get(name, "true") not in {"true", "false"}:
+            raise bad_request(f"{name} is true or false")
 
 
 def _pattern(source: str) -> Pattern:
@@ -190,11 +206,28 @@ class ObjectKind(Generic[T]):
 
 
 async def in_order(items: Sequence[T], kind: ObjectKind[T], query: Query) -> list[T]:
-    """Return the requested items, sorted."""
+    """Return the requested items, sorted. Raises ApiError 400."""
+    if query.is_strict and query.sort:
+        await _require_column(items, kind, query.sort)
     found = items
     if query.page is not None and query.name:
         found = await picked(items, lambda item: query.wants(kind.name(item)))
     return await sorted_by(found, lambda item: kind.key(item, query), reverse=query.sort_reverse)
+
+
+async def _require_column(items: Sequence[T], kind: ObjectKind[T], sort: str) -> None:
+    """Raise ApiError 400 if there are rows and none has the column that they are sorted by."""
+    name = sort.partition(".")[0]
+    if not items or name in kind.default_sort:
+        return
+    known: set[str] = set()
+    async for part in in_yielding_chunks(items, 1):
+        known.update(*(kind.row(item) for item in part))
+        if name in known:
+            return
+    shown = ", ".join(sorted(known))
+    text = f"sort: unknown column {name[:COLUMN_CHARACTERS_MAX]!r}{suggestion(name, known)}"
+    raise bad_request(f"{text}; there are {shown}")
 
 
 async def one_page(
@@ -327,7 +360,9 @@ async def _query(
     use_regex: str | None = None,  # noqa: ARG001
 ) -> Query:
     """Parse the query; a coroutine, because FastAPI calls plain functions in a thread."""
-    return Query.parse(request.query_params)
+    route = request.scope["route"]
+    assert isinstance(route, LazyRoute), "the routers make no others"
+    return Query.parse(request.query_params, is_strict=route.is_strict)
 
 
 QueryHere = Annotated[Query, Depends(_query)]

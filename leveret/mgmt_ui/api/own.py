@@ -1,4 +1,4 @@
-"""Leveret's own routes, below /api/leveret: undeclared fields are refused.
+"""Leveret's own routes, below /api/leveret: undeclared and repeated fields are refused.
 
 A route declares query parameters by FastAPI's annotations or by `describing.query`, and the fields
 of its body by `describing.body`; both stand in the API's description. RabbitMQ's routes ignore what
@@ -7,8 +7,9 @@ they do not know, as RabbitMQ does.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Depends, Request
 
@@ -20,6 +21,9 @@ from leveret.mgmt_ui.routes import LazyRoute, LazyRouter
 from leveret.ports.declared import undeclared
 from leveret.ports.waiting import let_others_run
 
+if TYPE_CHECKING:
+    from starlette.datastructures import QueryParams
+
 __all__ = ["own_router"]
 
 JSON = "application/json"
@@ -28,6 +32,8 @@ JSON = "application/json"
 class OwnRoute(LazyRoute):
     """Route that accepts only declared fields and parameters."""
 
+    is_strict = True
+
     @cached_property
     def _operation(self) -> dict[str, Any]:
         (described,) = describe_operations([self]).values()
@@ -35,10 +41,20 @@ class OwnRoute(LazyRoute):
         return operation
 
     @cached_property
+    def _query_parameters(self) -> list[dict[str, Any]]:
+        parameters = self._operation.get("parameters", ())
+        return [one for one in parameters if one["in"] == "query"]
+
+    @cached_property
     def query_names(self) -> frozenset[str]:
         """Names of the query parameters."""
-        parameters = self._operation.get("parameters", ())
-        return frozenset(one["name"] for one in parameters if one["in"] == "query")
+        return frozenset(one["name"] for one in self._query_parameters)
+
+    @cached_property
+    def list_names(self) -> frozenset[str]:
+        """Names of the query parameters that may be given several times."""
+        lists = (one for one in self._query_parameters if one["schema"].get("type") == "array")
+        return frozenset(one["name"] for one in lists)
 
     @cached_property
     def body_names(self) -> frozenset[str]:
@@ -55,19 +71,32 @@ class OwnRoute(LazyRoute):
 
 
 async def _take_declared_only(request: Request, _: ClientHere) -> None:
-    """Raise ApiError 400 for undeclared query parameters or body, after authentication.
+    """Raise ApiError 400 for undeclared or repeated query parameters, or an undeclared body.
+
+    After authentication.
 
     The handlers read the bodies that routes declare, and check them by `json_object`.
     """
     route = request.scope["route"]
     assert isinstance(route, OwnRoute), "the router makes no others"
-    problem = undeclared(request.query_params, route.query_names)
+    given = request.query_params
+    problem = undeclared(given, route.query_names) or _repeated(given, route.list_names)
     has_none = not route.body_names and not route.takes_stream
     if problem is None and request.method not in SAFE_METHODS and has_none:
         brought = understand(await read_body(request, BODY_BYTES_MAX))
         problem = undeclared(brought, route.body_names)
     if problem is not None:
         raise bad_request(problem)
+
+
+def _repeated(given: QueryParams, lists: frozenset[str]) -> str | None:
+    """Return an error text for a parameter that is given twice and is no list; None without one.
+
+    Which of the two counts would be anybody's guess.
+    """
+    counts = Counter(name for name, _ in given.multi_items())
+    name = min((each for each in counts if counts[each] > 1 and each not in lists), default=None)
+    return None if name is None else f"{name} is given {counts[name]} times: state it once"
 
 
 def own_router(path: str = "", **options: Any) -> LazyRouter:

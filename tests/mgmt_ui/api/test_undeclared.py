@@ -77,6 +77,33 @@ async def test_what_may_be_meant_is_said(site, method, path, body, meant):
     assert meant in answer.json()["reason"]
 
 
+async def test_a_parameter_is_given_once_unless_it_is_a_list(site):
+    records = "/api/leveret/topics/%2F/q/partitions/0/records?offset=0&offset=5"
+    assert await site.error(records) == (
+        400,
+        "bad_request",
+        "offset is given 2 times: state it once",
+    )
+    assert (await site.error("/api/leveret/topics?page=1&page=1"))[0] == 400
+    several = "/api/leveret/dead-letters/%2F/q?message_id=a&message_id=b"
+    assert (await site.get(several)).status_code == 200
+
+
+async def test_a_column_to_sort_by_is_one_of_the_rows(site):
+    stream = {"x-queue-type": "stream"}
+    Client(site.stage).open().declare("s", durable=True, arguments=stream)
+    assert await site.json("/api/leveret/batches/secret?sort=foo") == []
+    error = await site.error("/api/leveret/topics?sort=nam")
+    assert error[:2] == (400, "bad_request")
+    assert error[2].startswith("sort: unknown column 'nam'; did you mean 'name'?; there are ")
+    for column in ("name", "vhost", "type"):
+        assert len(await site.json(f"/api/leveret/topics?sort={column}&sort_reverse=true")) == 1
+    error = await site.error("/api/leveret/topics?sort_reverse=yes")
+    assert error == (400, "bad_request", "sort_reverse is true or false")
+    for path in ("queues?sort=foo", "queues?sort_reverse=yes", "queues?sort=name&sort=type"):
+        assert len(await site.json(f"/api/{path}")) == 2  # as RabbitMQ
+
+
 async def test_routes_of_rabbitmq_ignore_what_they_do_not_know(site):
     asked = {"durable": True, "unknown": 1}
     answer = await site.ask("PUT", "/api/queues/%2F/new", asked, params={"unknown": "1"})
