@@ -16,16 +16,20 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import UnionType
 from typing import (
     Annotated,
     Any,
     Concatenate,
     Final,
     Generic,
+    Literal,
     ParamSpec,
     TypeAlias,
     TypeVar,
+    Union,
     get_args,
+    get_origin,
     get_type_hints,
 )
 
@@ -38,6 +42,15 @@ from leveret.ports.declared import suggestion, undeclared
 __all__ = ["COMMANDS", "AdminCommand", "AnyCommand", "command", "named", "query"]
 
 INTEGER_MAX: Final = (1 << 63) - 1  # no clock, offset or store has more
+WORDS: Final = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+    Any: "valid JSON",
+}
 
 N_contra = TypeVar("N_contra", contravariant=True)  # what a command needs of a node
 P = ParamSpec("P")
@@ -72,8 +85,16 @@ class AdminCommand(Generic[N_contra, P, R]):
         try:
             return vars(self._model.model_validate(parameters))
         except ValidationError as error:
-            name = error.errors()[0]["loc"][0]
-            raise AdministrationError("invalid", f"{self.name}: bad parameter {name!r}") from None
+            found = error.errors()[0]
+            name = str(found["loc"][0])
+            match found["type"]:
+                case "missing":
+                    problem = "missing"
+                case "value_error":  # of _fits
+                    problem = str(found["ctx"]["error"])
+                case _:
+                    problem = _wanted(self.parameters[name])
+            raise AdministrationError("invalid", f"{self.name}: {name} is {problem}") from None
 
     @cached_property
     def parameters(self) -> dict[str, Any]:
@@ -150,6 +171,21 @@ def _may_be_none(kind: Any) -> bool:
     return kind is Any or type(None) in get_args(kind)
 
 
+def _wanted(kind: Any) -> str:
+    """Return what a value of a type is, for an error text."""
+    of = [each for each in get_args(kind) if each is not type(None)]
+    origin = get_origin(kind)
+    if origin in {UnionType, Union}:
+        return " or ".join(map(_wanted, of))
+    if origin is Literal:
+        return " or ".join(map(repr, of))
+    if origin is list and of:
+        return f"a list, each item {_wanted(of[0])}"
+    if origin is dict and len(of) > 1:
+        return f"an object, each value {_wanted(of[1])}"
+    return WORDS.get(origin or kind, "of another kind")
+
+
 def _fits(value: Any) -> Any:
     """Return a value. Raises ValueError for numbers and text that neither disk nor wire can hold.
 
@@ -157,7 +193,7 @@ def _fits(value: Any) -> Any:
     """
     for each in value if isinstance(value, list) else [value]:
         if type(each) is int and not -INTEGER_MAX <= each <= INTEGER_MAX:
-            raise ValueError("too large")
+            raise ValueError("a number of more than 64 bits")
         if isinstance(each, str) and any("\ud800" <= character <= "\udfff" for character in each):
-            raise ValueError("half a character")
+            raise ValueError("no valid Unicode text")
     return value

@@ -59,8 +59,13 @@ def payload(
 def integer(name: str, value: Any) -> int:
     """Return a non-negative integer from JSON. Raises AdministrationError."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise AdministrationError("invalid", f"bad parameter '{name}'")
+        raise AdministrationError("invalid", f"{name} is a whole number from 0 to {(1 << 63) - 1}")
     return value
+
+
+def no_cursor() -> AdministrationError:
+    """Return the error for a place to continue at that no answer can have given."""
+    return AdministrationError("invalid", "after is what the answer before this one has as `after`")
 
 
 def check_short(what: str, text: str) -> None:

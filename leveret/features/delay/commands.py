@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 from leveret.core.admin.commands import command, query
 from leveret.core.admin.node import AdminNode
 from leveret.core.admin.rights import IN_VHOST, READ_QUEUE
-from leveret.core.admin.shown import integer, payload, properties
+from leveret.core.admin.shown import integer, no_cursor, payload, properties
 from leveret.core.definitions.administration import AdministrationError
 from leveret.errors import StorageError
 from leveret.features.delay.rules import DELAY_MS_MAX
@@ -186,7 +186,7 @@ def cursor_of(value: object) -> Cursor | None:
             return None
         case [int(due_ms), int(offset)] if min(due_ms, offset) >= 0:
             return due_ms, offset
-    raise AdministrationError("invalid", "bad parameter 'after'")
+    raise no_cursor()
 
 
 def _found(count: int, vhost: str, selection: ScheduleSelection) -> int:

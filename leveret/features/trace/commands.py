@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.core.admin.commands import query
 from leveret.core.admin.node import partition_of, queue_of, vhost_of
 from leveret.core.admin.rights import READ_QUEUE
-from leveret.core.admin.shown import integer
+from leveret.core.admin.shown import integer, no_cursor
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
 from leveret.features.browse.browsing import READ_BYTES_MAX, BrowseCursor, recall
@@ -98,7 +98,7 @@ def _place(after: object) -> TraceCursor:
         case [int(stage), str(name), first, second] if 0 <= stage < len(STAGES):
             return TraceCursor(stage, name, integer("after", first), integer("after", second))
         case _:
-            raise AdministrationError("invalid", "bad parameter 'after'")
+            raise no_cursor()
 
 
 async def _queues(trace: TraceSearch, begin: TraceCursor) -> TraceCursor | None:

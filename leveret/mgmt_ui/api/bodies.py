@@ -15,7 +15,7 @@ from leveret.mgmt_ui.api.problems import bad_request
 from leveret.ports.declared import undeclared
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from starlette.datastructures import QueryParams
     from starlette.requests import Request
@@ -33,6 +33,7 @@ __all__ = [
     "tags",
     "text",
     "texts",
+    "truth",
     "understand",
     "whole_number",
     "whole_numbers",
@@ -47,23 +48,31 @@ INLINE_BYTES_MAX = 4096  # taken apart on the event loop; with more, in a thread
 # A text in JSON, which may lack its end, or what separates and opens: as many as there are values.
 TEXT_OR_VALUE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{,]', re.DOTALL)
 DIGITS_MAX = 18  # below 2 ** 63
+NO_JSON = "the request is not valid JSON"
+NO_JSON_IN_RABBITMQ = "not_json"
 BODY_BYTES_MAX = 1 << 20  # of what describes one thing; bodies of messages and documents say more
 
 
 async def json_object(request: Request, bytes_max: int = BODY_BYTES_MAX) -> dict[str, Any]:
     """Return the request's JSON object, an empty one without a body. Raises ApiError 400.
 
-    Routes of Leveret's own accept only the fields that they declare.
+    Routes of Leveret's own accept only the fields that they declare, and insist on those that they
+    declare as required.
     """
     body = await read_body(request, bytes_max)
+    route = request.scope["route"]
+    invalid = NO_JSON if route.is_strict else NO_JSON_IN_RABBITMQ
     if len(body) <= INLINE_BYTES_MAX:
-        asked = understand(body)
+        asked = understand(body, invalid)
     else:
-        asked = await asyncio.to_thread(understand, body)
-    declared: Collection[str] | None = getattr(request.scope["route"], "body_names", None)
-    problem = None if declared is None else undeclared(asked, declared)
-    if problem is not None:
-        raise bad_request(problem)
+        asked = await asyncio.to_thread(understand, body, invalid)
+    if route.is_strict:
+        problem = undeclared(asked, route.body_names)
+        if problem is not None:
+            raise bad_request(problem)
+        for name in route.required_names:
+            if name not in asked:
+                raise bad_request(f"{name} is missing")
     return asked
 
 
@@ -80,8 +89,11 @@ async def read_body(request: Request, bytes_max: int) -> bytes:
     return bytes(body)
 
 
-def understand(body: bytes) -> dict[str, Any]:
-    """Return the JSON object of a body, an empty one without. Raises ApiError 400."""
+def understand(body: bytes, invalid: str = NO_JSON) -> dict[str, Any]:
+    """Return the JSON object of a body, an empty one without. Raises ApiError 400.
+
+    `invalid` is the reason for a body that is no JSON.
+    """
     if _has_more_values(body, VALUES_MAX):
         raise bad_request(f"a request has at most {VALUES_MAX} values")
     try:
@@ -89,7 +101,7 @@ def understand(body: bytes) -> dict[str, Any]:
         if HALF_CHARACTER.search(body):
             json.dumps(asked, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        raise bad_request("not_json") from None
+        raise bad_request(invalid) from None
     if not isinstance(asked, dict):
         raise bad_request("a request is a JSON object")
     if _is_deeper(asked, DEPTH_MAX):
@@ -161,12 +173,21 @@ def tags(asked: dict[str, Any], key: str = "tags") -> list[str]:
     return [tag.strip() for tag in value if tag.strip()]
 
 
-def flag(asked: dict[str, Any], key: str) -> bool:
+def truth(asked: dict[str, Any], key: str) -> bool:
     """Return a boolean field, which tools also send as text; False if absent. ApiError 400."""
+    return _truth(asked, key, f"{key} is true or false")
+
+
+def flag(asked: dict[str, Any], key: str) -> bool:
+    """Return what `truth` returns. Raises ApiError 400 in RabbitMQ's words."""
+    return _truth(asked, key, f"{{not_boolean,{asked.get(key)!r}}}"[:200])
+
+
+def _truth(asked: dict[str, Any], key: str, problem: str) -> bool:
     value = asked.get(key, False)
     if isinstance(value, bool | str) and value in TRUTHS:
         return TRUTHS[value]
-    raise bad_request(f"{{not_boolean,{value!r}}}"[:200])
+    raise bad_request(problem)
 
 
 def condition(request: Request, key: str) -> bool:

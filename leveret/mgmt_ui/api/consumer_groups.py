@@ -30,7 +30,7 @@ from leveret.features.groups.commands import (
     group_reset_offsets,
 )
 from leveret.features.groups.rows import group_row
-from leveret.mgmt_ui.api.bodies import flag, json_object, require_fields
+from leveret.mgmt_ui.api.bodies import json_object, truth
 from leveret.mgmt_ui.api.callers import CallerHere, ClientHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.listing import (
@@ -121,7 +121,6 @@ async def reset_group(
     """Let a group without members go on elsewhere, or say with `dry_run` where that would be."""
     caller.vhost(vhost)
     asked = await json_object(request)
-    require_fields(asked, "to")
     to = asked["to"]
     rows = await caller.perform(
         group_reset_offsets,
@@ -129,7 +128,7 @@ async def reset_group(
         queue=queue,
         name=name,
         to=str(to) if type(to) is int else to,
-        dry_run=flag(asked, "dry_run"),
+        dry_run=truth(asked, "dry_run"),
     )
     return answer(rows)
 
@@ -140,7 +139,6 @@ async def commit_offsets(
 ) -> Response:
     """Let a group go on at these offsets, by partition; it is created where it does not exist."""
     asked = await json_object(request)
-    require_fields(asked, "offsets")
     await readable_queue(caller, vhost, queue)
     rows = await caller.perform(
         group_commit_offsets, vhost=vhost, queue=queue, name=name, offsets=asked["offsets"]

@@ -34,13 +34,13 @@ from leveret.features.dead_letter.commands import (
     dlq_status,
 )
 from leveret.mgmt_ui.api.bodies import (
-    flag,
     headers,
     json_object,
     path_number,
     table,
     text,
     texts,
+    truth,
     whole_number,
     whole_numbers,
 )
@@ -139,7 +139,7 @@ async def redrive(caller: CallerHere, request: Request, vhost: Segment, name: Se
             queue=name,
             exchange=exchange,
             routing_key=key,
-            routed=flag(asked, "routed"),
+            routed=truth(asked, "routed"),
             rate=asked.get("rate"),
             **_selection(asked),
         )

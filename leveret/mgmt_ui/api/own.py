@@ -59,9 +59,19 @@ class OwnRoute(LazyRoute):
     @cached_property
     def body_names(self) -> frozenset[str]:
         """Names of the body's fields; none if the route declares no body."""
-        if "requestBody" not in self._operation or self.takes_stream:
-            return frozenset()
-        return frozenset(self._operation["requestBody"]["content"][JSON]["schema"]["properties"])
+        return frozenset(self._body_schema.get("properties", ()))
+
+    @cached_property
+    def required_names(self) -> list[str]:
+        """Names of the body's fields that must be there."""
+        names: list[str] = self._body_schema.get("required", [])
+        return names
+
+    @cached_property
+    def _body_schema(self) -> dict[str, Any]:
+        content = self._operation.get("requestBody", {}).get("content", {})
+        schema: dict[str, Any] = content.get(JSON, {}).get("schema", {})
+        return schema
 
     @cached_property
     def takes_stream(self) -> bool:

@@ -21,7 +21,7 @@ from fastapi import Request, Response
 
 from leveret.core.admin.commands import AnyCommand
 from leveret.features.retry.commands import retry_cancel, retry_list, retry_retry_now, retry_show
-from leveret.mgmt_ui.api.bodies import flag, headers, json_object, texts, whole_number
+from leveret.mgmt_ui.api.bodies import headers, json_object, texts, truth, whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.describing import query as described_query
@@ -111,7 +111,7 @@ async def _deal(
     asked = await json_object(request)
     selected = {
         "ids": texts(asked, "ids"),
-        "all": flag(asked, "all"),
+        "all": truth(asked, "all"),
         "partition": asked.get("partition"),
     }
     return answer({"count": await caller.perform(operation, vhost=vhost, queue=name, **selected)})

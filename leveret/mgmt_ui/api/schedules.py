@@ -31,7 +31,7 @@ from leveret.features.delay.commands import (
     schedule_reschedule,
     schedule_show,
 )
-from leveret.mgmt_ui.api.bodies import flag, headers, json_object, table, text, whole_number
+from leveret.mgmt_ui.api.bodies import headers, json_object, table, text, truth, whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.describing import query as described_query
@@ -212,7 +212,7 @@ def _selected(vhost: str, asked: dict[str, Any]) -> dict[str, Any]:
         "message_id": text(asked, "message_id", None),
         "due_from_ms": asked.get("due_from_ms"),
         "due_before_ms": asked.get("due_before_ms"),
-        "all": flag(asked, "all"),
+        "all": truth(asked, "all"),
     }
 
 

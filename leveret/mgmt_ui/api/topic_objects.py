@@ -20,7 +20,7 @@ from fastapi import Request, Response
 from leveret.core.queues.declared_queue import DeclaredQueue
 from leveret.features.topics.commands import topic_describe, topic_set_partitions
 from leveret.features.topics.rows import is_topic, topic_row
-from leveret.mgmt_ui.api.bodies import flag, json_object, require_fields
+from leveret.mgmt_ui.api.bodies import json_object, truth
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.listing import (
@@ -89,12 +89,11 @@ async def set_partitions(
     """Change how many partitions a queue has, or say with `dry_run` which ones there would be."""
     caller.vhost(vhost)
     asked = await json_object(request)
-    require_fields(asked, "count")
     told = await caller.perform(
         topic_set_partitions,
         vhost=vhost,
         name=name,
         count=asked["count"],
-        dry_run=flag(asked, "dry_run"),
+        dry_run=truth(asked, "dry_run"),
     )
     return answer(told)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, Unp
 
 from leveret.core.admin.commands import query
 from leveret.core.admin.node import queue_of, vhost_of
+from leveret.core.admin.shown import no_cursor
 from leveret.core.definitions.administration import AdministrationError
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.views import Ranges, Shown
@@ -244,7 +245,7 @@ def _after(value: object) -> Key | None:
         return None
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return tuple(value)
-    raise AdministrationError("invalid", "bad parameter 'after'")
+    raise no_cursor()
 
 
 async def object_totals(node: AdminContext) -> dict[str, int]:

@@ -195,8 +195,8 @@ async def test_what_was_put_off_is_not_met_again(node: AdminContext, stage: Stag
         ({}, "state either an id, or what messages have in common"),
         ({"id": "a", "all": True}, "state either an id, or what messages have in common"),
         ({"id": "a", "routing_key": "q"}, "state either an id, or what messages have in common"),
-        ({"due_from_ms": -1}, "bad parameter 'due_from_ms'"),
-        ({"due_from_ms": True}, "bad parameter 'due_from_ms'"),
+        ({"due_from_ms": -1}, "due_from_ms is a whole number"),
+        ({"due_from_ms": True}, "due_from_ms is a whole number"),
         ({"vhost": "none", "all": True}, "no vhost 'none'"),
     ],
 )

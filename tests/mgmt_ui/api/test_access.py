@@ -106,7 +106,7 @@ async def test_permissions(site):
         ("%2F/none", ALL, "vhost_or_user_not_found"),
         ("none/guest", ALL, "vhost_or_user_not_found"),
         ("%2F/guest", {"read": ""}, "[{key_missing,configure},{key_missing,write}]"),
-        ("%2F/guest", {**ALL, "read": 5}, "permission.set: bad parameter 'read'"),
+        ("%2F/guest", {**ALL, "read": 5}, "permission.set: read is text"),
     ],
 )
 async def test_what_is_no_permission(site, path, body, why):

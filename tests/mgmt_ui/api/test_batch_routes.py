@@ -198,7 +198,7 @@ async def test_paths_are_checked(site, client, path, reason):
     [
         ({"parts": "p"}, "parts is a list of names"),
         ({"parts": [1]}, "parts is a list of names"),
-        ({}, "parts is a list of names"),
+        ({}, "parts is missing"),
         ({"parts": ["p", "p"]}, "names one of them twice"),
         ({"parts": [], "more": 1}, "more"),
     ],

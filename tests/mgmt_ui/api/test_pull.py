@@ -308,7 +308,8 @@ async def test_a_stream_is_not_pulled_from(site):
         ("receive", {"wait_ms": 20_001}, "wait_ms is a whole number from 0 to 20000"),
         ("receive", {"encoding": "hex"}, "encoding is auto or base64"),
         ("receive", [], "a request is a JSON object"),
-        ("ack", {}, "receipt_handles is a list of 1 to 1000"),
+        ("ack", {}, "receipt_handles is missing"),
+        ("ack", {"receipt_handles": []}, "receipt_handles is a list of 1 to 1000"),
         ("ack", {"receipt_handles": ["x"] * 1001}, "receipt_handles is a list of 1 to 1000"),
         ("ack", {"receipt_handles": [1]}, "a receipt handle is a string"),
         ("nack", {"receipt_handles": ["x"], "requeue": 1}, "requeue is true or false"),
@@ -319,7 +320,7 @@ async def test_a_stream_is_not_pulled_from(site):
         ),
         (
             "extend",
-            {"receipt_handles": ["x"]},
+            {"receipt_handles": ["x"], "visibility_timeout_ms": -1},
             "visibility_timeout_ms is a whole number from 0 to 43200000",
         ),
     ],

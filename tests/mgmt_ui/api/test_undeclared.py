@@ -104,6 +104,20 @@ async def test_a_column_to_sort_by_is_one_of_the_rows(site):
         assert len(await site.json(f"/api/{path}")) == 2  # as RabbitMQ
 
 
+async def test_problems_with_a_body_are_told_in_words(site):
+    """RabbitMQ's routes keep RabbitMQ's words."""
+    groups = "/api/leveret/consumer-groups/%2F/q/g/reset"
+    for path, content, told in (
+        (groups, b"{", "the request is not valid JSON"),
+        (groups, b"{}", "to is missing"),
+        (groups, b'{"to": "next", "dry_run": 7}', "dry_run is true or false"),
+        ("/api/users/bulk-delete", b"{", "not_json"),
+        ("/api/users/bulk-delete", b"{}", "[{key_missing,users}]"),
+    ):
+        error = await site.error(path, method="POST", content=content)
+        assert error == (400, "bad_request", told)
+
+
 async def test_routes_of_rabbitmq_ignore_what_they_do_not_know(site):
     asked = {"durable": True, "unknown": 1}
     answer = await site.ask("PUT", "/api/queues/%2F/new", asked, params={"unknown": "1"})

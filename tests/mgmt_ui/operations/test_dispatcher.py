@@ -213,7 +213,32 @@ async def test_what_needs_a_running_node_says_so(node):
     assert answer["explanation"] == "no node is running: start one with `leveret serve`"
 
 
+@pytest.mark.parametrize(
+    ("command", "parameters", "problem"),
+    [
+        ("queue.purge", {"vhost": "/", "name": "q"}, "waiting is missing"),
+        ("queue.purge", {"vhost": 1, "name": "q", "waiting": False}, "vhost is text"),
+        ("queue.purge", {"vhost": "/", "name": "q", "waiting": 1}, "waiting is true or false"),
+        (
+            "vhost.add",
+            {"name": "v", "description": "", "tags": [1]},
+            "tags is a list, each item text",
+        ),
+        (
+            "vhost.add",
+            {"name": "\ud800", "description": "", "tags": []},
+            "name is no valid Unicode text",
+        ),
+    ],
+)
+async def test_a_parameter_that_does_not_fit_is_named_with_what_fits(
+    node, command, parameters, problem
+):
+    answer = await perform(node, {"operation": command, "parameters": parameters}, COMMAND_LINE)
+    assert answer["explanation"] == f"{command}: {problem}"
+
+
 @pytest.mark.parametrize("number", [1 << 63, -(1 << 70)])
 async def test_a_number_that_no_store_holds_is_refused(node, number):
     answer = await ask(node, "usage.list", since=number, until=0)
-    assert answer["explanation"] == "usage.list: bad parameter 'since'"
+    assert answer["explanation"] == "usage.list: since is a number of more than 64 bits"
