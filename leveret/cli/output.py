@@ -48,6 +48,7 @@ STATE_STYLES = {
 # Fields that hold a moment, in milliseconds since 1970: people are shown a time.
 MOMENTS = {
     "at",
+    "committed_at",
     "connected_at",
     "created",
     "created_at",
@@ -55,16 +56,22 @@ MOMENTS = {
     "died_at",
     "due",
     "due_ms",
+    "ends_at",
     "first_failure_at",
     "last_at",
     "next_check_at",
     "prepared_at",
     "seen_at",
     "since",
+    "staged_since",
     "started",
     "stored_at",
     "time_ms",
 }
+
+# Fields that hold ascending numbers, of which there may be very many: people are shown ranges.
+NUMBERED = {"staged"}
+RANGES_SHOWN_MAX = 3
 
 
 def iso(ms: int) -> str:
@@ -158,6 +165,22 @@ def _text(column: str, value: object) -> str:
         return ""
     if column in MOMENTS and type(value) is int:
         return iso(value)
+    if column in NUMBERED and isinstance(value, list):
+        return _ranges(value)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return printable(",".join(value))
     return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Return ascending numbers as ranges, `0-29,31`; of many ranges the first, and a count."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    shown = [f"{first}-{last}" if first < last else f"{first}" for first, last in ranges]
+    if len(shown) > RANGES_SHOWN_MAX:
+        shown = [*shown[:RANGES_SHOWN_MAX], f"… ({len(numbers)})"]
+    return ",".join(shown)

@@ -35,12 +35,12 @@ def shown(monkeypatch):
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
 
-    def show(rows, *, as_json=False, is_terminal=True):
+    def show(rows, *, columns=COLUMNS, as_json=False, is_terminal=True):
         stream = Stream(is_terminal=is_terminal)
         with monkeypatch.context() as patched:
             patched.setattr(sys, "stdout", stream)
             begin(Invocation(as_json=as_json))
-            show_rows(rows, COLUMNS)
+            show_rows(rows, columns)
         return stream.getvalue()
 
     return show
@@ -94,3 +94,21 @@ def test_others_get_plain_columns(shown, monkeypatch, term):
 def test_only_who_watches_waits_for_rich():
     code = "import sys, leveret.cli.output; assert 'rich.table' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ([], ""),
+        ([7], "7"),
+        ([*range(30), 31], "0-29,31"),
+        ([1, 2, 5, 9], "1-2,5,9"),
+        (list(range(1, 35, 2)), "1,3,5,… (17)"),
+    ],
+)
+def test_staged_batches_are_shown_as_ranges_and_times(shown, numbers, text):
+    row = {"writer": "w", "committed_at": 1_795_880_141_637, "staged": numbers}
+    row["staged_since"] = None
+    lines = shown([row], columns=list(row), is_terminal=False).splitlines()
+    assert lines[1].split() == ["w", "2026-11-28T15:35:41.637Z", *text.split()]
+    assert json.loads(shown([row], columns=list(row), as_json=True)) == [row]
