@@ -359,9 +359,19 @@ async def test_missing_things(site, path, reason):
 
 
 async def test_beside_the_api_there_are_pages(site):
-    response = await site.get("/apiary", None)
+    response = await site.get("/overview", None)
     assert response.status_code == 303
-    assert response.headers["location"] == "/login?wanted=%2Fapiary"
+    assert response.headers["location"] == "/login?wanted=%2Foverview"
+
+
+@pytest.mark.parametrize("path", ["/apiary", "/cli/rabbitmqadmin", "/cli", "/queues/a/b/c/d/e"])
+async def test_what_is_no_page_is_not_there_for_anybody(site, path):
+    """A program that follows redirects would take the sign-in page for the file that it wants."""
+    response = await site.get(path, None, follow_redirects=True)
+    assert response.status_code == 404
+    assert "There is no page at this address." in response.text
+    assert (await site.get(path, None, method="HEAD")).status_code == 404
+    assert (await site.get("/overview", None, method="DELETE")).status_code == 405
 
 
 async def test_other_methods(site):

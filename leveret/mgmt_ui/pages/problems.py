@@ -68,9 +68,11 @@ def _sign_in(request: Request) -> Response:
 
 
 async def _unroutable(request: Request, error: Exception) -> Response:
+    """Answer an unknown path or method, to everybody alike: addresses of pages are no secret.
+
+    A program that follows a redirect would take the sign-in page for what it has asked for.
+    """
     assert isinstance(error, HTTPException)
-    if session_of(request) is None:
-        return _sign_in(request)  # strangers do not learn which addresses there are
     return await _problem(request, error.status_code, REASONS["Object Not Found"])
 
 

@@ -20,8 +20,9 @@ async def test_strangers_are_led_to_the_form(browser):
 
 
 async def test_strangers_cannot_tell_what_there_is(browser):
-    there, nowhere = await browser.get("/overview"), await browser.get("/nowhere")
-    assert there.status_code == nowhere.status_code == 303
+    for path in ("/queues/%2F/{}", "/exchanges/%2F/{}", "/vhosts/{}"):
+        for name in ("there", "nowhere"):
+            assert (await browser.get(path.format(name))).status_code == 303
 
 
 async def test_what_is_no_page_for_people_is_refused(browser):
