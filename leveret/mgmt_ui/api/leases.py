@@ -109,7 +109,7 @@ class RequestedLease:
 async def _requested(
     caller: ClientHere, vhost: Segment, name: Segment, holder: Segment, number: Segment
 ) -> RequestedLease:
-    """Return the lease of a path. Raises ApiError 400, 403 and 404."""
+    """Return the lease of a path. Raises ApiError 400, 401, 403 and 404."""
     with LeaseRefusals():
         queue = await _leased_queue(caller, vhost, name)
         check_holder(holder)
@@ -275,7 +275,7 @@ def _part(queue: DeclaredQueue, number: str) -> Queue:
 
 
 async def _leased_queue(caller: Caller, vhost: str, name: str) -> DeclaredQueue:
-    """Return a queue that the caller may consume. Raises ApiError 400, 403 and 404."""
+    """Return a queue that the caller may consume. Raises ApiError 400, 401, 403 and 404."""
     queue = await queue_to_read(caller, vhost, name)
     if queue.settings.is_stream:
         raise bad_request("a stream is read by offset, and nothing is taken away from it")

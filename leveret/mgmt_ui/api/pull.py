@@ -226,7 +226,7 @@ def _milliseconds(asked: Asked, key: str, default: int | None) -> int:
 
 
 async def _pulled_queue(caller: Caller, vhost: str, name: str) -> DeclaredQueue:
-    """Return a queue that the caller may pull from. Raises ApiError 400, 403 and 404."""
+    """Return a queue that the caller may pull from. Raises ApiError 400, 401, 403 and 404."""
     queue = await queue_to_read(caller, vhost, name)
     if queue.settings.is_stream:
         raise bad_request("a stream is read by offset, and not pulled from")
