@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 REQUEST_SECONDS_MAX = 10.0  # to send a request, from the start or after the last answer
 ANSWER_SECONDS_MAX = 60.0  # to make and to take an answer: some megabytes over a slow line
+WARNED_SECONDS = 60.0
 NOTE_LOGIN: Final = "leveret.note_login"  # in a request's scope: see HttpConnections
 
 
@@ -44,6 +45,7 @@ class HttpConnections:
         self._app = app
         self._open: dict[Ends, HttpConnection] = {}
         self._strangers: dict[str, dict[HttpConnection, None]] = {}  # by address, the oldest first
+        self._quiet_until = 0.0  # time of the loop until which no more closed ones are logged
         self._answers = 0  # in progress, some of them for clients that are gone
         self.connections_max = connections_max
 
@@ -118,14 +120,23 @@ class HttpConnections:
         chosen = self._given_up_for(newcomer)
         if chosen is None:
             return
+        self._warn(chosen)
+        self.remove(chosen)
+        chosen.cut()
+
+    def _warn(self, chosen: HttpConnection) -> None:
+        """Log that connections are closed, once a minute: there may be thousands a second."""
+        now = asyncio.get_running_loop().time()
+        if now < self._quiet_until:
+            return
+        self._quiet_until = now + WARNED_SECONDS
         logger.warning(
-            "closed a connection from %s that has not logged in: all %d are taken",
+            "closed a connection from %s that has not logged in: all %d are taken; "
+            "this is not logged again for a minute",
             chosen.source,
             self.connections_max,
             extra={"source": chosen.source},
         )
-        self.remove(chosen)
-        chosen.cut()
 
     def _given_up_for(self, newcomer: HttpConnection) -> HttpConnection | None:
         """Return the connection to close for a new one, or None.

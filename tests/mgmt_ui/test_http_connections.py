@@ -188,3 +188,11 @@ async def test_no_more_are_open_than_places_and_one(port):
     assert [peer.is_open for peer in strangers] == [False] * 19 + [True]
     assert (await strangers[-1].ask())[0] == 503
     assert all(peer.is_open for peer in port.peers[:4])
+
+
+async def test_a_flood_is_logged_once_a_minute(port, caplog, monkeypatch):
+    port.connect_many(50)
+    assert sum("has not logged in" in record.message for record in caplog.records) == 1
+    monkeypatch.setattr(port.connections, "_quiet_until", 0.0)
+    port.connect()
+    assert sum("has not logged in" in record.message for record in caplog.records) == 2
