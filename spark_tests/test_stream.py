@@ -205,6 +205,20 @@ def test_another_topic_of_the_same_name_is_told(query, channel, topic):
     assert query.bodies() == [*range(10), *range(100, 120)]
 
 
+def test_a_topic_that_is_not_subscribed_to_any_more_ends_the_query(query, channel, topic):
+    publish(channel, topic, *range(10))
+    query.run()
+    publish(channel, topic, *range(10, 20))
+    query._topic = f"{topic}-other"
+    channel.queue_declare(query._topic, durable=True, arguments={"x-queue-type": "stream"})
+    publish(channel, query._topic, *range(100, 120))
+    with pytest.raises(PySparkException, match=f"topic '{topic}', partitions 0, 1"):
+        query.run()
+    query.run(failOnDataLoss="false")
+    query.run()
+    assert query.bodies() == [*range(10), *range(100, 120)]
+
+
 def test_a_compacted_topic_has_no_losses(query, channel, spark, node, tmp_path):
     name = f"compacted-{tmp_path.name}"
     arguments = {"x-queue-type": "stream", "x-compact": True}

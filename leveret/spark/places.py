@@ -37,6 +37,10 @@ class TopicsNow:
     """Bounds of all partitions that are read, as they were at one moment."""
 
     def __init__(self, topics: dict[str, TopicBounds], selection: TopicSelection) -> None:
+        self._selection = selection
+        self._numbers = {
+            name: {each.partition for each in bounds.partitions} for name, bounds in topics.items()
+        }
         self.logs = {name: bounds.log for name, bounds in topics.items()}
         self.partitions: dict[str, dict[int, PartitionOffsets]] = {}
         for name, bounds in topics.items():
@@ -53,6 +57,11 @@ class TopicsNow:
     def get(self, topic: str, partition: int) -> PartitionOffsets | None:
         """Return the bounds of a partition, None if it is not there."""
         return self.partitions.get(topic, {}).get(partition)
+
+    def is_left_out(self, topic: str, partition: int) -> bool:
+        """Whether a partition is not read because it is not chosen, and not because it is gone."""
+        is_gone = topic in self._numbers and partition not in self._numbers[topic]
+        return not is_gone and not self._selection.covers(topic, partition)
 
     def message_bytes(self) -> dict[tuple[str, int], float]:
         """Return the average bytes of a message by topic and partition, if sizes were asked for."""
@@ -181,21 +190,40 @@ def start_of_new(start: TopicOffsets, now: TopicsNow) -> TopicOffsets:
 def check_present(start: TopicOffsets, now: TopicsNow, last: TopicOffsets | None) -> None:
     """Raise DataLossError unless everything from `start` on is there, as far as is known.
 
-    `last` are the ends as they were seen before, by which a partition that has gone after it was
-    read to its end is told from one that was not.
+    `last` are the ends as they were seen before, by which what has gone after it was read to its
+    end is told from what was not. Without them, as when a query begins again, a topic that has gone
+    counts as lost, and a partition as read: a retired one is removed once nothing is left in it.
     """
-    for topic in start.logs:
+    _check_chosen(start, now)
+    for topic in start.by_topic:
+        if last is None and topic not in now.partitions:
+            raise DataLossError(f"topic '{topic}' is gone: what it had since it was read is lost")
         if not start.is_same_log(topic, now.ends):
             raise DataLossError(
                 f"topic '{topic}' was deleted and declared again since it was read last: its "
                 "offsets are others now. Begin with a new checkpoint"
             )
     for topic, number, offset in start:
-        lost = _lost(
-            offset, now.get(topic, number), None if last is None else last.get(topic, number)
-        )
+        seen_end = None if last is None else last.get(topic, number)
+        lost = _lost(offset, now.get(topic, number), seen_end)
         if lost:
             raise DataLossError(f"topic '{topic}', partition {number}: {lost}")
+
+
+def _check_chosen(start: TopicOffsets, now: TopicsNow) -> None:
+    """Raise DataLossError if the query has read what its options do not choose any more."""
+    left: dict[str, list[str]] = {}
+    for topic, number, _ in start:
+        if now.is_left_out(topic, number):
+            left.setdefault(topic, []).append(str(number))
+    if left:
+        named = "; ".join(
+            f"topic '{topic}', partitions {', '.join(numbers)}" for topic, numbers in left.items()
+        )
+        raise DataLossError(
+            f"the checkpoint has what the options do not choose any more: {named}. What has come "
+            "there since goes unread: choose it again, or begin with a new checkpoint"
+        )
 
 
 def _lost(offset: int, bounds: PartitionOffsets | None, seen_end: int | None) -> str | None:

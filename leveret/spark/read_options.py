@@ -72,10 +72,12 @@ class TopicSelection:
     pattern: str | None = None
     partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def __str__(self) -> str:
+    def covers(self, topic: str, partition: int) -> bool:
+        """Whether a partition is read, if it exists."""
         if self.pattern is not None:
-            return f"topics like '{self.pattern}'"
-        return ", ".join(f"'{name}'" for name in self.names)
+            return re.fullmatch(self.pattern, topic) is not None
+        chosen = self.partitions.get(topic)
+        return topic in self.names and (chosen is None or partition in chosen)
 
 
 class ColumnsWanted(NamedTuple):
@@ -261,9 +263,6 @@ def _check_together(given: OptionReader, found: ReadOptions, *, is_streaming: bo
 
 def _check_covered(topics: TopicSelection, point: StartingPoint) -> None:
     """Raise OptionError if offsets or times are for topics or partitions that are not read."""
-    if topics.pattern is not None:
-        return
     for topic, by_partition in point.values.items():
-        chosen = topics.partitions.get(topic)
-        if topic not in topics.names or (chosen is not None and set(by_partition) - set(chosen)):
+        if not all(topics.covers(topic, number) for number in by_partition):
             raise OptionError(f"offsets are given for topic '{topic}', of which they are not read")

@@ -54,6 +54,7 @@ class LeveretStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._polled: tuple[float, TopicsNow] | None = None
         self._seen: TopicOffsets | None = None  # the ends, as they were last
         self._until: TopicOffsets | None = None  # with AvailableNow: where the query ends
+        self._warned = ""  # of which loss the log was told last
         self._batch_s = time.monotonic()  # when the last batch was planned
         self._progress = GroupProgress(options.group) if options.group else None
 
@@ -113,7 +114,9 @@ class LeveretStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise DataLossError(
                     f"{error}. With failOnDataLoss=false the rest is read"
                 ) from None
-            logger.warning("%s; the rest is read", error)
+            if str(error) != self._warned:  # a query that waits is asked all the time
+                self._warned = str(error)
+                logger.warning("%s; the rest is read", error)
 
     def _waits_for_more(self, start: TopicOffsets, end: TopicOffsets) -> bool:
         """Whether there are fewer messages than a batch shall have, and it has not waited long."""
