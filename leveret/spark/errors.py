@@ -10,6 +10,7 @@ __all__ = [
     "MalformedBodyError",
     "SourceError",
     "TopicMissingError",
+    "WrongCredentialsError",
 ]
 
 
@@ -22,7 +23,11 @@ class BrokerUnreachableError(SourceError):
 
 
 class AccessRefusedError(SourceError):
-    """Wrong user or password, or a permission is missing."""
+    """The user may not do this, or is not let in."""
+
+
+class WrongCredentialsError(AccessRefusedError):
+    """Wrong user or password."""
 
 
 class TopicMissingError(SourceError):

@@ -25,6 +25,7 @@ from leveret.spark.errors import (
     BrokerUnreachableError,
     SourceError,
     TopicMissingError,
+    WrongCredentialsError,
 )
 
 if TYPE_CHECKING:
@@ -325,7 +326,7 @@ class BrokerServers:
         if error.status in BUSY_STATUSES:
             return Attempt(f"{self._url}: {error.reason}", error.retry_after_s or 0)
         if error.status == 401 and error.details.get("error") != NOT_PERMITTED:
-            raise AccessRefusedError(
+            raise WrongCredentialsError(
                 f"{self._url} refuses user '{self._options.user}': wrong user or password"
             ) from error
         if error.status in {401, 403}:

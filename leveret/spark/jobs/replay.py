@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leveret.spark.archive_files import read_manifests
 from leveret.spark.archive_manifest import ManifestError, check_sequence, topic_directory
-from leveret.spark.errors import AccessRefusedError, SourceError, TopicMissingError
+from leveret.spark.errors import SourceError, TopicMissingError, WrongCredentialsError
 from leveret.spark.jobs.archived_files import read_files, record_size
 from leveret.spark.jobs.export import time_ms
 from leveret.spark.jobs.hadoop_files import files_to_write
@@ -149,9 +149,8 @@ def _check_target(context: JobContext, to: ReplayTarget) -> None:
         context.broker.topic(to.queue)
     except TopicMissingError as error:
         raise JobError(f"{error}: declare it first, as a stream for instance") from error
-    except AccessRefusedError as error:
-        if "wrong user or password" in str(error):
-            raise
+    except WrongCredentialsError:
+        raise
     except SourceError:
         return  # it is there, and cannot be read by offset
 

@@ -1,0 +1,62 @@
+"""What the broker refuses, as users of the data source are told it."""
+
+from __future__ import annotations
+
+import pytest
+
+from leveret.spark.connection_options import read_connection
+from leveret.spark.errors import AccessRefusedError, WrongCredentialsError
+from leveret.spark.option_reader import OptionReader
+from leveret.spark.servers import BrokerServers
+from tests.support.http import HttpClient
+from tests.support.node import node_in_thread
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    """Start a node with a topic, and a user who may read it and has no management tag."""
+    directory = tmp_path_factory.mktemp("node")
+    with node_in_thread(directory, http_port=0, login_delay_seconds=0) as node:
+        with node.connected() as connection:
+            arguments = {"x-queue-type": "stream", "x-partitions": 2}
+            connection.channel().queue_declare("orders", durable=True, arguments=arguments)
+        with HttpClient(node.addresses["http"]) as client:
+            rights = {"configure": "", "write": "", "read": "orders"}
+            user = {"password": "app", "tags": ""}
+            assert client.put("/api/users/app", json=user).is_success
+            assert client.put("/api/permissions/%2F/app", json=rights).is_success
+        yield node
+
+
+@pytest.fixture
+def servers(node):
+    """Return a function that makes a connection, by options, of one try for each request."""
+    opened = []
+
+    def servers(**options):
+        given = {"servers": node.addresses["http"], "retryTimeout": "0s", **options}
+        opened.append(BrokerServers(read_connection(OptionReader(given))))
+        return opened[-1]
+
+    yield servers
+    for each in opened:
+        each.close()
+
+
+def test_a_missing_tag_is_told_as_such(servers):
+    with pytest.raises(AccessRefusedError) as refused:
+        servers(user="app", password="app").topic_names()
+    assert not isinstance(refused.value, WrongCredentialsError)
+    assert str(refused.value) == (
+        "user 'app' may not read the list of topics in virtual host '/': Not management user"
+    )
+
+
+def test_a_missing_permission_is_told_as_such(servers):
+    with pytest.raises(AccessRefusedError, match="'app' may not read topic 'other'.*ACCESS_REFUSED"):
+        servers(user="app", password="app").topic("other")
+
+
+def test_a_wrong_password_is_told_as_such(servers):
+    with pytest.raises(WrongCredentialsError, match="refuses user 'app': wrong user or password"):
+        servers(user="app", password="wrong").topic("orders")
