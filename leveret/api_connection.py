@@ -9,18 +9,19 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import ssl
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Iterable, Iterator
     from typing import Self
 
-__all__ = ["ApiClient", "ApiConnection", "RequestRefusedError"]
+__all__ = ["ApiClient", "ApiConnection", "RequestRefusedError", "WrongPortError"]
 
 TIMEOUT_S: Final = 90.0  # longer than the longest wait and answer
+TLS_ALERT: Final = "\x15\x03"  # how a server of TLS may answer what is none
 REASON_BYTES_MAX: Final = 1 << 20  # of an answer that refuses; ours have some hundred
 
 
@@ -43,6 +44,10 @@ class RequestRefusedError(Exception):
         self.reason = reason
         self.retry_after_s = retry_after_s
         self.details = details or {}
+
+
+class WrongPortError(OSError):
+    """The port has another protocol than its URL says: to try again does not help."""
 
 
 class ApiConnection:
@@ -129,11 +134,21 @@ class ApiConnection:
 
     @contextmanager
     def _closing_on_failure(self) -> Iterator[None]:
-        """Close the connection on any error but a refusal, which was read to its end."""
+        """Close the connection on any error but a refusal, which was read to its end.
+
+        Raises WrongPortError for an answer in another protocol.
+        """
         try:
             yield
         except RequestRefusedError:
             raise
+        except (http.client.BadStatusLine, ssl.SSLError) as error:
+            self._connection.close()
+            spoken = _protocol_of(error)
+            if spoken is None:
+                raise
+            host, port = self._connection.host, self._connection.port
+            raise WrongPortError(f"port {port} of {host} {spoken}") from error
         except BaseException:
             self._connection.close()
             raise
@@ -204,6 +219,15 @@ class ApiClient:
     ) -> RequestRefusedError:
         """Return the error for an answer that is no success."""
         return RequestRefusedError(status, reason, retry_after_s, details)
+
+
+def _protocol_of(error: http.client.BadStatusLine | ssl.SSLError) -> str | None:
+    """Return what is spoken at the port of a failed request, None if that is not known."""
+    if isinstance(error, ssl.SSLError):  # the first bytes of an answer have no version of TLS
+        return "has no TLS: write http://" if error.reason == "WRONG_VERSION_NUMBER" else None
+    if error.line.startswith("AMQP"):
+        return "is for AMQP: write that of the management port, such as http://HOST:15672"
+    return "has TLS: write https://" if error.line.startswith(TLS_ALERT) else None
 
 
 def _json_object(text: bytes) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 import json
 import socket
+import ssl
 import threading
 from contextlib import suppress
 
 import pytest
 
-from leveret.api_connection import ApiConnection, RequestRefusedError
+from leveret.api_connection import ApiConnection, RequestRefusedError, WrongPortError
 
 
 class Server(threading.Thread):
@@ -128,6 +129,43 @@ def test_an_upload_is_sent_in_chunks_and_not_repeated(serve):
     connection.close()
     assert server.requests[0][2] == b"abc"
     assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("scheme", "told", "text"),
+    [
+        ("http", b"AMQP\x00\x00\x09\x01", "is for AMQP"),
+        ("http", b"\x15\x03\x03\x00\x02\x02\x46", "has TLS"),
+        ("https", b"AMQP\x00\x00\x09\x01", "has no TLS"),
+        ("https", b"HTTP/1.1 400 Bad Request\r\n\r\n", "has no TLS"),
+    ],
+)
+def test_another_protocol_is_told(scheme, told, text):
+    """A port for something else answers in its own way what it does not understand."""
+
+    def serve():
+        peer, _ = listening.accept()
+        with peer, suppress(OSError):
+            peer.recv(100_000)
+            peer.sendall(told)
+            peer.shutdown(socket.SHUT_WR)
+            while peer.recv(100_000):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        server = threading.Thread(target=serve)
+        server.start()
+        connection = ApiConnection(
+            f"{scheme}://127.0.0.1:{port}",
+            *("me", "secret"),
+            refusal=RequestRefusedError,
+            context=ssl.create_default_context(),
+            timeout_s=60,
+        )
+        with pytest.raises(WrongPortError, match=f"^port {port} of 127.0.0.1 {text}"):
+            connection.ask("GET", "/")
+        server.join(60)
 
 
 @pytest.mark.parametrize("url", ["localhost:15672", "amqp://localhost", "http://"])

@@ -19,7 +19,7 @@ class SourceError(Exception):
 
 
 class BrokerUnreachableError(SourceError):
-    """No server has answered in time."""
+    """No server has answered in time, or its address is not that of a management port."""
 
 
 class AccessRefusedError(SourceError):

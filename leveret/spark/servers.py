@@ -16,7 +16,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from leveret.api_connection import ApiClient, RequestRefusedError
+from leveret.api_connection import ApiClient, RequestRefusedError, WrongPortError
 from leveret.batch_writer import BatchWriter
 from leveret.range_reader import LeaseClient, LeaseLostError, OutOfRangeError, RangeReader
 from leveret.spark.errors import (
@@ -295,10 +295,12 @@ class BrokerServers:
                 raise
             except RequestRefusedError as error:
                 failed = self._refused(access, error)
+            except WrongPortError as error:
+                raise BrokerUnreachableError(f"{access}: {error}") from error
             except ssl.SSLCertVerificationError as error:
                 raise self._unreachable(access, f"its certificate is refused: {error}") from error
             except (OSError, http.client.HTTPException) as error:
-                failed = Attempt(f"{self._url}: {error or type(error).__name__}", 0)
+                failed = Attempt(f"{self._url}: {self._reason(error)}", 0)
             self._next_server()
             wait = max(failed.after_s, pause * random.uniform(0.5, 1))  # noqa: S311
             if time.monotonic() + wait > until:
@@ -341,6 +343,13 @@ class BrokerServers:
         if error.status == 413:
             raise BatchTooLargeError(f"{access}: {error.reason}") from error
         raise SourceError(f"{access}: {error}") from error
+
+    def _reason(self, error: Exception) -> str:
+        """Return why a request has failed; a port with TLS closes what is none without a word."""
+        reason = str(error) or type(error).__name__
+        is_closed = isinstance(error, http.client.RemoteDisconnected)
+        is_plain = self._url.startswith("http:")
+        return f"{reason}: is it a port for https://?" if is_closed and is_plain else reason
 
     def _unreachable(self, access: Access, reason: str) -> BrokerUnreachableError:
         tried = (

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+
 import pytest
 
 from leveret.spark.connection_options import read_connection
-from leveret.spark.errors import AccessRefusedError, WrongCredentialsError
+from leveret.spark.errors import (
+    AccessRefusedError,
+    BrokerUnreachableError,
+    WrongCredentialsError,
+)
 from leveret.spark.option_reader import OptionReader
 from leveret.spark.servers import BrokerServers
 from tests.support.http import HttpClient
@@ -53,10 +60,43 @@ def test_a_missing_tag_is_told_as_such(servers):
 
 
 def test_a_missing_permission_is_told_as_such(servers):
-    with pytest.raises(AccessRefusedError, match="'app' may not read topic 'other'.*ACCESS_REFUSED"):
+    with pytest.raises(AccessRefusedError) as refused:
         servers(user="app", password="app").topic("other")
+    assert str(refused.value) == (
+        "user 'app' may not read topic 'other' in virtual host '/': "
+        "read access to queue 'other' in vhost '/' refused for user 'app'"
+    )
 
 
 def test_a_wrong_password_is_told_as_such(servers):
     with pytest.raises(WrongCredentialsError, match="refuses user 'app': wrong user or password"):
         servers(user="app", password="wrong").topic("orders")
+
+
+def test_the_port_of_amqp_is_told_at_once(node, servers):
+    with pytest.raises(BrokerUnreachableError) as told:
+        servers(servers=f"127.0.0.1:{node.port}").topic("orders")
+    assert str(told.value) == (
+        f"topic 'orders' cannot be read: port {node.port} of 127.0.0.1 is for AMQP: write that of "
+        "the management port, such as http://HOST:15672"
+    )
+
+
+def test_a_port_without_tls_is_told_at_once(node, servers):
+    with pytest.raises(BrokerUnreachableError, match="has no TLS: write http://"):
+        servers(servers=f"https://{node.addresses['http']}").topic("orders")
+
+
+def test_a_port_that_closes_may_have_tls(servers):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def close_one():
+            peer, _ = listening.accept()
+            with peer:
+                peer.recv(100_000)
+
+        closing = threading.Thread(target=close_one)
+        closing.start()
+        with pytest.raises(BrokerUnreachableError, match="is it a port for https://"):
+            servers(servers=f"127.0.0.1:{listening.getsockname()[1]}").topic("orders")
+        closing.join(60)
