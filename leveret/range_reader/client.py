@@ -190,7 +190,7 @@ class RangeReader(ApiClient):
         first, end = details.get("first"), details.get("end")
         if status == 416 and isinstance(first, int) and isinstance(end, int):
             return OutOfRangeError(reason, first, end)
-        return ReadRefusedError(status, reason, retry_after_s)
+        return ReadRefusedError(status, reason, retry_after_s, details)
 
 
 def _records(queue: str, partition: int) -> str:

@@ -200,8 +200,8 @@ class LeaseClient(ApiClient):
         status: int,
         reason: str,
         retry_after_s: float | None,
-        details: dict[str, Any],  # noqa: ARG004
+        details: dict[str, Any],
     ) -> RequestRefusedError:
         if status in {GONE, CHANGED}:
             return LeaseLostError(reason, is_other_queue=status == CHANGED)
-        return ReadRefusedError(status, reason, retry_after_s)
+        return ReadRefusedError(status, reason, retry_after_s, details)
