@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from pathlib import Path
+from time import monotonic
 from typing import NamedTuple
 
 STAT = Path("/proc/stat")
@@ -47,7 +47,7 @@ class Machine:
 
 def sample() -> Sample:
     """Read the times of all CPUs; none where the system does not tell."""
-    now = time.monotonic()
+    now = monotonic()
     if not STAT.exists():
         return Sample(now, 0, 0)
     with STAT.open() as stat:
