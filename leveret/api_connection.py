@@ -225,9 +225,10 @@ def _protocol_of(error: http.client.BadStatusLine | ssl.SSLError) -> str | None:
     """Return what is spoken at the port of a failed request, None if that is not known."""
     if isinstance(error, ssl.SSLError):  # the first bytes of an answer have no version of TLS
         return "has no TLS: write http://" if error.reason == "WRONG_VERSION_NUMBER" else None
-    if error.line.startswith("AMQP"):
+    line = str(error)
+    if line.startswith("AMQP"):
         return "is for AMQP: write that of the management port, such as http://HOST:15672"
-    return "has TLS: write https://" if error.line.startswith(TLS_ALERT) else None
+    return "has TLS: write https://" if line.startswith(TLS_ALERT) else None
 
 
 def _json_object(text: bytes) -> dict[str, Any]:
