@@ -109,6 +109,7 @@ class Channel(ChannelDeliveries):
         settles = self.slot.take_settles()
         if not settles or not self.alive:
             return
+        self.resume_members()
         settle = self.settle if self.transaction is None else self.transaction.buffer_settle
         for kind, first, last, multiple in settles:
             unknown = settle(kind, first, last, multiple=multiple)

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from leveret.amqp import frames
 from leveret.amqp.protocol import ChannelBase, ConnectionBase
-from leveret.amqp.timeouts import DeliveryAges, LeaseHolder, Leases, consumer_timeout_ms
+from leveret.amqp.timeouts import (
+    DeliveryAges,
+    LeaseHolder,
+    Leases,
+    consumer_timeout_ms,
+    visibility_timeout_ms,
+)
 from leveret.amqp.unacked import Unacked
 from leveret.core.routing.message import StoredMessage
 from leveret.core.settings.discard_reasons import Reason
@@ -69,14 +75,17 @@ class ChannelDeliveries(ChannelBase):
 
     # -- settling
 
-    def settle(self, kind: int, first: int, last: int, *, multiple: bool) -> int | None:
-        """Settle, return or discard a run of delivery tags. Returns the first unknown one."""
-        unacked = self.unacked
-        unknown: int | None = None
+    def resume_members(self) -> None:
+        """Have groups deliver again to members that were too slow: their client settles."""
         if self.suspended:
             suspended, self.suspended = self.suspended, {}
             for member, group in suspended.items():
                 group.resume(member)
+
+    def settle(self, kind: int, first: int, last: int, *, multiple: bool) -> int | None:
+        """Settle, return or discard a run of delivery tags. Returns the first unknown one."""
+        unacked = self.unacked
+        unknown: int | None = None
         if multiple:
             # Every tag up to `last`, which must be outstanding itself unless it means "all".
             if last != frames.ALL_TAGS and not unacked.is_outstanding(last):
@@ -126,6 +135,19 @@ class ChannelDeliveries(ChannelBase):
                 _tell(queue, kind, of_queue, cause)
         if self.consumers:
             self._wake(freed, sum(freed.values()))
+
+    def restore(self, tag: int, held: list[Holding]) -> None:
+        """Make settled deliveries outstanding again, from `tag` on: their transaction failed.
+
+        Where they have a visibility timeout it begins anew, since it may have passed meanwhile.
+        """
+        for holder, first, stop in held:
+            count = stop - first
+            self.unacked.restore(tag, count, first, holder)
+            term_ms = visibility_timeout_ms(holder)
+            if term_ms is not None and self.alive:
+                self.needed_leases().begin(holder, tag, count, term_ms)
+            tag += count
 
     def release_credit(self, held: list[Holding]) -> None:
         """Release the credit of acknowledged deliveries that their queues have settled already."""

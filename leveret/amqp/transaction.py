@@ -149,9 +149,7 @@ def restoring(channel: ChannelDeliveries, settles: deque[Settlement]) -> Iterato
     while settles:
         for _ in range(min(SLICE_SETTLES, len(settles))):
             _, tag, held = settles.popleft()
-            for holder, first, stop in held:
-                channel.unacked.restore(tag, stop - first, first, holder)
-                tag += stop - first
+            channel.restore(tag, held)
         yield
 
 

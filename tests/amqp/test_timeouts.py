@@ -138,6 +138,20 @@ def test_a_rolled_back_settlement_finds_its_tags_around_a_late_one(stage, client
     assert [held.body for held in client.deliveries()] == [b"3"]
 
 
+def test_what_was_rolled_back_has_its_time_again(stage, client):
+    client.declare("q", arguments=SECOND)
+    client.publish("q", b"1")
+    client.call(commands.Tx.Select())
+    client.send(commands.Basic.Get(queue="q"))
+    client.received()
+    client.send(commands.Basic.Ack(1))
+    stage.advance(2)
+    client.call(commands.Tx.Rollback())
+    assert ready(client, "q") == 0
+    stage.advance(1.1)
+    assert ready(client, "q") == 1
+
+
 def test_the_consumer_itself_may_say_how_long(stage, client):
     client.declare("q", arguments={"x-visibility-timeout": 60_000})
     client.publish("q", b"1")

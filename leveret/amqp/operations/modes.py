@@ -45,6 +45,7 @@ def _transaction(channel: Channel) -> Transaction:
 
 def tx_commit(channel: Channel, _method: commands.Tx.Commit) -> None:
     """Commit the transaction, all of it or nothing."""
+    channel.resume_members()
     channel.connection.take_time(_committing(channel, _transaction(channel)))
 
 
@@ -67,6 +68,7 @@ async def _committed(channel: Channel, commit: Commit) -> None:
 
 def tx_rollback(channel: Channel, _method: commands.Tx.Rollback) -> None:
     """Drop the transaction's publishes and make its settled deliveries outstanding again."""
+    channel.resume_members()
     channel.connection.take_time(_rolling_back(channel, _transaction(channel)))
 
 

@@ -81,11 +81,6 @@ class AtMostOnceShare:
         """End the whole consumer: the queue was deleted."""
         self.share.queue_gone()
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether committed records wait to be sent."""
-        return bool(self._runs) and self._is_safe
-
     # -- committing, then sending
 
     async def _commit(self) -> None:

@@ -136,7 +136,7 @@ class ConsumerGroup:
 
     @property
     def unacked(self) -> int:
-        """Number of records that its members hold."""
+        """Number of records that are delivered, or on their way to the dead letters."""
         return sum(subscription.leased_count for subscription in self.subscriptions.values())
 
     @property
@@ -194,11 +194,15 @@ class ConsumerGroup:
             self._release_if_settled(number)
 
     def _release_if_settled(self, number: int) -> None:
-        """Let a revoked partition go to another member once its owner holds nothing of it."""
+        """Let a revoked partition go to another member once its owner holds nothing of it.
+
+        What an owner holds is known by the subscription, which tells each change of it. The credit
+        of its consumer may be given back earlier or later than that.
+        """
         share = self._shares[number]
-        if isinstance(share, AtMostOnceShare) and share.is_waiting:
-            share.go_on()  # which comes back here, unless the connection has no room
-        elif share.in_flight == 0:
+        if isinstance(share, AtMostOnceShare) and share.in_flight:
+            share.go_on()  # which comes back here, unless it is not safe, or nobody has room for it
+        elif not self.subscriptions[number].held_count:
             del self._shares[number]
             self._carry_out(self.coordinator.released(number))
 

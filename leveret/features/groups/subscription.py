@@ -37,7 +37,7 @@ class Subscription(Queue):
     their consumer did not settle them in time.
     """
 
-    __slots__ = ("_changed", "partition")
+    __slots__ = ("_changed", "_given_up", "partition")
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class Subscription(Queue):
     ) -> None:
         self.partition = partition
         self._changed = changed
+        self._given_up = RangeSet()  # leased to no member: about to be dead-lettered or retried
         settings = subscription_settings(partition.settings)
         super().__init__(partition.definition, settings, None, log, partition.services)
         self.counters = partition.counters
@@ -107,8 +108,17 @@ class Subscription(Queue):
 
     # -- settling
 
+    @property
+    def held_count(self) -> int:
+        """Number of records that members hold: delivered, and not settled, returned or rejected.
+
+        What is settled in a transaction is held until that has committed.
+        """
+        return self.state.leased_count - self._given_up.count
+
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Settle leased records."""
+        self._take_back(ranges)
         super().settle(ranges)
         self._changed(False)
 
@@ -121,6 +131,7 @@ class Subscription(Queue):
         delay_ms: int | None = None,
     ) -> None:
         """Make leased records ready again, but for those that were removed meanwhile."""
+        self._take_back(ranges)
         super().return_(ranges, failed=failed, cause=cause, delay_ms=delay_ms)
         for first, stop in ranges:
             gone = self._unreadable(first, stop)
@@ -132,6 +143,16 @@ class Subscription(Queue):
         """Discard records that the consumer rejected."""
         super().discard(ranges)
         self._changed(False)
+
+    def give_up(self, ranges: Sequence[tuple[int, int]], reason: Reason) -> None:
+        """Discard or retry leased records, which no member holds from now on."""
+        self._given_up.add_all(ranges)
+        super().give_up(ranges, reason)
+
+    def _take_back(self, ranges: Sequence[tuple[int, int]]) -> None:
+        if self._given_up:
+            for first, stop in ranges:
+                self._given_up.remove(first, stop)
 
     def handed_over(self) -> None:
         """Note that what a consumer without acknowledgements had under way is sent, or dropped."""

@@ -34,7 +34,7 @@ def rounded_end(now_ms: int, term_ms: int) -> int:
 
 
 class Terms:
-    """Leases of one holder, whose numbers (delivery tags) are ascending.
+    """Leases of one holder: runs of numbers (delivery tags), best in their order.
 
     Settled numbers are not removed: the caller checks which of an ended run are still leased.
     """
@@ -52,7 +52,7 @@ class Terms:
         """Record that the numbers [first, last] are leased until `end_ms`."""
         newest = self._last
         if newest is not None:
-            if newest[0] == end_ms:
+            if newest[0] == end_ms and newest[2] < first:
                 self._last = (end_ms, newest[1], last)
                 return
             heapq.heappush(self._heap, newest)

@@ -201,6 +201,34 @@ def test_acks_of_a_transaction_commit_with_it(one, two, publisher, queue):
     assert bodies(two) == [b"0"]
 
 
+def test_a_partition_that_was_acknowledged_goes_over_when_that_is_committed(
+    one, two, publisher, queue
+):
+    one.call(commands.Tx.Select())
+    join(one)
+    publisher.publish("q", *numbered(0, 2))
+    assert bodies(one) == numbered(0, 2)
+    ack(one, 2, multiple=True)
+    one.call(commands.Basic.Cancel("c"))
+    join(two)
+    publisher.publish("q", b"2")
+    assert bodies(two) == []
+    one.call(commands.Tx.Commit())
+    assert bodies(two) == [b"2"]
+
+
+def test_a_slow_member_is_delivered_to_again_when_it_commits(stage, one, publisher, queue):
+    one.call(commands.Tx.Select())
+    join(one, prefetch=2, **{"x-group-session": 5000})
+    publisher.publish("q", *numbered(0, 2))
+    assert bodies(one) == numbered(0, 2)
+    ack(one, 1)
+    stage.advance(6)
+    assert bodies(one) == []
+    one.send(commands.Tx.Commit())
+    assert "Basic.Deliver" in one.names()
+
+
 def test_who_consumes_the_queue_is_not_affected(one, two, publisher):
     publisher.declare("q", durable=True, arguments=KEEPING)
     publisher.publish("q", *numbered(0, 2))
