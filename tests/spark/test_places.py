@@ -1,4 +1,4 @@
-"""What a streaming query has read, against what is there now: losses, and what is none."""
+"""Places of a streaming query, against what is there now: losses, and what is none."""
 
 from __future__ import annotations
 

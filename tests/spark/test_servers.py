@@ -1,4 +1,4 @@
-"""What the broker refuses, as users of the data source are told it."""
+"""Refusals by the broker, as users of the data source are told them."""
 
 from __future__ import annotations
 
