@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.core.definitions.validation import AdministrationError
 from leveret.core.erlang_terms import frozen
 from leveret.core.names import NAME_BYTES_MAX, resource
+from leveret.core.settings import contradictions
 from leveret.core.settings.arguments import (
     DEAD_LETTER_EXCHANGE,
     GROUP_ORDERING,
@@ -49,6 +50,7 @@ def change_arguments(broker: Broker, queue: DeclaredQueue, changes: Arguments) -
         arguments,
     )
     check_queue_arguments(changed)
+    contradictions.check_queue(changed, definition.arguments)
     _check_placement(definition.arguments, arguments)
     reorder = _check_order(queue, arguments)
     if frozen(arguments) != frozen(definition.arguments):

@@ -15,7 +15,7 @@ from leveret.core.events import actor, no_event
 from leveret.core.exchanges import check_type
 from leveret.core.names import check_not_reserved, not_found, resource, server_named, stripped
 from leveret.core.routing.bindings import Binding
-from leveret.core.settings import equivalence
+from leveret.core.settings import contradictions, equivalence
 from leveret.core.settings.arguments import (
     ALTERNATE_EXCHANGE,
     DEAD_LETTER_EXCHANGE,
@@ -163,6 +163,7 @@ class Vhost:
             equivalence.check_exchange(exchange.definition, received)
             return exchange
         check_not_reserved("exchange", name)
+        contradictions.check_exchange(received)
         return self._create_exchange(received)
 
     def check_exchange(self, name: str) -> Exchange:
@@ -350,7 +351,7 @@ class Vhost:
             free = [
                 x for x in definition.aliases if x != definition.name and not self.find_queue(x)
             ]
-            self._create_queue(replace(definition, aliases=tuple(free)), owner)
+            self._create_queue(replace(definition, aliases=tuple(free)), owner, imported=True)
 
     def add_binding(self, definition: BindingDefinition) -> bool:
         """Add a binding. Returns False if an end does not exist. Raises 406."""
@@ -405,12 +406,16 @@ class Vhost:
         self._quota.check_exchange(self.definition, name)
         return self.topology.add_exchange(received)
 
-    def _create_queue(self, received: QueueDefinition, owner: object | None) -> QueueLike:
+    def _create_queue(
+        self, received: QueueDefinition, owner: object | None, *, imported: bool = False
+    ) -> QueueLike:
         name = received.name
         check_exchange_name(
             DEAD_LETTER_EXCHANGE, resource("queue", name, self.name), received.arguments
         )
         check_queue_arguments(received)
+        if not imported:
+            contradictions.check_queue(received)
         self._check_new(received.arguments, resource("queue", name, self.name))
         self._quota.check_queue(self.definition, name, len(self.queues))
         made = replace(

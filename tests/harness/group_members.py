@@ -96,6 +96,7 @@ class Member(Party):
         super().__init__(account, rng)
         self.group = account.groups[group]
         self.is_steady = False  # stays, and acknowledges everything
+        self.chooses = True  # asks for some of the partitions now and then; else they may be gone
         self.joined = self.sleeps = 0
         self.prefetch = 0
         self.held: dict[int, Message] = {}  # by delivery tag
@@ -103,7 +104,7 @@ class Member(Party):
 
     def _arguments(self) -> dict[str, Any]:
         arguments = {"x-consumer-group": self.group.name, "x-stream-offset": "first"}
-        if not self.is_steady and self.rng.random() < 0.15:
+        if self.chooses and not self.is_steady and self.rng.random() < 0.15:
             arguments["x-group-assign"] = self.rng.sample(range(4), 2)
         if self._left:
             arguments["x-group-session"] = SLEEPER_SESSION_MS

@@ -13,6 +13,7 @@ from pamqp import commands
 from leveret.errors import StorageError
 from leveret.features.retry.key_order import KeyOrder
 from leveret.features.retry.retrying import RetryTopic
+from leveret.ports.definitions import QueueDefinition
 from leveret.storage.log import PartitionLog
 from tests.recovery import scenarios
 from tests.recovery.node import Node
@@ -199,4 +200,18 @@ def test_filters_find_after_an_end_what_they_would_have_found(loop, end, kind):
         node.run()
         assert [delivery.body for delivery in node.client.deliveries()] == found
         node.client.call(commands.Basic.Cancel(consumer_tag="c"))
+    node.kill()
+
+
+def test_a_queue_whose_arguments_would_be_refused_today_is_restored(loop):
+    node = Node(loop)
+    arguments = {"x-partitions": 2, "x-partition-by": "roundrobin", "x-group-assign": [7]}
+    node.broker.vhosts["/"].add_queue(QueueDefinition("/", "q", arguments=arguments))
+    loop.run_until_complete(node.metadata.flush())
+    node.publish("q", b"kept")
+    node.flush()
+    node.kill()
+    node = node.next_life()
+    node.client.declare("q", durable=True, arguments=arguments)
+    assert node.client.count("q") == 1
     node.kill()

@@ -81,6 +81,8 @@ class Scene:
         self.operator = Operator(self.account, self._draw(), data)
         if resized:
             self.others.append(self.operator)
+            for member in self.members:
+                member.chooses = False
 
     def _draw(self) -> random.Random:
         return random.Random(self.rng.random())

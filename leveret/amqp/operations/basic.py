@@ -14,6 +14,7 @@ from leveret.core.names import resource, stripped
 from leveret.core.queues.declared_queue import check_keeps_messages
 from leveret.core.queues.stream import Stream
 from leveret.core.settings.arguments import check_consumer_arguments, type_of
+from leveret.core.settings.contradictions import check_consumer
 from leveret.core.settings.stream_offsets import STREAM_OFFSET
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.features.filters.filtered import check_filterable
@@ -102,6 +103,7 @@ def _start_consumer(
     arguments = plain_table(method.arguments)
     channel.vhost.check_arguments(arguments, f"consumer '{tag}'")
     check_consumer_arguments(queue.definition, arguments)
+    check_consumer(queue.definition, arguments, no_ack=bool(method.no_ack))
     check_filterable(queue, arguments)
     group = group_of(arguments)
     _check_credit(channel, queue, no_ack=method.no_ack, in_group=group is not None)

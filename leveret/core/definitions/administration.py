@@ -348,12 +348,15 @@ class Administration:
 
     # Policies and parameters.
 
-    def set_policy(self, policy: PolicyDefinition) -> None:
-        """Add or replace a policy, which applies at once. Raises AdministrationError."""
+    def set_policy(self, policy: PolicyDefinition, *, imported: bool = False) -> None:
+        """Add or replace a policy, which applies at once. Raises AdministrationError.
+
+        An imported one may have settings without effect.
+        """
         check_name("policy", policy.name)
         self._vhost(policy.vhost)
         try:
-            self.policies.put(policy)
+            self.policies.put(policy, imported=imported)
         except InvalidPolicyError as error:
             raise AdministrationError("invalid", f"Validation failed\n\n{error}\n") from None
         self.store.put(policy)

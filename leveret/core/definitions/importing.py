@@ -109,7 +109,7 @@ class Import:
             TopicPermissionDefinition: lambda one, _: administration.set_topic_permission(one),
             ParameterDefinition: lambda one, _: administration.set_parameter(one),
             GlobalParameterDefinition: lambda one, _: administration.set_global_parameter(one),
-            PolicyDefinition: lambda one, _: administration.set_policy(one),
+            PolicyDefinition: lambda one, _: administration.set_policy(one, imported=True),
             VhostLimits: lambda one, _: administration.set_vhost_limits(one.vhost, one.limits),
             ExchangeDefinition: self._exchange,
             QueueDefinition: self._queue,

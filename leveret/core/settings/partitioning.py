@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.ports.definitions import PartitionLayout
+from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from leveret.ports.definitions import Arguments, QueueDefinition
 
 __all__ = [
@@ -17,6 +20,7 @@ __all__ = [
     "PARTITION_BY",
     "Partitioning",
     "layout_of",
+    "numbers_text",
     "partitioning_of",
 ]
 
@@ -52,3 +56,11 @@ def layout_of(definition: QueueDefinition) -> PartitionLayout:
         return definition.layout
     count = definition.arguments.get(PARTITIONS, 1)
     return PartitionLayout(tuple(range(count)), (), count)
+
+
+def numbers_text(numbers: Iterable[int]) -> str:
+    """Return numbers of partitions for people: `0 to 2, 5`."""
+    ranges = RangeSet((number, number + 1) for number in numbers)
+    return ", ".join(
+        f"{first}" if stop == first + 1 else f"{first} to {stop - 1}" for first, stop in ranges
+    )

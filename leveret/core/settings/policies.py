@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.core.erlang_terms import binary, json_term, term
 from leveret.core.patterns import NOWHERE, PATTERN_CHARACTERS_MAX, Pattern, PatternError
+from leveret.core.settings.contradictions import contradictions_of_policy
 from leveret.core.settings.policy_settings import SETTINGS, bounded, foreign_to, merged
 from leveret.errors import LeveretError
 
@@ -75,9 +76,16 @@ class Policies:
                 pattern = NOWHERE
             self._place(_Ready(definition, pattern))
 
-    def put(self, definition: PolicyDefinition) -> None:
-        """Add or replace a policy. Raises InvalidPolicyError."""
-        self._place(_Ready(definition, check_policy(definition)))
+    def put(self, definition: PolicyDefinition, *, imported: bool = False) -> None:
+        """Add or replace a policy. Raises InvalidPolicyError.
+
+        An imported one may have settings without effect, as a stored one.
+        """
+        pattern = check_policy(definition)
+        if not imported:
+            for setting, problem in contradictions_of_policy(definition):
+                raise InvalidPolicyError(f"{setting}: {problem}")
+        self._place(_Ready(definition, pattern))
 
     def _place(self, ready: _Ready) -> None:
         definition = ready.definition

@@ -180,11 +180,14 @@ def test_a_lone_member_that_was_too_slow_gets_its_messages_when_it_settles(
     assert bodies(one) == [b"0"]
 
 
-def test_members_ask_for_partitions(one, two, publisher, queue):
+@pytest.mark.parametrize("kind", KINDS)
+def test_members_ask_for_partitions(one, two, publisher, kind):
+    arguments = KINDS[kind] | {"x-partitions": 2, "x-partition-by": "round-robin"}
+    publisher.declare("q", durable=True, arguments=arguments)
     join(one, **{"x-group-assign": [1]})
     join(two, **{"x-group-assign": [0]})
-    publisher.publish("q", b"0")
-    assert (bodies(one), bodies(two)) == ([], [b"0"])
+    publisher.publish("q", b"0", b"1")
+    assert (bodies(one), bodies(two)) == ([b"1"], [b"0"])
 
 
 def test_acks_of_a_transaction_commit_with_it(one, two, publisher, queue):

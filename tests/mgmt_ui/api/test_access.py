@@ -187,6 +187,7 @@ async def test_policies(site, kind):
         {"pattern": "a", "definition": {"nonsense": 1}},
         {"pattern": "a", "definition": {"max-length": 1}, "priority": "x"},
         {"pattern": "a", "definition": {"max-length": 1}, "apply-to": "x"},
+        {"pattern": "a", "definition": {"retention-waits-for": ["g"]}},
     ],
 )
 async def test_what_is_no_policy(site, body):

@@ -242,8 +242,8 @@ async def test_who_may_not_read_may_look_and_change_nothing(site, consumer):
 
 
 async def test_states_of_a_group(site, consumer):
-    async def state():
-        return (await site.json(GROUP))["state"]
+    async def state(group=GROUP):
+        return (await site.json(group))["state"]
 
     second = Client(site.stage).open()
     second.prefetch(1)
@@ -255,9 +255,10 @@ async def test_states_of_a_group(site, consumer):
     second.send(commands.Basic.Cancel("billing"))
     assert await state() == "empty"
     second.received()
-    arguments = {"x-consumer-group": "billing", "x-group-assign": [7]}
-    second.consume("views", "picky", arguments=arguments)
-    assert await state() == "stalled"
+    second.declare("parted", durable=True, arguments={**STREAM, "x-partitions": 2})
+    arguments = {"x-consumer-group": "billing", "x-group-assign": [1]}
+    second.consume("parted", "picky", arguments=arguments)
+    assert await state(f"{GROUPS}/%2F/parted/billing") == "stalled"
 
 
 @pytest.mark.parametrize("query", ["queue=views", "queue=", "vhost=other"])
