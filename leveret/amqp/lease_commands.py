@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 from leveret.core.command_replies import check_fields
 from leveret.core.names import resource
 from leveret.core.queues.queue import Queue
-from leveret.core.settings.arguments import TERM_MS_MAX, lease_term
+from leveret.core.settings.arguments import TERM_MS_MAX
+from leveret.core.settings.retry_policy import whole
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ DELIVERY_TAG, CONSUMER_TAG = "x-delivery-tag", "x-consumer-tag"
 EXTEND, DELAY = "x-extend", "x-delay"
 # Extended deliveries are known one by one: some 200 bytes and a microsecond each.
 EXTENDED_AT_ONCE_MAX = 50_000
+is_term = whole(0, TERM_MS_MAX, "milliseconds")
 
 
 class LeaseCommands:
@@ -106,11 +108,9 @@ def _milliseconds(channel: Channel, headers: Arguments, key: str) -> int:
     value = headers.get(key)
     if value is None:
         raise _refused(channel, key, "it is needed")
-    if value == 0 and not isinstance(value, bool):
-        return 0
-    problem = lease_term(value, headers)
+    problem = is_term(value)
     if problem is not None:
-        raise _refused(channel, key, f"{problem}, at most {TERM_MS_MAX} ms")
+        raise _refused(channel, key, problem)
     milliseconds: int = value
     return milliseconds
 

@@ -89,7 +89,6 @@ PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\{(?:value_too_large|max_value_exceeded),(\d+)\}", r"\1 is too large"),
     (r"\{unacceptable_type,(\w+)\}", _wrong_type),
     (r'"expected (\w+), got (\w+)"', _expected),
-    (r"\{invalid_dedup_window,(.*?)\}$", r"\1 is not a time in milliseconds"),
     (r"\binvalid_max_age\b", "it is not a span such as 7D or 12h"),
     (r"\brouting_key_but_no_dlx_defined\b", "it needs x-dead-letter-exchange"),
     (r" of queue type rabbit_(classic|quorum|stream)_queue$", _queue_kind),

@@ -76,7 +76,7 @@ def test_what_is_no_group_is_stored_nowhere(stage, client, group):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"x-group-ordering": "yes"}, "{unacceptable_type,longstr}"),
+        ({"x-group-ordering": "yes"}, '"expected true or false"'),
         ({"x-group-ordering": True, "x-max-priority": 3}, '"not together with x-max-priority"'),
     ],
 )

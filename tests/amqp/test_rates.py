@@ -393,20 +393,13 @@ def test_a_consumer_that_is_cancelled_while_it_waits_wakes_nobody():
 # -- what is refused
 
 
-@pytest.mark.parametrize(
-    ("value", "problem"),
-    [
-        (0, "{value_zero,0}"),
-        (-1, "{value_negative,-1}"),
-        ("1", '"expected integer, got longstr"'),
-        (2_000_000_000, "{value_too_large,2000000000}"),
-    ],
-)
-def test_a_wrong_rate_is_refused_when_the_queue_is_declared(value, problem):
+@pytest.mark.parametrize("value", [0, -1, "1", 2_000_000_000])
+def test_a_wrong_rate_is_refused_when_the_queue_is_declared(value):
     stage = Stage()
     client = opened(stage)
     answer = client.call(commands.Queue.Declare(queue="q", arguments={"x-publish-rate": value}))
     assert answer.reply_code == 406
+    problem = '"expected an integer from 1 to 1000000000"'
     expected = f"invalid arg 'x-publish-rate' for queue 'q' in vhost '/': {problem}"
     assert expected in answer.reply_text
 

@@ -207,8 +207,9 @@ def test_wrong_timeouts_are_refused(client, value):
     declare = commands.Queue.Declare(queue="q", arguments={"x-visibility-timeout": value})
     answer = client.call(declare)
     assert answer.reply_code == 406
-    assert answer.reply_text.startswith(
-        "PRECONDITION_FAILED - invalid arg 'x-visibility-timeout' for queue 'q' in vhost '/'"
+    assert answer.reply_text == (
+        "PRECONDITION_FAILED - invalid arg 'x-visibility-timeout' for queue 'q' in vhost '/': "
+        '"expected milliseconds from 1 to 43200000"'
     )
 
 
@@ -359,8 +360,9 @@ def test_an_ended_lease_is_not_extended(stage, client):
         ("extend", {"x_delivery_tag": 1}, "invalid header 'x-extend'"),
         ("extend", {"x_extend": 1}, "invalid header 'x-delivery-tag'"),
         ("extend", {"x_extend": 1, "x_delivery_tag": 1, "x_consumer_tag": "c"}, "'x-delivery-tag'"),
-        ("extend", {"x_extend": -1, "x_delivery_tag": 1}, "{value_negative,-1}"),
-        ("extend", {"x_extend": 43_200_001, "x_delivery_tag": 1}, "{value_too_large,43200001}"),
+        ("extend", {"x_extend": -1, "x_delivery_tag": 1}, "milliseconds from 0 to 43200000"),
+        ("extend", {"x_extend": 43_200_001, "x_delivery_tag": 1}, "expected milliseconds from 0"),
+        ("extend", {"x_extend": False, "x_delivery_tag": 1}, "expected milliseconds from 0"),
         ("extend", {"x_extend": "1", "x_delivery_tag": 1}, "invalid header 'x-extend'"),
         ("extend", {"x_extend": 1, "x_delivery_tag": "1"}, "invalid header 'x-delivery-tag'"),
         ("extend", {"x_extend": 1, "x_delivery_tag": 2}, "unknown delivery tag 2"),

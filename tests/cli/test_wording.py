@@ -53,7 +53,7 @@ def test_a_bad_pattern_is_told_with_its_place():
         (arguments.text, {"a": 1}, "it cannot be a table"),
         (arguments.max_age, "7X", "it is not a span such as 7D or 12h"),
         (arguments.dead_letter_routing_key, "k", "it needs x-dead-letter-exchange"),
-        (arguments.dedup_window, -1, "-1 is not a time in milliseconds"),
+        (arguments.dedup_window, -1, "expected true, or milliseconds from 1 to 86400000"),
         (arguments.queue_version, 7, "unsupported queue version '7'"),
     ],
 )

@@ -1,7 +1,8 @@
 """Valid arguments of queues and consumers: a table per queue type, one check per argument.
 
 A wrong value is refused at declaration, even where it would only matter later. Arguments that no
-queue type knows are ignored, as clients expect; one that only another type knows is refused.
+queue type knows are ignored, as clients expect; one that only another type knows is refused. The
+reasons are RabbitMQ's where it has the argument; for others they say what is allowed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from leveret.core.settings.partitioning import (
     PARTITIONS,
     PARTITIONS_MAX,
 )
-from leveret.core.settings.retry_policy import RETRY_ARGUMENTS
+from leveret.core.settings.retry_policy import RETRY_ARGUMENTS, whole
 from leveret.core.settings.stream_offsets import (
     STREAM_OFFSET,
     duration_ms,
@@ -67,6 +68,11 @@ WINDOW_MS_MAX = 24 * 60 * 60_000
 Check: TypeAlias = Callable[[Any, Arguments], str | None]
 
 
+def of_value(problem_of: Callable[[Any], str | None]) -> Check:
+    """Return the check of an argument whose validity does not depend on others."""
+    return lambda value, _arguments: problem_of(value)
+
+
 def integer(value: Any, _arguments: Arguments) -> str | None:
     """Check for an integer."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -103,20 +109,10 @@ def expiry(value: Any, arguments: Arguments) -> str | None:
     return time_to_live(value, arguments) or positive(value, arguments)
 
 
-def lease_term(value: Any, arguments: Arguments) -> str | None:
-    """Check for a visibility timeout in ms."""
-    problem = positive(value, arguments)
-    if problem is None and value > TERM_MS_MAX:
-        return f"{{value_too_large,{value}}}"
-    return problem
-
-
-def rate(value: Any, arguments: Arguments) -> str | None:
-    """Check for a rate in messages per second, or a burst in messages."""
-    problem = positive(value, arguments)
-    if problem is None and value > RATE_MAX:
-        return f"{{value_too_large,{value}}}"
-    return problem
+# Visibility timeouts; rates in messages per second and bursts in messages; numbers of what is kept.
+lease_term = of_value(whole(1, TERM_MS_MAX, "milliseconds"))
+rate = of_value(whole(1, RATE_MAX))
+kept_count = of_value(whole(1, INT64_MAX))
 
 
 def priority(value: Any, arguments: Arguments) -> str | None:
@@ -132,9 +128,14 @@ def boolean(value: Any, _arguments: Arguments) -> str | None:
     return None if isinstance(value, bool) else unacceptable(value)
 
 
+def switch(value: Any, _arguments: Arguments) -> str | None:
+    """Check for true or false."""
+    return None if isinstance(value, bool) else '"expected true or false"'
+
+
 def group_ordering(value: Any, arguments: Arguments) -> str | None:
-    """Check for a boolean; not with priorities, since groups are served round-robin."""
-    problem = boolean(value, arguments)
+    """Check for a switch; not with priorities, since groups are served round-robin."""
+    problem = switch(value, arguments)
     if problem is None and value and "x-max-priority" in arguments:
         return '"not together with x-max-priority"'
     return problem
@@ -201,19 +202,20 @@ def dedup_window(value: Any, _arguments: Arguments) -> str | None:
     """Check for a de-duplication window: true, or milliseconds."""
     if is_window(value):
         return None
-    if isinstance(value, int):
-        return f"{{invalid_dedup_window,{term(value)}}}"
-    return unacceptable(value)
+    return f'"expected true, or milliseconds from 1 to {WINDOW_MS_MAX}"'
 
 
-def retention_time(value: Any, _arguments: Arguments) -> str | None:
-    """Check for a duration: milliseconds, or a text such as `14d`."""
-    if not isinstance(value, int | str) or isinstance(value, bool):
-        return unacceptable(value)
-    time_ms = duration_ms(value)
-    if time_ms is None or not 0 < time_ms <= EXPIRY_MS_MAX:
-        return f"{{invalid_duration,{term(value)}}}"
-    return None
+def duration(ms_max: int, most: str) -> Callable[[Any], str | None]:
+    """Return a check for a duration: milliseconds, or a text such as `14d`; at most `most`."""
+    problem = (
+        f'"expected a time of at most {most}: milliseconds, or a number with d, h, m or s, such as '
+        '14d"'
+    )
+    return lambda value: None if 0 < (duration_ms(value) or 0) <= ms_max else problem
+
+
+retention_time = of_value(duration(EXPIRY_MS_MAX, "3650d"))
+session_time = duration(TERM_MS_MAX, "12h")
 
 
 def retention_age(value: Any, arguments: Arguments) -> str | None:
@@ -223,7 +225,7 @@ def retention_age(value: Any, arguments: Arguments) -> str | None:
 
 def retention_bytes(value: Any, arguments: Arguments) -> str | None:
     """Check for a number of bytes; a stream may state it in one way only."""
-    problem = positive(value, arguments)
+    problem = kept_count(value, arguments)
     if problem is None and type_of(arguments) == "stream":
         problem = not_beside("x-max-length-bytes", arguments)
     return problem
@@ -236,11 +238,10 @@ def not_beside(other: str, arguments: Arguments) -> str | None:
 
 def group_names(value: Any, _arguments: Arguments) -> str | None:
     """Check for a list of names of consumer groups."""
-    if not isinstance(value, list):
-        return unacceptable(value)
-    if not 0 < len(value) <= WAITED_FOR_MAX or not all(map(is_group_name, value)):
-        return f'"expected 1 to {WAITED_FOR_MAX} names of consumer groups"'
-    return None
+    is_list = isinstance(value, list) and 0 < len(value) <= WAITED_FOR_MAX
+    if is_list and all(map(is_group_name, value)):
+        return None
+    return f'"expected a list of 1 to {WAITED_FOR_MAX} names of consumer groups"'
 
 
 def waits_for(value: Any, arguments: Arguments) -> str | None:
@@ -265,7 +266,7 @@ def waits_max(value: Any, arguments: Arguments) -> str | None:
 
 def compact(value: Any, arguments: Arguments) -> str | None:
     """Check for true or false; true for streams only."""
-    problem = boolean(value, arguments)
+    problem = switch(value, arguments)
     if problem is None and value and type_of(arguments) != "stream":
         return '"only streams are compacted: other queues delete what was consumed"'
     return problem
@@ -286,25 +287,22 @@ def is_group_name(value: object) -> bool:
 
 def consumer_group(value: Any, _arguments: Arguments) -> str | None:
     """Check for the name of a consumer group."""
-    if not isinstance(value, str):
-        return unacceptable(value)
-    return None if is_group_name(value) else f'"expected 1 to {NAME_BYTES_MAX} bytes"'
+    return None if is_group_name(value) else f'"expected a name of 1 to {NAME_BYTES_MAX} bytes"'
 
 
 def group_session(value: Any, arguments: Arguments) -> str | None:
     """Check for the time within which a member of a group must settle: a duration."""
-    problem = retention_time(value, arguments) or of_groups(arguments)
-    if problem is None and (duration_ms(value) or 0) > TERM_MS_MAX:
-        return f"{{value_too_large,{term(value)}}}"
-    return problem
+    return session_time(value) or of_groups(arguments)
 
 
 def group_assign(value: Any, arguments: Arguments) -> str | None:
     """Check for the list of partitions that a member of a group wants."""
-    if not isinstance(value, list):
-        return unacceptable(value)
-    if not value or any(integer(each, arguments) or each < 0 for each in value):
-        return '"expected a list of partitions"'
+    if (
+        not isinstance(value, list)
+        or not value
+        or any(integer(each, arguments) or each < 0 for each in value)
+    ):
+        return '"expected a list of partitions, such as [0, 1]"'
     return of_groups(arguments)
 
 
@@ -327,12 +325,8 @@ def anything(_value: Any, _arguments: Arguments) -> str | None:
 
 def partition_count(value: Any, arguments: Arguments) -> str | None:
     """Check for a number of partitions, and that what else is stated holds across them."""
-    problem = positive(value, arguments)
-    if problem is not None:
-        return problem
-    if value > PARTITIONS_MAX:
-        return f"{{max_value_exceeded,{value}}}"
-    return _across_partitions(arguments.get(PARTITION_BY, BY_KEY), arguments)
+    problem = whole(1, PARTITIONS_MAX)(value)
+    return problem or _across_partitions(arguments.get(PARTITION_BY, BY_KEY), arguments)
 
 
 def _across_partitions(by: Any, arguments: Arguments) -> str | None:
@@ -352,7 +346,10 @@ def _across_partitions(by: Any, arguments: Arguments) -> str | None:
 def partition_by(value: Any, arguments: Arguments) -> str | None:
     """Check for how messages are placed: by key, in turn, at random, or by a header's name."""
     if not isinstance(value, str) or not 0 < len(value.encode()) <= HEADER_NAME_BYTES_MAX:
-        return unacceptable(value)
+        return (
+            f'"expected {", ".join((BY_KEY, *NOT_BY_KEY))} or the name of a header, of 1 to '
+            f'{HEADER_NAME_BYTES_MAX} bytes"'
+        )
     return None if PARTITIONS in arguments else f'"only together with {PARTITIONS}"'
 
 
@@ -373,7 +370,7 @@ CLASSIC: dict[str, Check] = {
     "x-message-ttl": time_to_live,
     DEAD_LETTER_EXCHANGE: text,
     "x-dead-letter-routing-key": dead_letter_routing_key,
-    "x-dead-letter-topic": boolean,
+    "x-dead-letter-topic": switch,
     "x-max-length": not_negative,
     "x-max-length-bytes": not_negative,
     "x-max-priority": priority,
@@ -393,7 +390,7 @@ QUORUM: dict[str, Check] = {
     "x-message-ttl": time_to_live,
     DEAD_LETTER_EXCHANGE: text,
     "x-dead-letter-routing-key": dead_letter_routing_key,
-    "x-dead-letter-topic": boolean,
+    "x-dead-letter-topic": switch,
     "x-dead-letter-strategy": dead_letter_strategy,
     "x-max-length": not_negative,
     "x-max-length-bytes": not_negative,
@@ -425,10 +422,6 @@ STREAM: dict[str, Check] = {
 }
 
 
-def _check_of(problem_of: Callable[[Any], str | None]) -> Check:
-    return lambda value, _arguments: problem_of(value)
-
-
 def retry_keep_order(value: Any, arguments: Arguments) -> str | None:
     """Check for `key`; not with message groups, whose order blocks the group instead."""
     problem = RETRY_ARGUMENTS["retry-keep-order"](value)
@@ -439,11 +432,11 @@ def retry_keep_order(value: Any, arguments: Arguments) -> str | None:
 
 # Arguments of all queues except streams, for retries.
 RETRY: dict[str, Check] = {
-    **{f"x-{key}": _check_of(problem_of) for key, problem_of in RETRY_ARGUMENTS.items()},
+    **{f"x-{key}": of_value(problem_of) for key, problem_of in RETRY_ARGUMENTS.items()},
     "x-retry-keep-order": retry_keep_order,
 }
 # Other arguments of all queues except streams.
-HOLDING: dict[str, Check] = {"x-celery-eta": boolean}
+HOLDING: dict[str, Check] = {"x-celery-eta": switch}
 # Arguments of every queue type beyond RabbitMQ's.
 FEATURES: dict[str, Check] = {
     DEDUP_WINDOW: dedup_window,
@@ -453,7 +446,7 @@ FEATURES: dict[str, Check] = {
     "x-consume-burst": rate,
     "x-retention": retention_age,
     "x-retention-bytes": retention_bytes,
-    "x-retention-messages": positive,
+    "x-retention-messages": kept_count,
     RETENTION_WAITS_FOR: waits_for,
     "x-retention-waits-max": waits_max,
     PARTITIONS: partition_count,

@@ -180,8 +180,8 @@ def check_policy(policy: PolicyDefinition) -> Pattern:
         setting = SETTINGS.get(key)
         if setting is None or (policy.operator and not setting.operator):
             unknown.append(f"{{{binary(key)},{json_term(value)}}}")
-        elif not setting.accepts(value):
-            raise InvalidPolicyError(f"{json_term(value)} is not a valid {setting.description}")
+        elif (problem := setting.problem(value)) is not None:
+            raise InvalidPolicyError(problem)
     if unknown:
         raise InvalidPolicyError(f"[{','.join(unknown)}] are not recognised policy settings")
     return pattern

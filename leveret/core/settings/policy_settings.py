@@ -11,22 +11,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from leveret.core.erlang_terms import json_term
 from leveret.core.settings.arguments import (
     EXPIRY_MS_MAX,
     RATE_MAX,
     STREAM_SEGMENT_BYTES_MAX,
     TERM_MS_MAX,
+    dedup_window,
     group_names,
-    is_window,
     retention_time,
+    switch,
 )
-from leveret.core.settings.retry_policy import RETRY_ARGUMENTS
+from leveret.core.settings.retry_policy import RETRY_ARGUMENTS, whole
 from leveret.core.settings.stream_offsets import duration_ms
 from leveret.ports.fields import INT64_MAX, INT64_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from leveret.core.settings.arguments import Check
     from leveret.ports.definitions import Json
 
 __all__ = ["SETTINGS", "Setting", "bounded", "foreign_to", "merged"]
@@ -49,13 +52,25 @@ def lower_limit(own: int, operator: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting. If `operator` policies may have it too, both values are merged."""
+    """One setting. If `operator` policies may have it too, both values are merged.
+
+    Those that RabbitMQ does not have say what is `expected`, as queue arguments do.
+    """
 
     description: str  # as in "5 is not a valid message TTL"
     accepts: Accepts
     operator: bool = False
     merge: Merge = operator_wins
     maximum: int | None = None  # of numbers
+    expected: Callable[[Json], str | None] | None = None
+
+    def problem(self, value: Json) -> str | None:
+        """Return what is wrong with a value, in RabbitMQ's words, or None."""
+        if self.accepts(value):
+            return None
+        hint = None if self.expected is None else self.expected(value)
+        told = "" if hint is None else ": " + hint.strip('"')
+        return f"{json_term(value)} is not a valid {self.description}{told}"
 
     def bounded(self, value: Json) -> Json:
         """Limit a stored number: earlier releases accepted larger ones."""
@@ -87,29 +102,14 @@ def max_age(value: Json) -> bool:
     return isinstance(value, str) and MAX_AGE.match(value) is not None
 
 
-def duration(value: Json) -> bool:
-    """Whether the value is a duration: milliseconds, or a text such as `14d`."""
-    return retention_time(value, {}) is None
-
-
 def shorter(own: Json, operator: Json) -> Json:
     """Return the shorter duration."""
     return min(own, operator, key=lambda value: duration_ms(value) or 0)
 
 
-def consumer_groups(value: Json) -> bool:
-    """Whether the value is a list of names of consumer groups."""
-    return group_names(value, {}) is None
-
-
 def filter_size(value: Json) -> bool:
     """Whether the value is a size of a stream's filter in bytes."""
     return integer(value) and 16 <= value <= 255
-
-
-def _finds(problem_of: Callable[[Any], str | None]) -> Accepts:
-    """Return a check for values without a problem."""
-    return lambda value: problem_of(value) is None
 
 
 def anything(_value: Json) -> bool:
@@ -125,6 +125,24 @@ def _number(description: str, minimum: int = 0, maximum: int = INT64_MAX) -> Set
 def _bounded(description: str, minimum: int = 0, maximum: int = INT64_MAX) -> Setting:
     """Return a number setting of which the smaller of both policies' values counts."""
     return replace(_number(description, minimum, maximum), operator=True, merge=min)
+
+
+def _own(description: str, problem_of: Callable[[Any], str | None], **options: Any) -> Setting:
+    """Return a setting that RabbitMQ does not have: values without a problem are accepted."""
+    return Setting(
+        description, lambda value: problem_of(value) is None, expected=problem_of, **options
+    )
+
+
+def _like(check: Check) -> Callable[[Any], str | None]:
+    """Return the check of an argument for a setting, whose validity depends on no other."""
+    return lambda value: check(value, {})
+
+
+def _own_limit(description: str, maximum: int) -> Setting:
+    """Return a number of one or more of which the smaller of both policies' values counts."""
+    problem_of = whole(1, maximum)
+    return _own(description, problem_of, operator=True, merge=min, maximum=maximum)
 
 
 # Settings for queue placement, mirroring, and plugins.
@@ -145,12 +163,14 @@ _WITHOUT_EFFECT: Final = (
 
 SETTINGS: Final[dict[str, Setting]] = {
     "alternate-exchange": Setting("alternate exchange name", text),
-    "celery-eta": Setting("Celery ETA switch", one_of(True, False)),
+    "celery-eta": _own("Celery ETA switch", _like(switch)),
     # Not for operators: they may limit what queues keep, but this changes what a stream means.
-    "compact": Setting("compaction switch", one_of(True, False)),
-    "compact-delete-retention": Setting("time for which compaction keeps tombstones", duration),
-    "consume-burst": _bounded("consume burst", 1, RATE_MAX),
-    "consume-rate": _bounded("consume rate", 1, RATE_MAX),
+    "compact": _own("compaction switch", _like(switch)),
+    "compact-delete-retention": _own(
+        "time for which compaction keeps tombstones", _like(retention_time)
+    ),
+    "consume-burst": _own_limit("consume burst", RATE_MAX),
+    "consume-rate": _own_limit("consume rate", RATE_MAX),
     "consumer-disconnected-timeout": _number(
         "consumer disconnected timeout", maximum=EXPIRY_MS_MAX
     ),
@@ -160,8 +180,8 @@ SETTINGS: Final[dict[str, Setting]] = {
     "dead-letter-strategy": Setting(
         "dead letter strategy", one_of("at-most-once", "at-least-once")
     ),
-    "dead-letter-topic": Setting("dead letter topic", one_of(True, False)),
-    "dedup-window": Setting("de-duplication window", is_window),
+    "dead-letter-topic": _own("dead letter topic", _like(switch)),
+    "dedup-window": _own("de-duplication window", _like(dedup_window)),
     "delayed-retry-max": _bounded("delayed retry maximum", maximum=EXPIRY_MS_MAX),
     "delayed-retry-min": _bounded("delayed retry minimum", maximum=EXPIRY_MS_MAX),
     "delayed-retry-type": Setting(
@@ -175,7 +195,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         maximum=INT64_MAX,
     ),
     "expires": _bounded("queue expiry", 1, EXPIRY_MS_MAX),
-    "group-ordering": Setting("group ordering", one_of(True, False)),
+    "group-ordering": _own("group ordering", _like(switch)),
     "initial-cluster-size": _number("cluster size"),
     "max-age": Setting("max age", max_age),
     "max-in-memory-bytes": _bounded("maximum memory in bytes"),
@@ -189,28 +209,29 @@ SETTINGS: Final[dict[str, Setting]] = {
         one_of("drop-head", "reject-publish", "reject-publish-dlx"),
         operator=True,
     ),
-    "publish-burst": _bounded("publish burst", 1, RATE_MAX),
-    "publish-rate": _bounded("publish rate", 1, RATE_MAX),
+    "publish-burst": _own_limit("publish burst", RATE_MAX),
+    "publish-rate": _own_limit("publish rate", RATE_MAX),
     "queue-leader-locator": Setting(
         "queue leader locator value",
         one_of("client-local", "balanced", "random", "least-leaders"),
     ),
     "queue-mode": Setting("queue-mode value", one_of("default", "lazy")),
     "queue-version": Setting("queue-version value", one_of(1, 2), operator=True),
-    "redeclare-mismatch": Setting("redeclare mismatch", one_of("refuse", "warn")),
-    "retention": Setting("retention", duration, operator=True, merge=shorter),
-    "retention-bytes": _bounded("retention in bytes", 1),
-    "retention-messages": _bounded("retention in messages", 1),
-    "retention-waits-for": Setting("list of consumer groups", consumer_groups),
-    "retention-waits-max": Setting("time for which retention waits", duration),
+    "redeclare-mismatch": Setting(
+        "redeclare mismatch: expected refuse or warn", one_of("refuse", "warn")
+    ),
+    "retention": _own("retention", _like(retention_time), operator=True, merge=shorter),
+    "retention-bytes": _own_limit("retention in bytes", INT64_MAX),
+    "retention-messages": _own_limit("retention in messages", INT64_MAX),
+    "retention-waits-for": _own("list of consumer groups", _like(group_names)),
+    "retention-waits-max": _own("time for which retention waits", _like(retention_time)),
     "stream-filter-size-bytes": Setting("filter size. Valid range is 16-255", filter_size),
     "stream-max-segment-size-bytes": _number("segment size", maximum=STREAM_SEGMENT_BYTES_MAX),
     "target-group-size": _bounded("target group size", 1),
-    "visibility-timeout": _number("visibility timeout", 1, TERM_MS_MAX),
-    **{
-        key: Setting(key.replace("-", " "), _finds(problem))
-        for key, problem in RETRY_ARGUMENTS.items()
-    },
+    "visibility-timeout": _own(
+        "visibility timeout", whole(1, TERM_MS_MAX, "milliseconds"), maximum=TERM_MS_MAX
+    ),
+    **{key: _own(key.replace("-", " "), problem_of) for key, problem_of in RETRY_ARGUMENTS.items()},
     **{key: Setting(key, anything, operator=key.startswith("ha-")) for key in _WITHOUT_EFFECT},
 }
 

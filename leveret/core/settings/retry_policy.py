@@ -17,7 +17,7 @@ from leveret.core.settings.discard_reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["FAILURES", "RETRY_ARGUMENTS", "RetryPolicy", "retry_policy_of"]
+__all__ = ["FAILURES", "RETRY_ARGUMENTS", "RetryPolicy", "retry_policy_of", "whole"]
 
 # Ways in which a consumer fails a message, by the words of x-retry-on.
 FAILURES: Final = {
@@ -98,8 +98,9 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _whole(minimum: int, maximum: int) -> Check:
-    problem = f'"expected an integer from {minimum} to {maximum}"'
+def whole(minimum: int, maximum: int, what: str = "an integer") -> Check:
+    """Return a check for an integer from `minimum` to `maximum`; `what` may name its unit."""
+    problem = f'"expected {what} from {minimum} to {maximum}"'
     return lambda value: None if _is_integer(value) and minimum <= value <= maximum else problem
 
 
@@ -120,10 +121,10 @@ def _decimal(text: str) -> Decimal | None:
 
 
 def _delays(value: Any) -> str | None:
-    step = _whole(0, DELAY_MS_MAX)
+    step = whole(0, DELAY_MS_MAX)
     if isinstance(value, list) and 1 <= len(value) <= DELAYS_MAX and not any(map(step, value)):
         return None
-    return f'"expected 1 to {DELAYS_MAX} integers from 0 to {DELAY_MS_MAX}"'
+    return f'"expected a list of 1 to {DELAYS_MAX} times in milliseconds from 0 to {DELAY_MS_MAX}"'
 
 
 def _on(value: Any) -> str | None:
@@ -143,11 +144,11 @@ def _order(value: Any) -> str | None:
 
 RETRY_ARGUMENTS: Final[dict[str, Check]] = {
     "retry-delays": _delays,
-    "retry-delay": _whole(0, DELAY_MS_MAX),
+    "retry-delay": whole(0, DELAY_MS_MAX, "milliseconds"),
     "retry-multiplier": _number(1, MULTIPLIER_MAX),
-    "retry-max-delay": _whole(0, DELAY_MS_MAX),
+    "retry-max-delay": whole(0, DELAY_MS_MAX, "milliseconds"),
     "retry-jitter": _number(0, 1),
-    "retry-max-attempts": _whole(0, ATTEMPTS_MAX),
+    "retry-max-attempts": whole(0, ATTEMPTS_MAX),
     "retry-on": _on,
     "retry-keep-order": _order,
 }

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cronsim import CronSim, CronSimError
 
 from leveret.errors import ChannelError
-from leveret.ports.fields import INT32_MAX, field_type
+from leveret.ports.fields import INT32_MAX
 from leveret.ports.tables import RawValue, decode_value
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ REPEAT_COUNT_MAX: Final = 2**31 - 1
 SCHEDULE_ID_BYTES_MAX: Final = 255
 CRON_BYTES_MAX: Final = 255
 CRON_FIELDS: Final = 5
+CRON_MEANING: Final = "it has five fields: minute, hour, day, month, day of the week"
 BROKER_ID_PREFIX: Final = "@"  # ids with this prefix are assigned by the broker
 
 INTEGERS, FRACTIONS, TEXT, TIMESTAMP = b"bBsuIilL", b"fdD", b"S", b"T"
@@ -254,7 +255,7 @@ def _own_id(headers: Mapping[str, RawValue]) -> str | None:
         return None
     value = schedule_id(headers)
     if value is None:
-        raise _unacceptable(SCHEDULE_ID, raw)
+        raise _invalid(SCHEDULE_ID, f"it is text of 1 to {SCHEDULE_ID_BYTES_MAX} bytes")
     if not value or len(value.encode()) > SCHEDULE_ID_BYTES_MAX:
         raise _invalid(SCHEDULE_ID, f"it has 1 to {SCHEDULE_ID_BYTES_MAX} bytes")
     # The broker's own ids are ignored: earlier releases delivered messages that carry one.
@@ -272,7 +273,7 @@ def _delay(headers: Mapping[str, RawValue], *, like_plugin: bool) -> int | None:
     if delay_ms is None:
         if like_plugin:
             return None
-        raise _unacceptable(DELAY, raw)
+        raise _invalid(DELAY, "it is no number of milliseconds")
     if like_plugin and delay_ms > PLUGIN_DELAY_MS_MAX:
         return None
     return delay_ms if delay_ms > 0 else None
@@ -307,7 +308,7 @@ def _integer_in(
         return None
     value = _integer(raw)
     if value is None:
-        raise _unacceptable(name, raw)
+        raise _invalid(name, f"it is no integer; {meaning}")
     if not first <= value <= last:
         raise _invalid(name, meaning)
     return value
@@ -319,11 +320,11 @@ def _cron(headers: Mapping[str, RawValue]) -> str | None:
         return None
     expression = decode_value(raw) if raw[:1] == TEXT else None
     if not isinstance(expression, str):
-        raise _unacceptable(CRON, raw)
+        raise _invalid(CRON, f"it is no text; {CRON_MEANING}")
     if len(expression.encode()) > CRON_BYTES_MAX:
         raise _invalid(CRON, f"it is longer than {CRON_BYTES_MAX} bytes")
     if len(expression.split()) != CRON_FIELDS:
-        raise _invalid(CRON, "it has five fields: minute, hour, day, month, day of the week")
+        raise _invalid(CRON, CRON_MEANING)
     try:
         CronSim(expression, datetime(1970, 1, 1, tzinfo=UTC))
     except (CronSimError, ValueError) as error:
@@ -343,7 +344,7 @@ def _time(headers: Mapping[str, RawValue], name: str) -> int | None:
     except (ValueError, ArithmeticError):
         raise _invalid(name, "it is no number of milliseconds") from None
     if time_ms is None:
-        raise _unacceptable(name, raw)
+        raise _invalid(name, "it is no number of milliseconds, and no timestamp")
     if 0 < time_ms < MILLISECONDS_MIN:
         year = datetime.fromtimestamp(time_ms // SECOND_MS, UTC).year
         raise _invalid(name, f"{time_ms} is in {year}: it is milliseconds since 1970")
@@ -397,10 +398,6 @@ def _text_value(value: str) -> RawValue:
 
 def _invalid(name: str, problem: str) -> ChannelError:
     return ChannelError(406, f"invalid header '{name}': {problem}")
-
-
-def _unacceptable(name: str, raw: RawValue) -> ChannelError:
-    return _invalid(name, f"{{unacceptable_type,{field_type(raw[0])}}}")
 
 
 def _listed(names: Mapping[str, object] | tuple[str, ...]) -> str:

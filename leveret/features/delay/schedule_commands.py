@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.command_replies import check_fields
 from leveret.core.definitions.validation import AdministrationError
-from leveret.core.erlang_terms import field_type
 from leveret.core.events import acting_as
 from leveret.core.logs.log_writer import PendingCommit
 from leveret.core.routing.message import StoredMessage, raw_headers
@@ -172,7 +171,7 @@ def _chosen(headers: Mapping[str, Any]) -> str | DelayedMessageFilter:
     id_ = _text(headers, SCHEDULE_ID)
     table = headers.get(HEADERS, {})
     if not isinstance(table, dict):
-        raise _unacceptable(HEADERS, table)
+        raise _expected(HEADERS, "a table")
     selection = DelayedMessageFilter(
         _text(headers, EXCHANGE),
         _text(headers, ROUTING_KEY),
@@ -182,7 +181,7 @@ def _chosen(headers: Mapping[str, Any]) -> str | DelayedMessageFilter:
     )
     everything = headers.get(ALL, False)
     if not isinstance(everything, bool):
-        raise _unacceptable(ALL, everything)
+        raise _expected(ALL, "true or false")
     stated = (id_ is not None) + (not selection.is_everything) + everything
     if stated != 1:
         text = f"which messages? State '{SCHEDULE_ID}', or what they have in common, or '{ALL}'"
@@ -193,7 +192,7 @@ def _chosen(headers: Mapping[str, Any]) -> str | DelayedMessageFilter:
 def _text(headers: Mapping[str, Any], name: str) -> str | None:
     value = headers.get(name)
     if name in headers and not isinstance(value, str):
-        raise _unacceptable(name, value)
+        raise _expected(name, "text")
     return value
 
 
@@ -202,9 +201,9 @@ def _time(headers: Mapping[str, Any], name: str) -> int | None:
     if isinstance(value, datetime):
         return int(value.timestamp()) * 1000
     if name in headers and (not isinstance(value, int) or isinstance(value, bool)):
-        raise _unacceptable(name, value)
+        raise _expected(name, "milliseconds since 1970, or a timestamp")
     return value
 
 
-def _unacceptable(name: str, value: object) -> ChannelError:
-    return ChannelError(406, f"invalid header '{name}': {{unacceptable_type,{field_type(value)}}}")
+def _expected(name: str, what: str) -> ChannelError:
+    return ChannelError(406, f"invalid header '{name}': expected {what}")

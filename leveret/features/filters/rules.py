@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.erlang_terms import field_type
 from leveret.errors import ChannelError
 from leveret.features.filters.expressions import ExpressionError
 from leveret.features.filters.filters import RecordFilter, SqlCondition, TagCondition, never
@@ -43,9 +42,7 @@ def filter_sql(value: Any, _arguments: Arguments) -> str | None:
 
 def filter_unmatched(value: Any, arguments: Arguments) -> str | None:
     """Check for `keep` or `skip`, the treatment of unmatched messages; invalid without a filter."""
-    if not isinstance(value, str):
-        return f"{{unacceptable_type,{field_type(value)}}}"
-    if value not in {KEEP, SKIP}:
+    if not isinstance(value, str) or value not in {KEEP, SKIP}:
         return f"expected '{KEEP}' or '{SKIP}'"
     if FILTER_TAGS not in arguments and FILTER_SQL not in arguments:
         return "nothing is unmatched without a filter"
@@ -61,7 +58,7 @@ FILTER_CHECKS = {
 
 def _problem(value: Any, parse: Callable[[str], object]) -> str | None:
     if not isinstance(value, str):
-        return f"{{unacceptable_type,{field_type(value)}}}"
+        return "expected text"
     try:
         parse(value)
     except ExpressionError as error:

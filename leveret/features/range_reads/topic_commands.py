@@ -102,6 +102,6 @@ def _time_ms(headers: Arguments) -> int | None:
         value = min(value * 1000, OFFSET_MAX)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= OFFSET_MAX:
         raise ChannelError(
-            406, f"invalid header '{TIME}': {{unacceptable_type,{field_type(value)}}}"
+            406, f"invalid header '{TIME}': expected milliseconds since 1970, or a timestamp"
         )
     return int(value)

@@ -43,12 +43,24 @@ def refused(**fields):
         ("dead-letter-strategy", "no", '<<"no">> is not a valid dead letter strategy'),
         ("alternate-exchange", {"a": 1}, '#{<<"a">> => 1} is not a valid alternate exchange name'),
         ("max-age", "1W", '<<"1W">> is not a valid max age'),
-        ("compact", "yes", '<<"yes">> is not a valid compaction switch'),
-        ("compact", 1, "1 is not a valid compaction switch"),
+        (
+            "compact",
+            "yes",
+            '<<"yes">> is not a valid compaction switch: expected true or false',
+        ),
+        ("compact", 1, "1 is not a valid compaction switch: expected true or false"),
+        (
+            "publish-rate",
+            0,
+            "0 is not a valid publish rate: expected an integer from 1 to 1000000000",
+        ),
         (
             "compact-delete-retention",
             "1w",
-            '<<"1w">> is not a valid time for which compaction keeps tombstones',
+            (
+                '<<"1w">> is not a valid time for which compaction keeps tombstones: expected a '
+                "time of at most 3650d: milliseconds, or a number with d, h, m or s, such as 14d"
+            ),
         ),
         ("queue-leader-locator", "x", '<<"x">> is not a valid queue leader locator value'),
         ("stream-max-segment-size-bytes", -1, "-1 is not a valid segment size"),

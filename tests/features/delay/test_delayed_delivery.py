@@ -158,7 +158,7 @@ class TestRefusing:
         later(client, b"m", True)
         assert closed(client) == (
             406,
-            "PRECONDITION_FAILED - invalid header 'x-delay': {unacceptable_type,bool}",
+            "PRECONDITION_FAILED - invalid header 'x-delay': it is no number of milliseconds",
         )
         assert stage.broker.delayed.find("/") is None
 

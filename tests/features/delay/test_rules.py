@@ -102,10 +102,10 @@ class TestFirstDelivery:
             ({"x_delay": "1_0"}, "invalid header 'x-delay': it is no number of milliseconds"),
             ({"x_delay": float("nan")}, "invalid header 'x-delay': it is no number"),
             ({"x_delay": float("inf")}, "invalid header 'x-delay': it is no number"),
-            ({"x_delay": True}, "invalid header 'x-delay': {unacceptable_type,bool}"),
-            ({"x_delay": None}, "invalid header 'x-delay': {unacceptable_type,void}"),
-            ({"x_delay": [1]}, "invalid header 'x-delay': {unacceptable_type,array}"),
-            ({"x_deliver_at": True}, "invalid header 'x-deliver-at': {unacceptable_type,bool}"),
+            ({"x_delay": True}, "invalid header 'x-delay': it is no number of"),
+            ({"x_delay": None}, "invalid header 'x-delay': it is no number of"),
+            ({"x_delay": [1]}, "invalid header 'x-delay': it is no number of"),
+            ({"x_deliver_at": True}, "invalid header 'x-deliver-at': it is no number"),
             ({"x_deliver_at": "soon"}, "invalid header 'x-deliver-at': it is no number"),
             (
                 {"x_deliver_at": NOW // 1000 + 60},
@@ -114,7 +114,7 @@ class TestFirstDelivery:
             ({"x_repeat_every": 10, "x_repeat_until": 1}, "1 is in 1970"),
             ({"x_delay_level": 0}, "invalid header 'x-delay-level': levels are 1 to 18"),
             ({"x_delay_level": 19}, "invalid header 'x-delay-level': levels are 1 to 18"),
-            ({"x_delay_level": "1"}, "invalid header 'x-delay-level': {unacceptable_type,longstr}"),
+            ({"x_delay_level": "1"}, "'x-delay-level': it is no integer; levels are 1 to 18"),
             ({"x_delay": 1, "x_delay_level": 1}, "only one of 'x-delay' and 'x-delay-level'"),
         ],
     )
@@ -203,7 +203,7 @@ class TestRepetition:
         ("headers", "text"),
         [
             ({"x_repeat_every": 9}, "invalid header 'x-repeat-every': it is 10 ms to 366 days"),
-            ({"x_repeat_every": "1000"}, "'x-repeat-every': {unacceptable_type,longstr}"),
+            ({"x_repeat_every": "1000"}, "'x-repeat-every': it is no integer; it is 10 ms to"),
             ({"x_repeat_every": 1000, "x_repeat_count": 0}, "'x-repeat-count': it is 1 to"),
             ({"x_repeat_every": 1000, "x_cron": "* * * * *"}, "only one of 'x-repeat-every' and"),
             ({"x_delay": 1, "x_repeat_count": 2}, "neither 'x-repeat-every' nor 'x-cron'"),
@@ -213,7 +213,7 @@ class TestRepetition:
             ({"x_cron": "61 * * * *"}, "'x-cron': Bad minute"),
             ({"x_cron": "0 0 31 2 *"}, "'x-cron': Bad day-of-month"),
             ({"x_cron": "*,* " * 64}, "longer than 255 bytes"),
-            ({"x_cron": 5}, "'x-cron': {unacceptable_type,long}"),
+            ({"x_cron": 5}, "'x-cron': it is no text; it has five fields"),
             ({"x_cron": "0 0 1 1 *", "x_repeat_until": NOW + 1}, "before the first delivery"),
         ],
     )
