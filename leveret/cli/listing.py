@@ -126,6 +126,8 @@ def _show(
     readable: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> None:
     chosen = [name.strip() for name in stated.split(",")] if stated else []
+    if "partition" not in columns and any("partition" in row for row in rows):
+        columns = ["partition", *columns]  # of a queue that has several
     if as_json() and not chosen:
         show_rows(rows, columns)
         return

@@ -40,10 +40,16 @@ def test_single_messages_of_a_partition(leveret, channel):
         return [row["payload"] for row in rows]
 
     assert payloads("parted", "1") == ["body 1", "body 2", "body 3"]
-    said = leveret("message", "list", "parted", status=1)
-    assert "queue 'parted' has the partitions 0, 1: state one of them" in said
+    rows = leveret.json("message", "list", "parted")[:3]
+    assert [(row["partition"], row["offset"]) for row in rows] == [(0, 0), (1, 0), (1, 1)]
+    first, second, *_ = leveret("message", "list", "parted").splitlines()
+    assert first.split()[:2] == ["partition", "offset"]
+    assert second.split()[:2] == ["0", "0"]
+    for verb in (("show", "parted", "0"), ("edit", "parted", "0", "--payload", "new")):
+        said = leveret("message", *verb, status=1)
+        assert "queue 'parted' has the partitions 0 to 1: state one of them" in said
     said = leveret("message", "show", "parted", "0", "--partition", "7", status=1)
-    assert "has the partitions 0, 1" in said
+    assert "has the partitions 0 to 1" in said
     assert "payload: body 2\n" in leveret("message", "show", "parted", "1", "--partition", "1")
     told = leveret("message", "trace", "parted", "1", "--partition", "1")
     assert told.startswith("message 1 of partition 1 of queue parted\n")
@@ -73,7 +79,10 @@ def test_retries_of_a_partition(leveret, channel):
 
     wait_until(lambda: (len(ids("0")), len(ids("1"))) == (1, 3))
     first, second, _ = ids("1")
-    assert "state one of them" in leveret("retry", "list", "retried", status=1)
+    rows = leveret.json("retry", "list", "retried")
+    assert [row["partition"] for row in rows] == [0, 1, 1, 1]
+    assert leveret("retry", "list", "retried").startswith("partition  id")
+    assert "state one of them" in leveret("retry", "show", "retried", second, status=1)
     there = ("--partition", "1")
     assert "message_id: m2\n" in leveret("retry", "show", "retried", second, *there)
     assert "1 message was retried" in leveret("retry", "retry-now", "retried", first, *there)
@@ -92,7 +101,10 @@ def test_dead_letters_of_a_partition(leveret, channel):
         return [row["message_id"] for row in rows]
 
     wait_until(lambda: (ids("0"), ids("1")) == (["m0"], ["m1", "m2", "m3"]))
-    assert "state one of them" in leveret("dlq", "list", "dying.dlq", status=1)
+    rows = leveret.json("dlq", "list", "dying.dlq")
+    assert [(row["partition"], row["offset"]) for row in rows] == [(0, 0), (1, 0), (1, 1), (1, 2)]
+    assert leveret("dlq", "list", "dying.dlq").startswith("partition  offset")
+    assert "state one of them" in leveret("dlq", "show", "dying.dlq", "1", status=1)
     assert "payload: body 2\n" in leveret("dlq", "show", "dying.dlq", "1", "--partition", "1")
     leveret("dlq", "delete", *there, "--offset", "0")
     assert "1 moved" in leveret("dlq", "redrive", *there, "--offset", "1")

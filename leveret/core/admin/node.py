@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.core.admin.shown import integer
 from leveret.core.definitions.administration import AdministrationError
+from leveret.core.settings.partitioning import numbers_text
 from leveret.ports.waiting import until
 
 if TYPE_CHECKING:
@@ -109,8 +110,7 @@ def partition_of(queue: DeclaredQueue, number: object = None) -> OpenQueue:
         return queue.partitions[0]
     part = parts.get(integer("partition", number)) if number is not None else None
     if part is None:
-        numbers = ", ".join(map(str, parts))
-        text = f"queue '{queue.name}' has the partitions {numbers}: state one of them"
+        text = f"queue '{queue.name}' has the partitions {numbers_text(parts)}: state one of them"
         raise AdministrationError("invalid" if number is None else "not_found", text)
     return part
 

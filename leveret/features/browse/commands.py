@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from leveret.core.admin.commands import command, query
 from leveret.core.admin.node import partition_of, queue_of, vhost_of
+from leveret.core.admin.partition_lists import list_partitions
 from leveret.core.admin.rights import READ_QUEUE
 from leveret.core.admin.shown import check_short, integer, payload, properties
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.queues.queue import Queue
 from leveret.errors import StorageError
-from leveret.features.browse.browsing import BrowseCursor, find
+from leveret.features.browse.browsing import READ_BYTES_MAX, SCANNED_MAX, BrowseCursor, find
 from leveret.features.browse.editing import edited
 from leveret.features.browse.moving import Destination, MoveCounts, Mover, delete, portions
 from leveret.features.browse.selection import changes_of, message_filter_of
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from leveret.core.admin.node import AdminNode
     from leveret.core.logs.atomic import AtomicWrite
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.features.browse.browsing import BrowsedMessage
     from leveret.features.browse.message_filter import MessageFilter
@@ -70,50 +72,72 @@ async def message_list(
     encoding: str | None = None,
     **selection: Unpack[MessageSelection],
 ) -> dict[str, Any]:
-    """Return messages, the oldest first. Nothing is delivered."""
-    queue, criteria = _chosen(node, selection)
+    """Return messages, the oldest first. Nothing is delivered.
+
+    Without a partition those of all are listed, one partition after the other.
+    """
+    queue, number, criteria = _stated(node, selection)
     limit = _number("limit", selection["limit"], ROWS, ROWS_MAX)
     bytes_max = _number("truncate", truncate, PAYLOAD_BYTES, ANSWER_BYTES_MAX)
-    as_text = _is_text_shown(encoding)
-    walk = await _walk(queue, criteria, selection["after"], begin=from_, backwards=backwards)
-    page = _Page(queue, limit, bytes_max, as_text=as_text)
-    async for found in walk.matching(criteria):
-        if not page.take(found):
-            break
+    page = _Page(limit, bytes_max, as_text=_is_text_shown(encoding))
+    listed = list_partitions(queue, number, selection["after"], backwards=backwards)
+    if from_ is not None and listed.are_all:
+        partition_of(queue)  # says which there are, if there are several
+    scanned = read_bytes = 0
+    for part, begin in listed:
+        walk = await _walk(
+            part,
+            criteria,
+            begin,
+            begin=from_,
+            backwards=backwards,
+            scanned_max=SCANNED_MAX - scanned,
+        )
+        page.last = begin
+        async for found in walk.matching(criteria):
+            if not page.take(part, found):
+                break
+            await let_others_run()
+        scanned += walk.scanned
+        read_bytes += walk.read_bytes
+        last = page.last if page.is_full else _after(walk)
+        if page.is_full or last is not None:
+            return page.answer(scanned, listed.place(part.number, last))
+        if scanned >= SCANNED_MAX or read_bytes >= READ_BYTES_MAX:
+            return page.answer(scanned, listed.behind(part))
         await let_others_run()
-    return {
-        "messages": page.rows,
-        "scanned": walk.scanned,
-        "after": page.last if page.is_full else _after(walk),
-    }
+    return page.answer(scanned, None)
 
 
 class _Page:
     """Rows of one answer, up to its limits."""
 
-    def __init__(self, queue: OpenQueue, limit: int, bytes_max: int, *, as_text: bool) -> None:
+    def __init__(self, limit: int, bytes_max: int, *, as_text: bool) -> None:
         self.rows: list[dict[str, Any]] = []
-        self.last: int | None = None  # offset of the last row
+        self.last: int | None = None  # offset of the last row of the partition
         self.is_full = False
-        self._queue = queue
         self._limit = limit
         self._bytes_max = bytes_max
         self._as_text = as_text
         self._bytes = 0
 
-    def take(self, found: list[BrowsedMessage]) -> bool:
-        """Add messages; return False once there is no more room."""
+    def take(self, queue: OpenQueue, found: list[BrowsedMessage]) -> bool:
+        """Add messages of a partition; return False once there is no more room."""
         for seen in found:
             self._bytes += min(len(seen.message.body), self._bytes_max)
             if self.rows and self._bytes > ANSWER_BYTES_MAX:
                 self.is_full = True
                 return False
-            self.rows.append(_row(self._queue, seen, self._bytes_max, as_text=self._as_text))
+            self.rows.append(_row(queue, seen, self._bytes_max, as_text=self._as_text))
             self.last = seen.offset
             if len(self.rows) == self._limit:
                 self.is_full = True
                 return False
         return True
+
+    def answer(self, scanned: int, after: Any) -> dict[str, Any]:
+        """Return the answer, which says where another request continues."""
+        return {"messages": self.rows, "scanned": scanned, "after": after}
 
 
 @query("message.show", READ_QUEUE)
@@ -134,12 +158,20 @@ async def message_show(
     return _row(part, seen, bytes_max, as_text=_is_text_shown(encoding))
 
 
-def _chosen(node: AdminNode, selection: MessageSelection) -> tuple[OpenQueue, MessageFilter]:
-    """Return the partition whose messages are selected, and which of them."""
+def _stated(
+    node: AdminNode, selection: MessageSelection
+) -> tuple[DeclaredQueue, object, MessageFilter]:
+    """Return the queue whose messages are selected, the partition that is stated, and which."""
     select = dict(selection["select"])
     number = select.pop("partition", None)
     queue = queue_of(node, selection["vhost"], selection["queue"])
-    return partition_of(queue, number), message_filter_of(select)
+    return queue, number, message_filter_of(select)
+
+
+def _chosen(node: AdminNode, selection: MessageSelection) -> tuple[OpenQueue, MessageFilter]:
+    """Return the partition whose messages are selected, and which of them."""
+    queue, number, criteria = _stated(node, selection)
+    return partition_of(queue, number), criteria
 
 
 async def _one(queue: OpenQueue, at: int, *, with_settled: bool = False) -> BrowsedMessage:
@@ -349,6 +381,7 @@ async def _walk(
     *,
     begin: Any = None,
     backwards: bool = False,
+    scanned_max: int = SCANNED_MAX,
 ) -> BrowseCursor:
     """Return the cursor of a request; only a list may go backwards, or begin at an offset."""
     first, stop = queue.log.first, queue.log.committed
@@ -362,7 +395,7 @@ async def _walk(
     if after is not None:
         offset = integer("after", after)
         first, stop = (first, min(stop, offset)) if backwards else (max(first, offset + 1), stop)
-    return BrowseCursor(queue, first, stop, backwards=backwards)
+    return BrowseCursor(queue, first, stop, backwards=backwards, scanned_max=scanned_max)
 
 
 def _after(walk: BrowseCursor) -> int | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
 from leveret.core.admin.commands import command, query
 from leveret.core.admin.node import AdminNode
+from leveret.core.admin.partition_lists import list_partitions
 from leveret.core.admin.rights import READ_QUEUE
 from leveret.core.admin.shown import headers_of, integer, payload, properties
 from leveret.core.definitions.administration import AdministrationError
@@ -18,6 +19,7 @@ from leveret.features.dead_letter.redrive import Target
 from leveret.features.dead_letter.redrive_rules import RATE_MAX, DeadLetterFilter
 
 if TYPE_CHECKING:
+    from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.queue import Queue
     from leveret.features.dead_letter.redrive import Redrive, Redrives
     from leveret.features.dead_letter.scan import StoredDeadLetter
@@ -59,21 +61,29 @@ async def dlq_list(
     partition: int | None = None,
     **selection: Unpack[DeadLetterSelection],
 ) -> dict[str, Any]:
-    """Return dead letters, the oldest first, and the counts of the queue."""
-    found_in, criteria = _queue(node, vhost, queue, partition), _filter(selection)
+    """Return dead letters, the oldest first, and the counts of the queue.
+
+    Without a partition those of all are listed, one partition after the other.
+    """
+    whole, criteria = redrives_of(node).whole(vhost, queue), _filter(selection)
+    listed = list_partitions(whole, partition, after)
     limit = min(max(limit, 1), ROWS_MAX)
-    first = found_in.log.first if after is None else integer("after", after) + 1
     rows: list[dict[str, Any]] = []
-    async for found in scan.scan(found_in, criteria, first, found_in.log.committed):
-        rows += map(_row, found[: limit + 1 - len(rows)])
+    for part, begin in listed:
+        first = part.log.first if begin is None else integer("after", begin) + 1
+        async for found in scan.scan(part, criteria, first, part.log.committed):
+            rows += [_row(part, letter) for letter in found[: limit + 1 - len(rows)]]
+            if len(rows) > limit:
+                break
         if len(rows) > limit:
             break
     more, rows = len(rows) > limit, rows[:limit]
+    counted = whole if listed.are_all else listed.parts[0]
     return {
         "rows": rows,
-        "after": rows[-1]["offset"] if more else None,
-        "ready": found_in.message_count,
-        "unacknowledged": found_in.leased_count,
+        "after": listed.place(rows[-1].get("partition", 0), rows[-1]["offset"]) if more else None,
+        "ready": counted.message_count,
+        "unacknowledged": counted.leased_count,
     }
 
 
@@ -87,7 +97,7 @@ async def dlq_show(
     async for found in scan.scan(found_in, DeadLetterFilter(), offset, behind):
         for letter in found:
             return {
-                **_row(letter),
+                **_row(found_in, letter),
                 **properties(letter.header, letter.flags),
                 **payload(letter.body),
             }
@@ -116,7 +126,7 @@ async def dlq_redrive(
     target = Target(exchange, routing_key, routed=routed)
     if rate is not None and not (_is_number(rate) and 0 < rate <= RATE_MAX):
         raise AdministrationError("invalid", f"a rate is a number above 0, at most {RATE_MAX}")
-    return _status_of(_redrives(node).start(source, criteria, target, rate))
+    return _status_of(redrives_of(node).start(source, criteria, target, rate))
 
 
 @query("dlq.status", READ_QUEUE)
@@ -124,7 +134,7 @@ async def dlq_status(
     node: DeadLetterNode, *, vhost: str, queue: str, partition: int | None = None
 ) -> dict[str, Any]:
     """Return the status of the redrive that runs, or ran last."""
-    return _status_of(_redrives(node).latest(_queue(node, vhost, queue, partition)))
+    return _status_of(redrives_of(node).latest(_queue(node, vhost, queue, partition)))
 
 
 @command("dlq.pause", READ_QUEUE)
@@ -132,7 +142,7 @@ async def dlq_pause(
     node: DeadLetterNode, *, vhost: str, queue: str, partition: int | None = None
 ) -> dict[str, Any]:
     """Pause the redrive; return its status."""
-    redrive = _redrives(node).latest(_queue(node, vhost, queue, partition))
+    redrive = redrives_of(node).latest(_queue(node, vhost, queue, partition))
     redrive.pause()
     return _status_of(redrive)
 
@@ -142,7 +152,7 @@ async def dlq_resume(
     node: DeadLetterNode, *, vhost: str, queue: str, partition: int | None = None
 ) -> dict[str, Any]:
     """Resume the redrive; return its status."""
-    redrive = _redrives(node).latest(_queue(node, vhost, queue, partition))
+    redrive = redrives_of(node).latest(_queue(node, vhost, queue, partition))
     redrive.resume()
     return _status_of(redrive)
 
@@ -152,7 +162,7 @@ async def dlq_cancel(
     node: DeadLetterNode, *, vhost: str, queue: str, partition: int | None = None
 ) -> dict[str, Any]:
     """Cancel the redrive; return its status."""
-    redrive = _redrives(node).latest(_queue(node, vhost, queue, partition))
+    redrive = redrives_of(node).latest(_queue(node, vhost, queue, partition))
     redrive.cancel()
     return _status_of(redrive)
 
@@ -190,13 +200,14 @@ async def dlq_purge(
 
 def _tell(node: DeadLetterNode, queue: Queue, count: int) -> None:
     told = {"queue": queue.name, "vhost": queue.definition.vhost, "deleted": count}
-    _redrives(node).emit("dead_letters.deleted", told)
+    redrives_of(node).emit("dead_letters.deleted", told)
 
 
 # -- what is asked for
 
 
-def _redrives(node: DeadLetterNode) -> Redrives:
+def redrives_of(node: DeadLetterNode) -> Redrives:
+    """Return the redrives of a running node. Raises AdministrationError."""
     if node.redrives is None:
         raise AdministrationError("invalid", "no node runs here: only a running one has messages")
     return node.redrives
@@ -204,7 +215,7 @@ def _redrives(node: DeadLetterNode) -> Redrives:
 
 def _queue(node: DeadLetterNode, vhost: str, name: str, partition: int | None) -> Queue:
     """Return a partition of a dead-letter queue, which usually is its only one."""
-    return _redrives(node).queue(vhost, name, partition)
+    return redrives_of(node).queue(vhost, name, partition)
 
 
 def _filter(selection: DeadLetterSelection) -> DeadLetterFilter:
@@ -242,9 +253,10 @@ def _is_number(value: object) -> bool:
 # -- what is answered
 
 
-def _row(letter: StoredDeadLetter) -> dict[str, Any]:
+def _row(queue: OpenQueue, letter: StoredDeadLetter) -> dict[str, Any]:
     told = letter.told
     return {
+        **({} if queue.part_of is None else {"partition": queue.number}),
         "offset": told.offset,
         "message_id": told.message_id,
         "reason": told.reason,

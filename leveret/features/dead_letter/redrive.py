@@ -92,15 +92,19 @@ class Redrives:
 
         Raises AdministrationError.
         """
+        return partition_of(self.whole(vhost, name), partition)  # type: ignore[return-value]  # no stream
+
+    def whole(self, vhost: str, name: str) -> DeclaredQueue:
+        """Return a queue that messages can be moved from. Raises AdministrationError."""
         if vhost not in self.vhosts:
             raise AdministrationError("not_found", f"vhost '{vhost}' does not exist")
         queue = self.vhosts[vhost].queues.get(name)
         if queue is None:
             raise AdministrationError("not_found", self.vhosts[vhost].no_queue(name))
-        part = partition_of(cast("DeclaredQueue", queue), partition)
-        if not isinstance(part, Queue):
+        whole = cast("DeclaredQueue", queue)
+        if whole.settings.is_stream:
             raise AdministrationError("invalid", f"queue '{name}' is a stream")
-        return part
+        return whole
 
     def start(
         self, queue: Queue, selection: DeadLetterFilter, target: Target, per_second: float | None

@@ -16,6 +16,7 @@ from leveret.ports.records import RecordFlag
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.queue import Queue
     from leveret.ports.records import Batch
 
@@ -48,7 +49,7 @@ def dead_letter_at(batch: Batch, offset: int) -> StoredDeadLetter:
 
 
 async def scan(
-    queue: Queue, selection: DeadLetterFilter, first: int, stop: int
+    queue: OpenQueue, selection: DeadLetterFilter, first: int, stop: int
 ) -> AsyncIterator[list[StoredDeadLetter]]:
     """Yield the selected, unsettled messages of [first, stop), one window of the log at a time.
 

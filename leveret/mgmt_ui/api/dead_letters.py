@@ -11,7 +11,8 @@
     POST   …/delete             {"offsets", "reason", …} → {"count": 3}
 
 Of a dead-letter queue with several partitions `partition` names one: in the query of GET and of the
-controls, else in the body.
+controls, else in the body. Without it all are listed, one after the other, and `after` is like
+2:17, partition and offset.
 
 Users who may consume from the queue may list and delete; those who may also publish to the
 destinations may redrive. Times are milliseconds since 1970.
@@ -48,8 +49,9 @@ from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.describing import query as described_query
 from leveret.mgmt_ui.api.listing import READ, Segment, answer
-from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
+from leveret.mgmt_ui.api.messages import offset_after, require_to_browse, require_to_transfer
 from leveret.mgmt_ui.api.own import own_router
+from leveret.mgmt_ui.api.places import place_of, place_text
 from leveret.mgmt_ui.api.problems import not_found
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ LISTED = {
     **CRITERIA,
     "header": ["name=value"],
     "limit": ROWS,
-    "after": 17,
+    "after": "17",
     "partition": 0,
 }
 PART = described_query({"partition": 0})
@@ -102,14 +104,14 @@ async def list_letters(
         message_ids=query.getlist("message_id"),
         headers=headers(query),
         limit=whole_number(query, "limit", ROWS),
-        after=whole_number(query, "after"),
+        after=place_of(query.get("after"), offset_after),
         reason=query.get("reason"),
         source=query.get("source"),
         since=whole_number(query, "since"),
         until=whole_number(query, "until"),
         partition=whole_number(query, "partition"),
     )
-    return answer(found)
+    return answer({**found, "after": place_text(found["after"])})
 
 
 @router.api_route("/messages/{offset}", methods=READ, openapi_extra=PART)

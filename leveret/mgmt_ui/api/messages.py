@@ -10,7 +10,8 @@
     POST    …/messages/delete        {"select": {…}, "after", "limit"}
     POST    …/messages/move, copy    also with "to_queue", or "exchange" and "routing_key"
 
-Of a queue with several partitions `partition` names one: in the query, or within `select`.
+Of a queue with several partitions `partition` names one: in the query, or within `select`. Without
+it all are browsed, one after the other, and `after` is like 2:17, partition and offset.
 
 Users who may read from the queue may browse and delete; to move and to copy they need permission to
 publish to the destination, and to edit, to write to the queue.
@@ -47,15 +48,16 @@ from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.describing import query as described_query
 from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.own import own_router
+from leveret.mgmt_ui.api.places import place_of, place_text
 from leveret.mgmt_ui.api.problems import bad_request, not_found, queue_not_found, refused_operation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["require_to_browse", "require_to_transfer", "router"]
+__all__ = ["offset_after", "require_to_browse", "require_to_transfer", "router"]
 
 EDIT_BYTES_MAX = 32 * 1024 * 1024  # of a changed payload, in base64 or with every byte escaped
-NUMBERS = {"from", "after", "limit", "truncate"}
+NUMBERS = {"from", "limit", "truncate"}
 CRITERIA = {"state", "exchange", "routing_key", "text", "tags", "sql"}
 TIMES = {"since", "until"}
 ORDERS = {"forwards": False, "backwards": True}
@@ -63,7 +65,7 @@ SHOWN = {"truncate": 4096, "encoding": "auto", "partition": 0}
 BROWSED = {
     **SHOWN,
     "from": 0,
-    "after": 17,
+    "after": "17",
     "limit": 100,
     "order": "forwards",
     "state": "ready",
@@ -101,17 +103,22 @@ async def browse(caller: CallerHere, request: Request, vhost: Segment, name: Seg
     if order not in ORDERS:
         raise bad_request("order is forwards or backwards")
     numbers = {key: whole_number(query, key) for key in NUMBERS}
-    return answer(
-        await caller.perform(
-            message_list,
-            vhost=vhost,
-            queue=name,
-            select=_selection(request),
-            backwards=ORDERS[order],
-            encoding=query.get("encoding"),
-            **numbers,
-        )
+    found = await caller.perform(
+        message_list,
+        vhost=vhost,
+        queue=name,
+        select=_selection(request),
+        after=place_of(query.get("after"), offset_after),
+        backwards=ORDERS[order],
+        encoding=query.get("encoding"),
+        **numbers,
     )
+    return answer({**found, "after": place_text(found["after"])})
+
+
+def offset_after(text: str) -> int:
+    """Parse the offset in a query after which a list continues. Raises ApiError 400."""
+    return path_number(text, "after")
 
 
 def _selection(request: Request) -> dict[str, Any]:

@@ -7,7 +7,8 @@
     POST   …/retry          {"ids": […]} or {"all": true}: retry at once → {"count": 3}
     POST   …/cancel         {"ids": […]} or {"all": true}: retry no more → {"count": 3}
 
-Of a queue with several partitions `partition` names one, in the body of a POST as well.
+Of a queue with several partitions `partition` names one, in the body of a POST as well. Without it
+all are listed, one after the other, and `after` is like 2:DUE-OFFSET, with the partition.
 
 For users who may consume from the queue. A request scans a bounded number of messages: a search may
 answer few rows or none, and `after`, where the next request continues.
@@ -28,6 +29,7 @@ from leveret.mgmt_ui.api.describing import query as described_query
 from leveret.mgmt_ui.api.listing import READ, Segment, answer
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.own import own_router
+from leveret.mgmt_ui.api.places import place_of, place_text
 from leveret.mgmt_ui.api.schedules import CRITERIA, cursor, cursor_text
 
 if TYPE_CHECKING:
@@ -69,10 +71,10 @@ async def list_retries(
         due_from_ms=whole_number(query, "due_from_ms"),
         due_before_ms=whole_number(query, "due_before_ms"),
         limit=whole_number(query, "limit", ROWS),
-        after=cursor(query.get("after")),
+        after=place_of(query.get("after"), cursor),
         partition=whole_number(query, "partition"),
     )
-    return answer({**found, "after": cursor_text(found["after"])})
+    return answer({**found, "after": place_text(found["after"], cursor_text)})
 
 
 @router.api_route("/messages/{id}", methods=READ, openapi_extra=described_query({"partition": 0}))

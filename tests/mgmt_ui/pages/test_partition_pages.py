@@ -116,7 +116,7 @@ def test_a_message_of_a_partition_is_edited(guest):
 
 def test_a_partition_that_is_not_there_is_said(guest):
     text = guest.text(f"{HERE}?partition=7")
-    assert "has the partitions 0, 1: state one of them" in text
+    assert "has the partitions 0 to 1: state one of them" in text
     assert "7 (removed)" in text
     assert guest.client.get(f"{HERE}?partition=x").status_code == 400
     assert guest.client.get(f"{HERE}/0?partition=7").status_code == 404
@@ -145,9 +145,9 @@ def test_messages_of_a_partition_over_http(guest):
     publish(guest, "q", 0, "first")
     publish(guest, "q", 1, "second", "third")
     api, here = guest.api, f"/leveret{HERE}"
-    answer = api.get(here)
+    answer = api.get(f"{here}/1")
     assert answer.status_code == 400
-    assert "state one of them" in answer.json()["reason"]
+    assert "has the partitions 0 to 1: state one of them" in answer.json()["reason"]
     assert api.get(f"{here}/1?partition=1").json()["partition"] == 1
     assert "partition 0 of queue 'q'" in api.get(f"{here}/1?partition=0").json()["reason"]
     assert api.get(f"{here}/0/body?partition=1").content == b"second"
@@ -163,6 +163,64 @@ def test_messages_of_a_partition_over_http(guest):
     assert api.post(f"{here}/delete", json={"select": select}).json()["deleted"] == 1
     assert api.post(f"{here}/delete", json={"select": {"partition": 0}}).status_code == 400
     assert bodies(guest, "q", 0) == ["first"]
+
+
+def pages(guest, path, rows, **query):
+    """Return the rows of a list, request by request."""
+    found, after = [], {}
+    while True:
+        answer = guest.api.get(path, params={**query, **after})
+        assert answer.status_code == 200, answer.text
+        found.append(answer.json()[rows])
+        if answer.json()["after"] is None:
+            return found
+        after = {"after": answer.json()["after"]}
+
+
+@pytest.mark.parametrize("order", ["forwards", "backwards"])
+def test_messages_of_all_partitions_are_paged(guest, order):
+    publish(guest, "q", 0, "first", "second")
+    publish(guest, "q", 1, "third", "fourth", "fifth")
+    here = f"/leveret{HERE}"
+    every = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
+    if order == "backwards":
+        every.reverse()
+    for limit in range(1, 7):
+        found = pages(guest, here, "messages", limit=limit, order=order)
+        assert [(row["partition"], row["offset"]) for page in found for row in page] == every
+        assert all(len(page) <= limit for page in found)
+    [found] = pages(guest, here, "messages", order=order, text="r", offset=[0, 2])
+    assert sorted(row["payload"] for row in found) == ["first", "third"]
+    assert guest.api.get(here, params={"from": 0}).status_code == 400
+    for wrong in ("1", "x:1", "1:x", ":", "1:2:3", "-1:0"):
+        assert guest.api.get(here, params={"after": wrong}).status_code == 400, wrong
+
+
+def test_a_request_scans_a_bounded_number_of_messages_of_all_partitions(guest, monkeypatch):
+    publish(guest, "q", 0, "first", "second")
+    publish(guest, "q", 1, "third", "fourth", "fifth")
+    monkeypatch.setattr("leveret.features.browse.commands.SCANNED_MAX", 2)
+    found = pages(guest, f"/leveret{HERE}", "messages", text="fifth")
+    assert [[row["payload"] for row in page] for page in found] == [[], ["fifth"]]
+
+
+def test_a_list_goes_on_when_a_partition_was_removed(guest):
+    publish(guest, "q", 0, "first", "second")
+    here = f"/leveret{HERE}"
+    after = guest.api.get(here, params={"limit": 1}).json()["after"]
+    assert after == "0:0"
+    publish(guest, "q", 1, "third")
+    assert [row["payload"] for page in pages(guest, here, "messages") for row in page] == [
+        *("first", "second", "third")
+    ]
+    guest.api.put("/leveret/topics/%2F/q/partitions", json={"count": 1})
+    guest.api.delete(f"{here}/0?partition=1")
+    topic = "/leveret/topics/%2F/q"
+    wait_until(lambda: len(guest.api.get(topic).json()["partition_details"]) == 1)
+    answer = guest.api.get(here, params={"after": "1:0"}).json()
+    assert (answer["messages"], answer["after"]) == ([], None)
+    answer = guest.api.get(here, params={"after": after}).json()
+    assert [row["payload"] for row in answer["messages"]] == ["second"]
 
 
 # -- what waits, and what died
@@ -188,7 +246,14 @@ def test_retries_of_a_partition(guest):
     assert bodies(guest, "r", 1) == ["second"]
     shown = guest.api.get(f"{rest}/messages/{found[1]}?partition=1").json()
     assert shown["payload"] == "third"
-    assert guest.api.get(rest).status_code == 400
+    assert guest.api.get(rest).json()["pending"] == 3
+    for limit in range(1, 5):
+        rows = [row for page in pages(guest, rest, "rows", limit=limit) for row in page]
+        assert [row["partition"] for row in rows] == [0, 1, 1]
+        assert len({(row["partition"], row["id"]) for row in rows}) == 3
+    [rows] = pages(guest, rest, "rows", id=shown["id"])
+    assert (1, shown["id"]) in [(row["partition"], row["id"]) for row in rows]
+    assert guest.api.get(rest, params={"after": "1:x"}).status_code == 400
     assert guest.api.get(f"{rest}?partition=1").json()["pending"] == 2
     asked = {"ids": [found[1]], "partition": 1}
     assert guest.api.post(f"{rest}/cancel", json=asked).json() == {"count": 1}
@@ -213,7 +278,13 @@ def test_dead_letters_of_a_partition(guest):
     assert '<a href="/queues/%2F/d.dlq/messages/0?partition=1">' in text
     said = guest.submit(f"{here}/delete", partition="1", offset="0")
     assert said.headers["location"] == f"{here}?partition=1"
-    assert guest.api.get(rest).status_code == 400
+    for limit in range(1, 6):
+        found = [row for page in pages(guest, rest, "rows", limit=limit) for row in page]
+        assert [(row["partition"], row["offset"]) for row in found] == [
+            *((0, 0), (1, 1), (1, 2), (1, 3))
+        ]
+    assert guest.api.get(rest).json()["ready"] == 4
+    assert guest.api.get(rest, params={"after": "3"}).status_code == 400
     rows = guest.api.get(f"{rest}?partition=1").json()["rows"]
     assert [row["offset"] for row in rows] == [1, 2, 3]
     shown = guest.api.get(f"{rest}/messages/1?partition=1").json()
