@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from leveret.core.erlang_terms import atom, field_type, frozen, plain
 from leveret.core.names import resource
 from leveret.core.settings.arguments import ALTERNATE_EXCHANGE, DEDUP_WINDOW, known_arguments
+from leveret.core.settings.partitioning import PARTITIONS
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:
@@ -39,7 +40,15 @@ def check_queue(current: QueueDefinition, received: QueueDefinition) -> None:
     check_flag("durable", name, received.durable, current.durable)
     check_flag("auto_delete", name, received.auto_delete, current.auto_delete)
     for key in known_arguments(current.arguments):
-        check_argument(key, name, received.arguments, current.arguments)
+        note = _partitions_now(current) if key == PARTITIONS else ""
+        check_argument(key, name, received.arguments, current.arguments, note)
+
+
+def _partitions_now(current: QueueDefinition) -> str:
+    """Return how many partitions a queue has, where that is not what it was declared with."""
+    if current.layout is None:
+        return ""
+    return f", with which it was declared; it has {len(current.layout.active)} partitions now"
 
 
 def check_flag(key: str, name: str, received: bool, current: bool) -> None:
@@ -48,17 +57,22 @@ def check_flag(key: str, name: str, received: bool, current: bool) -> None:
         raise inequivalent(key, name, quoted(received), quoted(current))
 
 
-def check_argument(key: str, name: str, received: Arguments, current: Arguments) -> None:
-    """Raise 406 unless an argument is equal; the text depends on whether both sides have it."""
+def check_argument(
+    key: str, name: str, received: Arguments, current: Arguments, note: str = ""
+) -> None:
+    """Raise 406 unless an argument is equal; the text depends on whether both sides have it.
+
+    A `note` is put behind RabbitMQ's text.
+    """
     new, old = received.get(key, MISSING), current.get(key, MISSING)
     if new is MISSING and old is MISSING:
         return
     if new is MISSING or old is MISSING:
         # A queue declared before types existed is classic.
         if not (key == "x-queue-type" and "classic" in (new, old)):
-            raise inequivalent(key, name, described(new), described(old))
+            raise inequivalent(key, name, described(new), described(old) + note)
     elif frozen(new) != frozen(old):
-        raise inequivalent(key, name, quoted(new), quoted(old))
+        raise inequivalent(key, name, quoted(new), quoted(old) + note)
 
 
 def inequivalent(key: str, name: str, received: str, current: str) -> ChannelError:

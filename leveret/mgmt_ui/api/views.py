@@ -17,6 +17,7 @@ from urllib.parse import quote_plus
 from leveret.core.definitions.document import user_row
 from leveret.core.json_fields import plain
 from leveret.core.queues.head_timestamp import head_timestamp
+from leveret.core.settings.partitioning import PARTITIONS, layout_of
 from leveret.core.statistics.sampler import LENGTHS
 from leveret.core.statistics.series import BASIC, DETAILED, GLOBAL
 from leveret.features.celery.eta_hold import EtaHold
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from leveret.ports.definitions import (
         Arguments,
         PermissionDefinition,
+        QueueDefinition,
         TopicPermissionDefinition,
     )
 
@@ -85,6 +87,7 @@ def queue_basics(queue: QueueLike, node_name: str) -> Row:
         "auto_delete": definition.auto_delete,
         "exclusive": definition.exclusive,
         "arguments": plain(definition.arguments),
+        **_partitions(definition),
         "node": node_name,
         "state": "paused" if definition.paused else "running",
         "created_at": definition.created_ms or None,  # None: by a release that did not say
@@ -99,6 +102,13 @@ def queue_basics(queue: QueueLike, node_name: str) -> Row:
     if queue.owner is not None:
         row["owner_pid_details"] = _owner(queue.owner)  # type: ignore[arg-type]  # a connection
     return row
+
+
+def _partitions(definition: QueueDefinition) -> Row:
+    """Return the partitions that a queue has now: its arguments are those it was declared with."""
+    if PARTITIONS not in definition.arguments:
+        return {}
+    return {"partitions": list(layout_of(definition).present)}
 
 
 def queue_counts(queue: QueueLike) -> Row:
@@ -136,10 +146,8 @@ def tasks_pending(queue: QueueLike) -> int:
 def queue_row(queue: QueueLike, node_name: str, shown: Shown | None = None) -> Row:
     """Return a queue's whole row."""
     counts = queue_counts(queue)
-    numbers = [part.number for part in queue.partitions]
     return {
         **queue_basics(queue, node_name),
-        **({} if numbers == [0] else {"partitions": numbers}),
         **(counts if shown is None else _queue_statistics(queue, counts, shown)),
         **waiting_counts(queue),
         "consumers": queue.consumer_count,

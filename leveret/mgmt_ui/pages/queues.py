@@ -11,6 +11,7 @@ from fastapi import Request, Response
 
 from leveret.core.admin.commands import AnyCommand
 from leveret.core.settings.arguments import TYPES
+from leveret.core.settings.partitioning import numbers_text
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.groups.rows import group_row
 from leveret.features.retry.retrying import retries_waiting
@@ -177,6 +178,7 @@ async def show_queue(
         ),
         periods=PERIODS,
         period=period,
+        partitions=numbers_text(row.get("partitions", ())),
         log=_log_facts(queue),
         files=_newest_files(queue),
         file_count=sum(len(part.log.list_files()) for part in queue.partitions),

@@ -144,6 +144,22 @@ async def test_the_description_of_the_api_has_the_routes(site):
     assert "get" in paths["/api/leveret/topics/{vhost}/{name}"]
 
 
-async def test_a_queue_tells_the_numbers_of_its_partitions(site, client):
-    assert (await site.json("/api/queues/%2F/orders"))["partitions"] == [0, 1, 2]
+async def test_a_queue_tells_the_partitions_that_it_has_now(site, client):
+    row = await site.json("/api/queues/%2F/orders")
+    assert row["partitions"] == [0, 1, 2]
+    assert list(row)[list(row).index("arguments") + 1] == "partitions"
+    await change(site, count=5)
+    for query in ("", "?disable_stats=true"):
+        row = await site.json(f"/api/queues/%2F/orders{query}")
+        assert (row["arguments"], row["partitions"]) == ({"x-partitions": 3}, [0, 1, 2, 3, 4])
     assert "partitions" not in await site.json("/api/queues/%2F/plain")
+
+
+async def test_a_redeclaration_with_another_number_says_how_many_there_are(site, client):
+    await change(site, count=5)
+    client.declare("orders", durable=True, arguments={"x-partitions": 3})
+    declare = commands.Queue.Declare(queue="orders", durable=True, arguments={"x-partitions": 5})
+    assert client.call(declare).reply_text == (
+        "PRECONDITION_FAILED - inequivalent arg 'x-partitions' for queue 'orders' in vhost '/': "
+        "received '5' but current is '3', with which it was declared; it has 5 partitions now"
+    )

@@ -153,6 +153,14 @@ async def test_a_queue_that_is_a_topic_leads_to_its_page(guest, orders):
     assert ">Topic</a>" not in await guest.text("/queues/%2F/plain")
 
 
+async def test_the_page_of_a_queue_shows_the_partitions_that_it_has_now(site, guest, orders):
+    assert "Its partitions now: 0 to 2." in await guest.text("/queues/%2F/orders")
+    await guest.submit(f"{TOPIC}/partitions", count=5)
+    assert "Its partitions now: 0 to 4." in await guest.text("/queues/%2F/orders")
+    orders.declare("plain")
+    assert "Its partitions now" not in await guest.text("/queues/%2F/plain")
+
+
 async def test_a_change_is_previewed_and_applied(guest, orders):
     stays = '<span class="muted">stays</span>'
     status, rows = await preview(guest, "4")
