@@ -215,3 +215,17 @@ def test_a_queue_whose_arguments_would_be_refused_today_is_restored(loop):
     node.client.declare("q", durable=True, arguments=arguments)
     assert node.client.count("q") == 1
     node.kill()
+
+
+@pytest.mark.parametrize(("end", "flagged"), [(Node.close, False), (Node.kill, True)])
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_what_was_never_delivered_is_flagged_after_a_crash_only(loop, kind, end, flagged):
+    node = Node(loop)
+    node.declare("q", queue_type=kind)
+    node.publish("q", *(b"%d" % number for number in range(5)))
+    node.flush()
+    end(node)
+    node = node.next_life(keeps_state=end is Node.close)
+    node.client.consume("q")
+    assert [each.redelivered for each in node.client.deliveries()] == [flagged] * 5
+    node.kill()
