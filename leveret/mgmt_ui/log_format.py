@@ -5,7 +5,8 @@
 
 `exception` is there only when there was one; lines about clients have `connection`, `user`,
 `vhost`, `channel` and `code` (AMQP's reply code), as far as they are known. However long or hostile
-a message is, it is one line.
+a message is, it is one line in either format: what clients choose, such as names of groups and
+arguments, may have line breaks in it, and must not pass for lines of the node.
 """
 
 from __future__ import annotations
@@ -14,14 +15,25 @@ import json
 import logging
 from datetime import UTC, datetime
 
-__all__ = ["JsonFormatter", "formatter"]
+from leveret.ports.log_text import one_line
+
+__all__ = ["JsonFormatter", "LineFormatter", "formatter"]
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def formatter(log_format: str, node_name: str) -> logging.Formatter:
     """Return the formatter for the setting `log_format`: `text` or `json`."""
-    return JsonFormatter(node_name) if log_format == "json" else logging.Formatter(TEXT)
+    return JsonFormatter(node_name) if log_format == "json" else LineFormatter(TEXT)
+
+
+class LineFormatter(logging.Formatter):
+    """Formats a record as text in which unprintable characters of the message are escaped."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # its base's name
+        """Return the text of a record without its traceback (see logging.Formatter)."""
+        record.message = one_line(record.message, len(record.message))
+        return super().formatMessage(record)
 
 
 class JsonFormatter(logging.Formatter):

@@ -7,6 +7,8 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
+from leveret.mgmt_ui.log_format import LineFormatter
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -29,7 +31,7 @@ class LogExchangeHandler(logging.Handler):
 
     def __init__(self, exchange: LogExchange, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
-        self.setFormatter(logging.Formatter("%(asctime)s [%(levelname)s] %(name)s: %(message)s\n"))
+        self.setFormatter(LineFormatter("%(asctime)s [%(levelname)s] %(name)s: %(message)s\n"))
         self._exchange = exchange
         self._loop = loop
         self._lines: deque[LogLine] = deque()

@@ -40,6 +40,24 @@ def test_nothing_a_stranger_names_makes_a_second_line(name):
     assert json.loads(line)["level"] == "error"
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (
+            "a\n2026-03-01 09:30:00,125 INFO leveret.node: forged",
+            "a\\n2026-03-01 09:30:00,125 INFO",
+        ),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("\ud800", "\\ud800"),
+        ("\u2028é", "\\u2028é"),
+    ],
+)
+def test_nothing_a_stranger_names_makes_a_second_line_of_text(name, shown):
+    line = formatter("text", "leveret@test").format(record("group '%s'", name))
+    assert len(line.splitlines()) == 1
+    assert f" ERROR leveret.node: group '{shown}" in line
+
+
 def test_exception_is_a_field():
     try:
         1 / 0  # noqa: B018

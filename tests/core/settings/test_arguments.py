@@ -553,6 +553,11 @@ def test_wrong_arguments_of_a_groups_member_are_refused(kind, arguments, key):
     assert refused.value.explanation.startswith(f"invalid arg '{key}' for queue 'q'")
 
 
+@pytest.mark.parametrize("name", ["a\nb", "\x00", "é/ü%25 g", "g" * 255])
+def test_names_of_groups_have_any_characters(name):
+    check_consumer_arguments(QueueDefinition("/", "q"), {"x-consumer-group": name})
+
+
 @pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
 def test_a_member_may_say_where_its_group_begins(kind):
     definition = QueueDefinition("/", "q", arguments={"x-queue-type": kind})
