@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leveret.ports.records import Batch
 
 OFFSET = "x-offset"  # header of what groups get
+RETRY_COUNT = "x-retry-count"  # the same; elsewhere it stands in the record (features.retry.rules)
 UNLIMITED = 1 << 32  # capacity of a consumer without prefetch
 LACKS_SHARED = -1  # the capacity of a consumer that waits for what others may take, too
 
@@ -165,7 +166,10 @@ class ChannelConsumer(LeaseHolder):
 
     def member_share(self, queue: OpenQueue, partition: int) -> ConsumerShare:
         """Return what this member of a group gets of one partition, by the group's subscription."""
-        placed = PlacedFields(partition, OFFSET, _counts(queue))
+        counts = _counts(queue)
+        if isinstance(queue, Queue) and queue.settings.retry is not None:
+            counts[RETRY_COUNT] = queue.state.returns.failures
+        placed = PlacedFields(partition, OFFSET, counts)
         return ConsumerShare(self, queue, placed, placed)
 
     def suspended(self, group: ConsumerGroup) -> None:

@@ -19,7 +19,8 @@ class Returns:
     """Counts by offset; offsets that never came back have none.
 
     `acquired` counts every return, `failures` those by consumers that failed to process the
-    message; where every return counts as a failure only `acquired` is kept.
+    message; where every return counts as a failure only `acquired` is kept. In subscriptions of
+    consumer groups with retries, `failures` counts these.
     """
 
     __slots__ = ("acquired", "failures")

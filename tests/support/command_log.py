@@ -23,6 +23,7 @@ COMMANDS = (
     "begin_round",
     "commit",
     "count_bytes",
+    "count_retries",
     "credit",
     "deliver",
     "deliver_runs",
@@ -35,6 +36,7 @@ COMMANDS = (
     "recount_bytes",
     "reconfigure",
     "release",
+    "release_all",
     "remove_consumer",
     "resume",
     "return_",
@@ -166,14 +168,10 @@ class RecordedQueueState(_Recorded, QueueState):
         QueueState.__init__(self, ledger, **options)
 
     @classmethod
-    def of_log(cls, log: Any, settings: Any, *, counts_every_return: bool) -> Any:
+    def of_log(cls, log: Any, settings: Any, **counts: bool) -> Any:
         frozen = LogAsItWas(log)
-        state = super().of_log(log, settings, counts_every_return=counts_every_return)
-        state.commands = CommandLog(
-            lambda: QueueState.of_log(
-                frozen.again(), settings, counts_every_return=counts_every_return
-            )
-        )
+        state = super().of_log(log, settings, **counts)
+        state.commands = CommandLog(lambda: QueueState.of_log(frozen.again(), settings, **counts))
         return state
 
     @property

@@ -41,7 +41,12 @@ __all__ = ["Queue", "Reason"]
 
 
 class Queue(DeliveringQueue):
-    """An open queue that delivers each message once."""
+    """An open queue that delivers each message once.
+
+    `retries_in_place`: failed messages are retried by `retry`, and not by way of a retry topic.
+    """
+
+    retries_in_place = False
 
     __slots__ = (
         "_backlog",
@@ -456,7 +461,12 @@ class Queue(DeliveringQueue):
             self.log.note_returns(ranges)
         self._await_delayed()
         self.give_up(refused, Reason.DELIVERY_LIMIT)
-        self._more_is_ready()
+        self._more_is_ready(ranges)
+
+    def retry(self, ranges: Sequence[tuple[int, int]], delay_ms: int) -> None:
+        """Have failed records delivered again after a delay, and count the retry."""
+        self.state.count_retries(ranges)
+        self.return_(ranges, delay_ms=delay_ms)
 
     def _await_delayed(self) -> None:
         """Set the timer for the first delayed message."""
@@ -473,9 +483,10 @@ class Queue(DeliveringQueue):
         released = self.state.release(self.services.timers.wall_ms())
         self._await_delayed()
         if released:
-            self._more_is_ready()
+            self._more_is_ready(released)
 
-    def _more_is_ready(self) -> None:
+    def _more_is_ready(self, ranges: Sequence[tuple[int, int]]) -> None:  # noqa: ARG002
+        """Have messages delivered that came back, unless some of `ranges` are delayed."""
         for extension in self._extensions:
             extension.returned()
         self._turn.touch(self)
@@ -523,7 +534,7 @@ class Queue(DeliveringQueue):
     def unpark(self, ranges: list[tuple[int, int]]) -> None:
         """Make messages ready that were blocked by their key."""
         self.state.unblock(ranges)
-        self._more_is_ready()
+        self._more_is_ready(ranges)
 
     # -- the end
 

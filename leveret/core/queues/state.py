@@ -52,7 +52,8 @@ class QueueState(Serving):
     `single_active` and `by_priority` are those of Serving. Offsets returned more than
     `delivery_limit` times are discarded; `counts` has the number of returns, if `counts_returns` is
     set: of failures, or with `counts_every_return` of all returns. `acquired` always counts all.
-    `returns` holds both.
+    `returns` holds both. With `counts_retries` all returns count against the limit, and the number
+    of failures is that of retries.
     """
 
     __slots__ = (
@@ -79,13 +80,15 @@ class QueueState(Serving):
         by_priority: bool = False,
         counts_returns: bool = False,
         counts_every_return: bool = False,
+        counts_retries: bool = False,
         delivery_limit: int | None = None,
         retry_delay: RetryDelay | None = None,
         returns: Returns | None = None,
     ) -> None:
         self._ledger = ledger
         self.returns = Returns() if returns is None else returns
-        if counts_every_return:
+        counts_every_return = counts_every_return or counts_retries
+        if counts_every_return and not counts_retries:
             self.returns.failures.clear()  # counts of an earlier run with the other setting
         self.acquired = self.returns.acquired
         self.counts = self.acquired if counts_every_return else self.returns.failures
@@ -111,11 +114,21 @@ class QueueState(Serving):
 
     @classmethod
     def of_log(
-        cls, log: SharedLog, settings: QueueSettings, *, counts_every_return: bool
+        cls,
+        log: SharedLog,
+        settings: QueueSettings,
+        *,
+        counts_every_return: bool,
+        counts_retries: bool = False,
     ) -> QueueState:
         """Return the state of a queue without consumers, as its log tells."""
         ledger = _make_ledger(log, settings)
-        state = cls(ledger, counts_every_return=counts_every_return, returns=log.returns)
+        state = cls(
+            ledger,
+            counts_every_return=counts_every_return,
+            counts_retries=counts_retries,
+            returns=log.returns,
+        )
         state.reconfigure(settings)
         return state
 
@@ -351,11 +364,15 @@ class QueueState(Serving):
                     begin, begin_ms = offset, offset_ms
             self._delayed.add(begin, stop, now_ms + begin_ms)
 
-    def release(self, now_ms: int) -> bool:
-        """Make offsets ready whose delay is over. Returns whether there were any."""
+    def release(self, now_ms: int) -> list[tuple[int, int]]:
+        """Make offsets ready whose delay is over. Returns their ranges."""
         due = self._delayed.take_due(now_ms)
         self._ledger.return_(due)
-        return bool(due)
+        return due
+
+    def release_all(self) -> None:
+        """Make all delayed offsets ready."""
+        self._ledger.return_(self._delayed.clear())
 
     def _count(self, ranges: Iterable[tuple[int, int]]) -> tuple[list[tuple[int, int]], RangeSet]:
         """Count a return of each offset. Returns (ranges within the limit, offsets beyond it)."""
@@ -381,6 +398,17 @@ class QueueState(Serving):
             for offset in range(first, stop):
                 acquired[offset] = acquired.get(offset, 0) + 1
 
+    def retry_count(self, offset: int) -> int:
+        """Return how often an offset was retried, where that is counted."""
+        return self.returns.failures.get(offset, 0)
+
+    def count_retries(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Count a retry of leased offsets, which are returned next."""
+        retries = self.returns.failures
+        for first, stop in ranges:
+            for offset in range(first, stop):
+                retries[offset] = retries.get(offset, 0) + 1
+
     def withdraw(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Lease the ready part of `ranges` to no consumer, to be discarded. Returns it."""
         return self._ledger.withdraw(ranges)
@@ -395,7 +423,7 @@ class QueueState(Serving):
 
     def purge(self) -> list[tuple[int, int]]:
         """Settle everything ready or delayed and return its ranges. Leased offsets stay leased."""
-        self._ledger.return_(self._delayed.clear())
+        self.release_all()
         purged = self._ledger.purge()
         self.returns.forget(purged)
         return purged

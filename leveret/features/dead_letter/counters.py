@@ -49,7 +49,7 @@ class DeadLetterCounters:
         queue.died_count += count
 
     def retried(self, reason: Reason, ranges: Iterable[tuple[int, int]]) -> None:
-        """Count messages that were put into the retry topic."""
+        """Count messages that wait for a retry."""
         self.retries[reason.value] += _count(ranges)
 
 

@@ -17,6 +17,7 @@ from leveret.core.settings.discard_reasons import Reason
 from leveret.core.settings.queue_settings import DeadLetterStrategy
 from leveret.errors import CorruptBatchError, LeveretError, StorageError
 from leveret.features.dead_letter.publish import NOWHERE, DeadLetterPublish, Written
+from leveret.features.retry.in_place import retry_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -220,8 +221,13 @@ class DeadLetterWorker:
         self._await(publish, kind.reason, partial(self._counters.died, queue, reason))
 
     def _retry(self, slices: list[BatchSlice], reason: Reason) -> list[BatchSlice]:
-        """Move retryable records to the retry topic; return the exhausted ones."""
+        """Have retryable records wait, in the retry topic or in place; return the exhausted."""
         assert self._retry_topics is not None, "a broker's queues can retry"
+        if self._queue.retries_in_place:
+            chance = self._retry_topics.chance
+            ranges, exhausted = retry_in_place(self._queue, slices, reason, chance)
+            self._counters.retried(reason, ranges)
+            return exhausted
         try:
             topic = self._retry_topics.of(self._queue)
         except StorageError as error:

@@ -142,7 +142,7 @@ class ConsumerGroup:
     @property
     def is_in_use(self) -> bool:
         """Whether it has members, or some of what they got is unsettled."""
-        held = any(each.state.has_leases for each in self.subscriptions.values())
+        held = any(each.leased_count for each in self.subscriptions.values())
         return bool(self.coordinator.members) or held
 
     # -- partitions

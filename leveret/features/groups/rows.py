@@ -70,6 +70,7 @@ def _partition_row(group: ConsumerGroup, number: int) -> dict[str, Any]:
         "end": subscription.log.committed,
         "lag": subscription.lag,
         "unacked": subscription.leased_count,
+        "delayed": subscription.delayed_count,
         "member": group.member_of(number),
         "revoked": group.coordinator.is_revoked(number),
     }

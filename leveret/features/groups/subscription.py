@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
 from leveret.core.queues.queue import Queue
+from leveret.core.queues.state import QueueState
 from leveret.core.settings.discard_reasons import Reason
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
@@ -36,6 +37,8 @@ class Subscription(Queue):
     `changed(timed_out)` is called when deliveries were settled or returned; `timed_out`: because
     their consumer did not settle them in time.
     """
+
+    retries_in_place = True  # what is appended to the log, all groups get
 
     __slots__ = ("_changed", "_given_up", "partition")
 
@@ -69,6 +72,12 @@ class Subscription(Queue):
 
     def _extension_kinds(self) -> Sequence[ExtensionKind]:
         return () if self.partition.settings.is_stream else (WITHOUT_ATTEMPTS,)
+
+    def _make_state(self) -> QueueState:
+        every, retries = self.services.counts_every_return, self.settings.retry is not None
+        return QueueState.of_log(
+            self.log, self.settings, counts_every_return=every, counts_retries=retries
+        )
 
     def _take_up_backlog(self) -> None:
         """Make what the group has not read ready; nothing of it has to be known."""
@@ -130,14 +139,18 @@ class Subscription(Queue):
         cause: Reason | None = None,
         delay_ms: int | None = None,
     ) -> None:
-        """Make leased records ready again, but for those that were removed meanwhile."""
+        """Make leased records ready again, after a delay, or give them up."""
         self._take_back(ranges)
         super().return_(ranges, failed=failed, cause=cause, delay_ms=delay_ms)
+        self._changed(cause is Reason.TIMED_OUT)
+
+    def _more_is_ready(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Deliver what came back, but for what was removed meanwhile."""
         for first, stop in ranges:
             gone = self._unreadable(first, stop)
             if gone:
                 self.state.lose(gone)
-        self._changed(cause is Reason.TIMED_OUT)
+        super()._more_is_ready(ranges)
 
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Discard records that the consumer rejected."""
@@ -179,9 +192,11 @@ class Subscription(Queue):
     def settle_below(self, offset: int) -> None:
         """Settle everything below `offset`, for a reader that was delivered nothing.
 
-        What is settled above stays so, unlike with `move_to`. Nothing may be leased.
+        What is settled above stays so, unlike with `move_to`. Nothing may be delivered. What waits
+        for a retry is ready at once.
         """
-        assert not self.state.has_leases, "deliveries would be settled"
+        assert not self.leased_count, "deliveries would be settled"
+        self.state.release_all()
         self.advance()
         if offset > self.committed_offset:
             self.state.lose([(0, offset)])
@@ -190,9 +205,9 @@ class Subscription(Queue):
     def move_to(self, offset: int) -> None:
         """Begin again at `offset`: everything below is settled, nothing from there on.
 
-        Nothing may be leased. Raises StorageError; then nothing has changed.
+        Nothing may be delivered. Raises StorageError; then nothing has changed.
         """
-        assert not self.state.has_leases, "deliveries would be forgotten"
+        assert not self.leased_count, "deliveries would be forgotten"
         self.log.restate(RangeSet([(0, offset)] if offset else []))
         consumers = self.state.consumers
         self.state = self._make_state()
@@ -251,7 +266,7 @@ def subscription_settings(settings: QueueSettings) -> QueueSettings:
         group_ordering=False,
         single_active=False,
         single_active_by_priority=False,
-        retry=None,
+        counts_deliveries=settings.counts_deliveries or settings.retry is not None,
         celery_eta=False,
         dedup_window_ms=None,
         publish_rate=None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from leveret.core.logs.log_scan import LogScan
 from leveret.core.names import topic_beside
@@ -20,6 +20,7 @@ from leveret.core.settings.discard_reasons import Reason
 from leveret.core.settings.queue_settings import Overflow
 from leveret.core.settings.retry_policy import RetryPolicy
 from leveret.errors import ChannelError
+from leveret.features.retry.failed_records import FailedRecord, exhausted, failed_records
 from leveret.features.retry.key_order import KeyOrder, key_of
 from leveret.features.retry.originals import Originals
 from leveret.features.retry.rules import (
@@ -35,7 +36,7 @@ from leveret.ports.records import BatchBuilder, RecordFlag
 from leveret.ports.tables import encode_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from leveret.core.queues.declared_queue import DeclaredQueue
@@ -73,7 +74,7 @@ class RetryTopics(ExtensionKind):
 
     def __init__(self, stores: DelayedMessageStores, chance: Callable[[], float]) -> None:
         self._stores = stores
-        self._chance = chance
+        self.chance = chance
 
     def follow(self, queue: Queue, present: RetryTopic | None, demand: Demand) -> RetryTopic | None:
         """See ExtensionKind. An opened queue has the topic that an earlier run has left."""
@@ -81,7 +82,7 @@ class RetryTopics(ExtensionKind):
             return present
         if not self.acts_alone(queue.definition, queue.settings, queue.number):
             return None
-        return RetryTopic(queue, self._stores, self._chance)
+        return RetryTopic(queue, self._stores, self.chance)
 
     def acts_alone(
         self, definition: QueueDefinition, _settings: QueueSettings, partition: int
@@ -94,21 +95,9 @@ class RetryTopics(ExtensionKind):
         """Return the topic of a queue, created on demand. Raises StorageError."""
         topic = queue.extension(RetryTopic)
         if topic is None:
-            topic = RetryTopic(queue, self._stores, self._chance)
+            topic = RetryTopic(queue, self._stores, self.chance)
             queue.adopt(self, topic)
         return topic
-
-
-class _Record(NamedTuple):
-    """Failed record, with its decoded fields."""
-
-    offset: int
-    flags: int
-    time: int
-    exchange: bytes
-    routing_key: bytes
-    header: bytes
-    body: bytes
 
 
 def retries_waiting(queue: DeclaredQueue) -> int | None:
@@ -229,7 +218,7 @@ class RetryTopic(QueueExtension):
         exhausted: list[BatchSlice] = []
         now_ms = self._timers.wall_ms()
         for part in slices:
-            for record in _records(part):
+            for record in failed_records(part):
                 outcome = self._fail(record, retry_policy, reason, now_ms)
                 if isinstance(outcome, BatchSlice):
                     exhausted.append(outcome)
@@ -238,7 +227,7 @@ class RetryTopic(QueueExtension):
         return list(waiting), exhausted
 
     def _fail(
-        self, record: _Record, retry_policy: RetryPolicy, reason: Reason, now_ms: int
+        self, record: FailedRecord, retry_policy: RetryPolicy, reason: Reason, now_ms: int
     ) -> RetryOutcome | BatchSlice:
         """Move a failed record to the topic, or return it with failure headers if exhausted."""
         headers = raw_headers(record.header)
@@ -249,7 +238,7 @@ class RetryTopic(QueueExtension):
         attempts = attempts_of(headers) if known else Attempts(original=record.offset)
         count = attempts.count + 1
         if count > retry_policy.attempts_max:
-            return self._spent(record, failed_headers(headers, attempts, reason, now_ms // 1000))
+            return exhausted(record, failed_headers(headers, attempts, reason, now_ms // 1000))
         order = self._queue.extension(KeyOrder)
         key = b""
         if order is not None:
@@ -271,19 +260,6 @@ class RetryTopic(QueueExtension):
         if self._originals is not None and attempts.original is not None:
             self._originals.away[topic_offset] = attempts.original
         return RetryOutcome.AWAY
-
-    @staticmethod
-    def _spent(record: _Record, headers: Mapping[str, object]) -> BatchSlice:
-        builder = BatchBuilder()
-        builder.add(
-            record.flags | RecordFlag.HAS_HEADERS,
-            record.time,
-            record.exchange,
-            record.routing_key,
-            with_properties(record.header, table=encode_table(dict(headers))),
-            record.body,
-        )
-        return BatchSlice(builder.seal(record.offset), record.offset, record.offset + 1)
 
     # -- return
 
@@ -467,13 +443,3 @@ class RetryReenqueue:
         for index, record in enumerate(self.records):
             (missing if failed or index in self._refused else arrived).append(record)
         self._topic.arrived(arrived, missing)
-
-
-def _records(part: BatchSlice) -> Iterator[_Record]:
-    batch, first, stop = part
-    if stop - first == 1:
-        yield _Record(first, *batch.record(first))
-        return
-    for record in batch.records():
-        if first <= record[0] < stop:
-            yield _Record(*record)

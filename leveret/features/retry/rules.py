@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from leveret.ports.tables import RawValue
 
 __all__ = [
+    "FIRST_AT",
     "HEADERS",
     "MESSAGE_HEADERS",
     "Attempts",

@@ -726,7 +726,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         self.now += milliseconds
         assert self.state._delayed.next_ms == min(self.delayed.values(), default=None)
         due = {offset for offset, due_ms in self.delayed.items() if due_ms <= self.now}
-        assert self.state.release(self.now) == bool(due)
+        assert list(RangeSet(self.state.release(self.now))) == ranges_of(due)
         self.ready |= due
         for due_ms in sorted({self.delayed[offset] for offset in due}):
             self.order.return_({o for o in due if self.delayed[o] == due_ms})

@@ -25,6 +25,7 @@ SESSION_MS = 60_000
 KINDS = {
     "stream": {"x-queue-type": "stream"},
     "classic": {"x-retention": "1d"},
+    "retrying": {"x-retention": "1d", "x-retry-delays": [500, 30_000]},
     "quorum": {"x-queue-type": "quorum", "x-retention": "1d"},
 }
 
@@ -107,6 +108,7 @@ class HandoverMachine(RuleBasedStateMachine):
         self.publisher = Client(self.stage).open()
         arguments = KINDS[kind] | {"x-partitions": PARTITIONS}
         self.publisher.declare("q", durable=True, arguments=arguments)
+        self.publisher.declare("q.dlq", durable=True)
         self.published = 0
         self.join({"transacts": True}, prefetch)
         self.publish(6)
@@ -228,6 +230,7 @@ class HandoverMachine(RuleBasedStateMachine):
         if not any(each.consumes for each in self.members):
             return
         for _ in range(self.published + 1):
+            self.stage.advance(SESSION_MS / 2000)  # what is retried comes back
             self.receive()
             for member in self.members:
                 if member.held:
