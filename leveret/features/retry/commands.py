@@ -50,7 +50,7 @@ async def retry_list(
     counted = whole.partitions if listed.are_all else listed.parts
     topics = [part.extension(RetryTopic) for part in counted]
     pending = sum(topic.pending_count for topic in topics if topic is not None)
-    page = _Page(selection, min(max(limit, 1), ROWS_MAX))
+    page = _RetryRows(selection, min(max(limit, 1), ROWS_MAX))
     place = None
     for part, begin in listed:
         topic = part.extension(RetryTopic)
@@ -67,7 +67,7 @@ async def retry_list(
     return {"rows": page.rows, "after": place, "pending": pending}
 
 
-class _Page:
+class _RetryRows:
     """Rows of one answer, up to its limits."""
 
     def __init__(self, selection: DelayedMessageFilter, limit: int) -> None:

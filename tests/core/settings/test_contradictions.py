@@ -1,4 +1,4 @@
-"""What has no effect beside other arguments, or contradicts them, is refused when it is new."""
+"""Refusals of new arguments that have no effect beside others, or contradict them."""
 
 import pytest
 from pamqp import commands

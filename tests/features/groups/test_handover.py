@@ -44,7 +44,8 @@ class Member:
             "q",
             "c",
             no_ack=not settles,
-            arguments={"x-consumer-group": "g", "x-group-session": SESSION_MS},
+            arguments={"x-consumer-group": "g"}
+            | ({"x-group-session": SESSION_MS} if settles else {}),
         )
         self.consumes = True
         self.held = {}  # outstanding: partition by tag

@@ -79,6 +79,7 @@ async def test_a_group_is_shown_with_its_members_and_partitions(site, consumer):
         "end": 4,
         "lag": 2,
         "unacked": 2,
+        "delayed": 0,
         "member": partition["member"],
         "revoked": False,
     }
