@@ -208,8 +208,15 @@ def test_the_broker_filters(read, channel, topic):
     assert bodies(read(filterTags="even")) == numbered(range(0, 10, 2))
     assert bodies(read(filter="n >= 7")) == numbered((7, 8, 9))
     assert bodies(read(filterTags="even", filter="n >= 7")) == numbered((8,))
-    with pytest.raises(PySparkException, match="filter: "):
-        read(filter="n >=").count()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"), [({"filter": "n >="}, "filter: "), ({"filterTags": "a &&"}, "tags: ")]
+)
+def test_a_wrong_filter_is_refused_before_tasks_run(spark, read, channel, topic, options, text):
+    publish(channel, topic, *range(10))
+    with pytest.raises(PySparkException, match=f"400: {text}"):
+        read(**options).rdd.getNumPartitions()  # which plans, and runs nothing
 
 
 def test_classic_queues_with_a_retention(spark, node, channel, topic):

@@ -142,6 +142,13 @@ def test_partitions_come_and_go(query, node, channel, topic):
     assert query.bodies() == list(range(100))
 
 
+def test_a_wrong_filter_ends_the_query_before_it_reads(query, channel, topic):
+    publish(channel, topic, *range(10))
+    with pytest.raises(PySparkException, match="400: filter: ") as ended:
+        query.run(filter="n >=")
+    assert "python_streaming_source_runner" in str(ended.value)  # on the driver: no task has run
+
+
 def test_an_outage_is_waited_for(query, node, channel, topic):
     publish(channel, topic, *range(10))
     query.start()

@@ -10,7 +10,8 @@ from leveret.spark.archive_reader import topics_of
 from leveret.spark.errors import SourceError
 from leveret.spark.offsets import ranges_between
 from leveret.spark.partition_reader import plan_tasks, read_partition
-from leveret.spark.places import offsets_at
+from leveret.spark.places import check_filters, offsets_at
+from leveret.spark.servers import servers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,7 @@ class LeveretBatchReader(DataSourceReader):
         options, broker = self._options, topics_of(self._options)
         start = offsets_at(broker, options, options.starting)
         end = offsets_at(broker, options, options.ending)
+        check_filters(servers_of(options.connection), end, options.filters)
         try:
             ranges = ranges_between(start, end)
         except ValueError as error:

@@ -12,13 +12,22 @@ from typing import TYPE_CHECKING, Protocol
 
 from leveret.spark.errors import DataLossError, SourceError, TopicMissingError
 from leveret.spark.offsets import TopicOffsets
-from leveret.spark.read_options import EARLIEST, LATEST, StartKind
+from leveret.spark.read_options import EARLIEST, LATEST, MessageFilters, StartKind
 
 if TYPE_CHECKING:
     from leveret.range_reader import PartitionOffsets, TopicBounds
     from leveret.spark.read_options import ReadOptions, StartingPoint, TopicSelection
+    from leveret.spark.servers import BrokerServers
 
-__all__ = ["TopicLookup", "TopicsNow", "check_present", "look_up", "offsets_at", "start_of_new"]
+__all__ = [
+    "TopicLookup",
+    "TopicsNow",
+    "check_filters",
+    "check_present",
+    "look_up",
+    "offsets_at",
+    "start_of_new",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +111,19 @@ def look_up(
             if selection.pattern is None:
                 raise  # by a pattern it was deleted since it was listed
     return TopicsNow(found, selection)
+
+
+def check_filters(broker: BrokerServers, ends: TopicOffsets, filters: MessageFilters) -> bool:
+    """Have the broker parse filters, before any task uses them; False if no topic is there.
+
+    Raises SourceError.
+    """
+    if filters == MessageFilters():
+        return True
+    place = next(iter(ends), None)
+    if place is not None:
+        broker.check_filters(place, filters)
+    return place is not None
 
 
 def offsets_at(broker: TopicLookup, options: ReadOptions, point: StartingPoint) -> TopicOffsets:

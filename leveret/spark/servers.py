@@ -13,6 +13,7 @@ import os
 import random
 import ssl
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -147,6 +148,26 @@ class BrokerServers:
         """Return the JSON of a resource of the HTTP API; `what` names it in errors."""
         access = Access(what, "read")
         return self._ask(access, lambda clients: clients.reader.resource(*path, **query))
+
+    def check_filters(self, place: tuple[str, int, int], filters: MessageFilters) -> None:
+        """Have filters parsed by a read at `place`, a topic, a partition and its end.
+
+        What is gone meanwhile is told where it is read. Raises SourceError.
+        """
+        topic, partition, end = place
+        with suppress(OutOfRangeError, TopicMissingError):
+            self._ask(
+                Access(f"topic '{topic}'", "read"),
+                lambda clients: clients.reader.read(
+                    topic,
+                    partition,
+                    end,
+                    rows_max=1,
+                    columns=("offset",),
+                    tags=filters.tags,
+                    where=filters.where,
+                ),
+            )
 
     def commit_offsets(self, topic: str, group: str, offsets: dict[int, int]) -> None:
         """Let a consumer group have come to these offsets, one try. Raises OSError and others."""

@@ -19,7 +19,13 @@ from leveret.spark.errors import DataLossError
 from leveret.spark.group_progress import GroupProgress
 from leveret.spark.offsets import TopicOffsets, limit_offsets, ranges_between
 from leveret.spark.partition_reader import plan_tasks, read_partition
-from leveret.spark.places import check_present, look_up, offsets_at, start_of_new
+from leveret.spark.places import (
+    check_filters,
+    check_present,
+    look_up,
+    offsets_at,
+    start_of_new,
+)
 from leveret.spark.servers import servers_of
 
 if TYPE_CHECKING:
@@ -51,6 +57,7 @@ class LeveretStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._initial: dict[str, Any] | None = None
         self._has_begun = False
+        self._has_checked_filters = False
         self._polled: tuple[float, TopicsNow] | None = None
         self._seen: TopicOffsets | None = None  # the ends, as they were last
         self._until: TopicOffsets | None = None  # with AvailableNow: where the query ends
@@ -156,6 +163,10 @@ class LeveretStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._polled is None or time.monotonic() - self._polled[0] > POLL_S:
             options = self._options
             found = look_up(topics_of(options), options.topics, sizes=bool(options.max_bytes))
+            if not self._has_checked_filters:
+                self._has_checked_filters = check_filters(
+                    self._servers, found.ends, options.filters
+                )
             self._polled = (time.monotonic(), found)
         return self._polled[1]
 

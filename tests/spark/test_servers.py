@@ -11,9 +11,11 @@ from leveret.spark.connection_options import read_connection
 from leveret.spark.errors import (
     AccessRefusedError,
     BrokerUnreachableError,
+    SourceError,
     WrongCredentialsError,
 )
 from leveret.spark.option_reader import OptionReader
+from leveret.spark.read_options import MessageFilters
 from leveret.spark.servers import BrokerServers
 from tests.support.http import HttpClient
 from tests.support.node import node_in_thread
@@ -100,3 +102,22 @@ def test_a_port_that_closes_may_have_tls(servers):
         with pytest.raises(BrokerUnreachableError, match="is it a port for https://"):
             servers(servers=f"127.0.0.1:{listening.getsockname()[1]}").topic("orders")
         closing.join(60)
+
+
+@pytest.mark.parametrize(
+    ("filters", "text"),
+    [
+        (MessageFilters(where="n >="), "400: filter: "),
+        (MessageFilters(tags="a &&"), "400: tags: "),
+    ],
+)
+def test_a_wrong_filter_is_told_with_the_broker_s_text(servers, filters, text):
+    with pytest.raises(SourceError, match=f"topic 'orders' cannot be read: {text}"):
+        servers().check_filters(("orders", 0, 0), filters)
+
+
+def test_filters_are_parsed_whatever_is_gone_meanwhile(servers):
+    """A partition that retention has shortened, or a topic that was deleted, is told by reads."""
+    right = MessageFilters("a || b", "n > 1")
+    for place in (("orders", 0, 0), ("orders", 0, 99), ("orders", 9, 0), ("other", 0, 0)):
+        servers().check_filters(place, right)
