@@ -48,11 +48,17 @@ RETENTION_LIMITS = (
     "x-retention-messages",
 )  # of settled messages
 RETENTION_WAITS_FOR = "x-retention-waits-for"
+RETENTION_SETTLES = "x-retention-settles"
 COMPACT = "x-compact"
 COMPACT_DELETE_RETENTION = "x-compact-delete-retention"
-RETENTION_ARGUMENTS = (*RETENTION_LIMITS, RETENTION_WAITS_FOR, "x-retention-waits-max")
+RETENTION_ARGUMENTS = (
+    *RETENTION_LIMITS,
+    RETENTION_WAITS_FOR,
+    "x-retention-waits-max",
+    RETENTION_SETTLES,
+)
 HEADER_NAME_BYTES_MAX = 128  # as clients are allowed
-WAITED_FOR_MAX = 16  # groups that retention may wait for
+NAMED_GROUPS_MAX = 16  # groups that retention waits for, or that settle for the queue
 
 # Ten years: a longer time is a mistake in the unit.
 EXPIRY_MS_MAX = 315_360_000_000
@@ -238,22 +244,32 @@ def not_beside(other: str, arguments: Arguments) -> str | None:
 
 def group_names(value: Any, _arguments: Arguments) -> str | None:
     """Check for a list of names of consumer groups."""
-    is_list = isinstance(value, list) and 0 < len(value) <= WAITED_FOR_MAX
+    is_list = isinstance(value, list) and 0 < len(value) <= NAMED_GROUPS_MAX
     if is_list and all(map(is_group_name, value)):
         return None
-    return f'"expected a list of 1 to {WAITED_FOR_MAX} names of consumer groups"'
+    return f'"expected a list of 1 to {NAMED_GROUPS_MAX} names of consumer groups"'
 
 
 def waits_for(value: Any, arguments: Arguments) -> str | None:
     """Check for groups that retention waits for; pointless without retention."""
     problem = group_names(value, arguments)
-    if (
-        problem is None
-        and type_of(arguments) != "stream"
-        and arguments.keys().isdisjoint(RETENTION_LIMITS)
-    ):
-        problem = f'"it needs one of {", ".join(RETENTION_LIMITS)}"'
+    if problem is None and type_of(arguments) != "stream":
+        problem = with_retention(arguments)
     return problem
+
+
+def with_retention(arguments: Arguments) -> str | None:
+    """Return the problem that an argument is for queues with a retention only, or None."""
+    if arguments.keys().isdisjoint(RETENTION_LIMITS):
+        return f'"it needs one of {", ".join(RETENTION_LIMITS)}"'
+    return None
+
+
+def settling_groups(value: Any, arguments: Arguments) -> str | None:
+    """Check for groups that settle for the queue; nobody does for a stream."""
+    if type_of(arguments) == "stream":
+        return '"a stream deletes by its retention alone, whoever has read what"'
+    return group_names(value, arguments) or with_retention(arguments)
 
 
 def waits_max(value: Any, arguments: Arguments) -> str | None:
@@ -449,6 +465,7 @@ FEATURES: dict[str, Check] = {
     "x-retention-messages": kept_count,
     RETENTION_WAITS_FOR: waits_for,
     "x-retention-waits-max": waits_max,
+    RETENTION_SETTLES: settling_groups,
     PARTITIONS: partition_count,
     PARTITION_BY: partition_by,
     COMPACT: compact,

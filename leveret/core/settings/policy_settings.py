@@ -223,6 +223,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     "retention": _own("retention", _like(retention_time), operator=True, merge=shorter),
     "retention-bytes": _own_limit("retention in bytes", INT64_MAX),
     "retention-messages": _own_limit("retention in messages", INT64_MAX),
+    "retention-settles": _own("list of consumer groups", _like(group_names)),
     "retention-waits-for": _own("list of consumer groups", _like(group_names)),
     "retention-waits-max": _own("time for which retention waits", _like(retention_time)),
     "stream-filter-size-bytes": Setting("filter size. Valid range is 16-255", filter_size),

@@ -145,6 +145,8 @@ class QueueSettings:
     is_stream: bool = False  # records stay for any number of readers
     retention: Retention | None = None  # None: settled messages are not kept
     retention_waits_for: tuple[str, ...] = ()  # groups that must have read what is deleted
+    # Groups: what all of them have settled counts as settled in the queue, if it has a retention.
+    retention_settles: tuple[str, ...] = ()
     is_paused: bool = False  # whether deliveries are paused
     partitioning: Partitioning | None = None  # None: the queue has one log
 
@@ -307,6 +309,7 @@ def _of_any_queue(stated: Stated) -> QueueSettings:
         consume_rate=stated.rate("consume"),
         retention=_settled_retention(stated),
         retention_waits_for=tuple(stated("retention-waits-for") or ()),
+        retention_settles=tuple(stated("retention-settles") or ()),
         partitioning=partitioning_of(stated.arguments),
     )
 

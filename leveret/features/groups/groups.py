@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from leveret.core.names import topic_beside
 from leveret.core.queues.consumer import say_farewell
 from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
+from leveret.core.queues.queue import Queue
 from leveret.core.settings.stream_offsets import duration_ms
 from leveret.features.groups.at_most_once import AtMostOnceShare
 from leveret.features.groups.coordinator import Assign, GroupCoordinator
@@ -219,7 +220,11 @@ class ConsumerGroup:
 
 
 class PartitionSubscriptions(QueueExtension):
-    """Subscriptions of one partition: tells them what was committed and removed."""
+    """Subscriptions of one partition: tells them what was committed and removed.
+
+    Where the settings name groups that settle for the queue (x-retention-settles), it has the
+    partition settle what all of them have settled. These must all exist.
+    """
 
     outlives_reordering = True
 
@@ -227,13 +232,18 @@ class PartitionSubscriptions(QueueExtension):
         self.subscriptions: dict[ConsumerGroup, Subscription] = {}
         self._partition = partition
         self._delete = delete
+        self._is_behind = False  # what groups have settled is to be settled in the partition
         partition.log.retention_waits_at = self._waits_at
         partition.log.on_remove(self._removed)
+        # A crash may have kept what groups have settled, and not what the queue has.
+        partition.services.timers.after(0, self.settle_all)
 
     def committed(self) -> None:
         """Tell the subscriptions that more was committed."""
         for subscription in self.subscriptions.values():
             subscription.advance()
+        if self._is_behind:
+            self.settle_all()
 
     def _removed(self, ranges: Sequence[tuple[int, int]]) -> None:
         for subscription in self.subscriptions.values():
@@ -249,6 +259,44 @@ class PartitionSubscriptions(QueueExtension):
         ]
         return min(offsets, default=None)
 
+    # -- settling for the queue
+
+    def settle_all(self) -> None:
+        """Have the partition settle everything that the named groups have settled."""
+        if self.subscriptions:
+            self._settle([(0, self._partition.log.committed)])
+
+    def settled_by(self, group: ConsumerGroup, ranges: Sequence[tuple[int, int]]) -> None:
+        """Have the partition settle what a group has settled now, and all the others before."""
+        if group.group.name in self._partition.settings.retention_settles:
+            self._settle(ranges)
+
+    def _settle(self, ranges: Sequence[tuple[int, int]]) -> None:
+        partition = self._partition
+        settings = partition.settings
+        if not settings.retention_settles or settings.retention is None:
+            return
+        assert isinstance(partition, Queue), "nobody settles for a stream"
+        self._is_behind = partition.is_restoring
+        if partition.is_restoring:
+            return  # what is ready is not known; when it is, `committed` is called
+        by_name = {group.group.name: each for group, each in self.subscriptions.items()}
+        common = RangeSet(ranges)
+        for name in settings.retention_settles:
+            if name not in by_name:
+                return
+            settled, either = by_name[name].log.settled, common
+            common = RangeSet()
+            for first, stop in either:
+                common.add_all(list(settled.gaps(first, stop).gaps(first, stop)))
+        if common:
+            partition.lose(common)
+            partition.counters.moved = True  # so that the lower message count is sampled
+
+    def returned(self) -> None:
+        """Settle what consumers of the queue have returned, though the groups are done with it."""
+        self.settle_all()
+
     def close(self) -> None:
         """Leave no cycle: the queue was deleted."""
         self.subscriptions.clear()
@@ -259,6 +307,7 @@ class PartitionSubscriptions(QueueExtension):
         """Apply other settings to the subscriptions as well."""
         for subscription in self.subscriptions.values():
             subscription.follow(settings)
+        self.settle_all()
 
     @property
     def held_bytes(self) -> int:  # type: ignore[override]
@@ -379,10 +428,13 @@ class ConsumerGroups(ExtensionKind):
         if start:
             settlements.restate(RangeSet([(0, start)]))
         changed = partial(group.changed, partition.number)
+        settled = partial(extension.settled_by, group)
         log = SubscriptionLog(partition.log, settlements, is_new=start is not None)
-        subscription = Subscription(partition, log, changed)
+        subscription = Subscription(partition, log, changed, settled)
         extension.subscriptions[group] = subscription
         group.attach(partition, subscription)
+        if start is not None:
+            extension.settle_all()
 
     def delete_left(self, definition: QueueDefinition, number: int) -> None:
         """Delete what groups had settled of a partition that an earlier run has removed."""

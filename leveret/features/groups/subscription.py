@@ -35,21 +35,23 @@ class Subscription(Queue):
     """Delivery state of one group in one partition.
 
     `changed(timed_out)` is called when deliveries were settled or returned; `timed_out`: because
-    their consumer did not settle them in time.
+    their consumer did not settle them in time. `settled(ranges)` is called for what it has settled.
     """
 
     retries_in_place = True  # what is appended to the log, all groups get
 
-    __slots__ = ("_changed", "_given_up", "partition")
+    __slots__ = ("_changed", "_given_up", "_settled", "partition")
 
     def __init__(
         self,
         partition: OpenQueue,
         log: SubscriptionLog,
         changed: Callable[[bool], None],
+        settled: Callable[[Sequence[tuple[int, int]]], None],
     ) -> None:
         self.partition = partition
         self._changed = changed
+        self._settled = settled
         self._given_up = RangeSet()  # leased to no member: about to be dead-lettered or retried
         settings = subscription_settings(partition.settings)
         super().__init__(partition.definition, settings, None, log, partition.services)
@@ -162,6 +164,10 @@ class Subscription(Queue):
         self._given_up.add_all(ranges)
         super().give_up(ranges, reason)
 
+    def _write_settled(self, ranges: Sequence[tuple[int, int]]) -> None:
+        super()._write_settled(ranges)
+        self._settled(ranges)
+
     def _take_back(self, ranges: Sequence[tuple[int, int]]) -> None:
         if self._given_up:
             for first, stop in ranges:
@@ -216,6 +222,7 @@ class Subscription(Queue):
             self.add_consumer(consumer)  # type: ignore[arg-type]  # were added so
         self._take_up_backlog()
         self.touch()
+        self._settled([(0, offset)])
 
 
 class PassedOverAttempts(QueueExtension):
@@ -273,4 +280,5 @@ def subscription_settings(settings: QueueSettings) -> QueueSettings:
         consume_rate=None,
         retention=None,
         retention_waits_for=(),
+        retention_settles=(),
     )

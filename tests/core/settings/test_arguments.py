@@ -467,8 +467,21 @@ def test_a_stream_states_its_retention_once(arguments, key):
         check_queue_arguments(definition)
 
 
-def test_groups_cannot_be_waited_for_without_retention():
-    definition = QueueDefinition("/", "q", arguments={"x-retention-waits-for": ["g"]})
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"x-retention": 5, "x-retention-settles": []}, "expected 1 to 16 names"),
+        ({"x-queue-type": "stream", "x-retention-settles": ["g"]}, "a stream deletes by its"),
+    ],
+)
+def test_groups_that_settle_are_named_by_queues_that_are_no_streams(arguments, problem):
+    with pytest.raises(ChannelError, match=f"x-retention-settles.*{problem}"):
+        check_queue_arguments(QueueDefinition("/", "q", arguments=arguments))
+
+
+@pytest.mark.parametrize("key", ["x-retention-waits-for", "x-retention-settles"])
+def test_groups_are_named_only_where_there_is_a_retention(key):
+    definition = QueueDefinition("/", "q", arguments={key: ["g"]})
     with pytest.raises(ChannelError, match="it needs one of x-retention, x-retention-bytes"):
         check_queue_arguments(definition)
 

@@ -294,3 +294,10 @@ def test_a_queue_that_is_not_durable_keeps_nothing_whatever_a_policy_says():
 def test_retention_waits_for_the_groups_that_are_named():
     settings = resolved({"x-retention": "1d", "x-retention-waits-for": ["archive"]})
     assert settings.retention_waits_for == ("archive",)
+
+
+def test_groups_settle_that_are_named_and_never_for_a_stream():
+    settings = resolved({"x-retention": "1d"}, {"retention-settles": ["billing"]})
+    assert settings.retention_settles == ("billing",)
+    stream = resolved({"x-queue-type": "stream"}, {"retention-settles": ["billing"]})
+    assert stream.retention_settles == ()
