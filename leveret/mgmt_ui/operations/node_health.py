@@ -7,10 +7,14 @@ in slices, since clients share the loop.
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+from functools import partial
 from itertools import pairwise
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from leveret.features.groups.unsettled import unsettled_beyond_retention
 from leveret.mgmt_ui.objects import queues_of
 from leveret.mgmt_ui.operations.health_checks import (
     check_certificates,
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from leveret.broker.broker import Broker
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.statistics.statistics import Counted
     from leveret.mgmt_ui.operations.runtime import Runtime
@@ -59,6 +64,7 @@ async def diagnose(
         *_check_alarms(broker, facts),
         *_check_figures(broker, facts),
         *await _check_queues(broker),
+        *await _check_groups(broker, now_ms),
         *_check_waiting(broker, now_ms),
         *await _check_lag(),
         *await asyncio.to_thread(list, check_certificates(runtime.configuration, now_ms)),
@@ -196,6 +202,58 @@ def _named(
         last = result(queues[QUEUES_NAMED_MAX])
         what = f"{more} more queues are like these"
         yield CheckResult(last.check, last.severity, "node", what, last.why, last.remedy)
+
+
+async def _check_groups(broker: Broker, now_ms: int) -> list[CheckResult]:
+    """Report queues that keep what their groups have read, or nothing for their groups."""
+    overfull: list[QueueLike] = []
+    unkept: list[QueueLike] = []
+    by_queue = {id(group.queue): group.queue for group in broker.groups.all()}
+    async for part in in_yielding_chunks(by_queue.values()):
+        for queue in part:
+            if queue.deleted:
+                continue
+            groups = broker.groups.of_queue(queue).values()
+            if queue.settings.retention is None:
+                unkept.append(queue)
+            elif unsettled_beyond_retention(queue, groups, now_ms):
+                overfull.append(queue)
+    return [
+        *_named(overfull, partial(_overfull, broker, now_ms)),
+        *_named(unkept, _unkept),
+    ]
+
+
+def _overfull(broker: Broker, now_ms: int, queue: QueueLike) -> CheckResult:
+    definition, groups = queue.definition, broker.groups.of_queue(queue)
+    count = unsettled_beyond_retention(cast("DeclaredQueue", queue), groups.values(), now_ms)
+    names = json.dumps({"retention-settles": sorted(groups)}, ensure_ascii=False)
+    policy = f"{quote(definition.name)} {quote(f'^{re.escape(definition.name)}$')} {quote(names)}"
+    return CheckResult(
+        "queue.unsettled",
+        Severity.WARNING,
+        f"queue '{definition.name}' in vhost '{definition.vhost}'",
+        f"keeps {count:,} messages for longer than its retention says, and all its consumer groups "
+        "have read them",
+        "groups settle nothing in a queue that does not name them, and it has no consumers: it "
+        "grows until the disk is full",
+        f"let its groups settle: `leveret policy set {policy} --apply-to queues --vhost "
+        f"{quote(definition.vhost)}`; or declare a stream instead",
+    )
+
+
+def _unkept(queue: QueueLike) -> CheckResult:
+    definition = queue.definition
+    return CheckResult(
+        "queue.unkept",
+        Severity.WARNING,
+        f"queue '{definition.name}' in vhost '{definition.vhost}'",
+        "has consumer groups and no retention any more",
+        "what its own consumers settle is deleted at once, whether groups have read it or not, and "
+        "its groups admit no new members",
+        "give it a retention again, by the policy that it had; or delete the groups: "
+        f"`leveret group list --vhost {quote(definition.vhost)}` names them",
+    )
 
 
 def _check_waiting(broker: Broker, now_ms: int) -> Iterator[CheckResult]:

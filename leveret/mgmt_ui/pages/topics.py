@@ -13,6 +13,7 @@ from fastapi import Depends, Request, Response
 
 from leveret.core.settings.arguments import TYPES, type_of
 from leveret.core.settings.partitioning import BY_KEY, NOT_BY_KEY, PARTITIONS_MAX, layout_of
+from leveret.features.groups.unsettled import unsettled_beyond_retention
 from leveret.features.topics.commands import topic_describe, topic_set_partitions
 from leveret.features.topics.rows import topic_row
 from leveret.mgmt_ui.api.listing import Segment
@@ -139,6 +140,7 @@ async def _show(
     row = await viewer.caller.perform(topic_describe, **place._asdict())
     queue, partitions = _existing(viewer, place), row["partition_details"]
     keeps = queue.settings.retention is not None
+    groups = viewer.broker.groups.of_queue(queue).values()
     return page(
         request,
         viewer,
@@ -147,6 +149,7 @@ async def _show(
         topic=row,
         retention=_retention(row),
         keeps=keeps,
+        unsettled=unsettled_beyond_retention(queue, groups, viewer.broker.timers.wall_ms()),
         bars=partition_bars(partitions, keeps=keeps),
         bar_width=LAG_WIDTH,
         figures=_figures(row),

@@ -14,9 +14,11 @@ from leveret.mgmt_ui.operations import node_health
 from leveret.mgmt_ui.operations.dispatcher import perform
 from leveret.mgmt_ui.operations.health_checks import check_certificates, check_passwords
 from leveret.mgmt_ui.operations.runtime import Runtime
+from leveret.ports import LogFile
 from leveret.ports.check_results import Severity
-from leveret.ports.definitions import UserDefinition
+from leveret.ports.definitions import PolicyDefinition, UserDefinition
 from tests.support.client import Client
+from tests.support.memory_log import MemoryTopicLog
 from tests.support.site import Site
 
 
@@ -74,6 +76,41 @@ async def test_queues_that_nobody_reads_or_settles(site, monkeypatch):
     ]
     assert "`leveret queue delete 'two#halt' --vhost /`" in rows[0]["remedy"]
     assert rows[1]["what"].startswith("2 more queues")
+
+
+async def test_queues_that_keep_for_ever_what_only_groups_read(site, monkeypatch):
+    files = [LogFile(0, 2, 100, None, True), LogFile(2, 3, 50, None, False)]
+    monkeypatch.setattr(MemoryTopicLog, "list_files", lambda _log: files)
+    client = Client(site.stage).open()
+    for name, settles in (("a b", {}), ("named", {"x-retention-settles": ["g"]})):
+        client.declare(name, durable=True, arguments={"x-retention-messages": 1} | settles)
+        client.publish(name, b"1", b"2", b"3")
+        site.broker.groups.create(site.stage.queue(name), "g", {})
+    assert await found(site) == []  # they have not been read
+    for group in site.broker.groups.all():
+        group.subscriptions[0].settle_below(3)
+    (row,) = await found(site)
+    assert (row["check"], row["subject"]) == ("queue.unsettled", "queue 'a b' in vhost '/'")
+    assert row["what"].startswith("keeps 2 messages for longer")
+    command = "`leveret policy set 'a b' '^a\\ b$' '{\"retention-settles\": [\"g\"]}' --apply-to"
+    assert command in row["remedy"]
+    client.consume("a b", "own")
+    assert await found(site) == []  # it has somebody who settles
+
+
+async def test_groups_whose_queue_keeps_nothing_any_more(site):
+    client = Client(site.stage).open()
+    client.prefetch(10)
+    client.declare("q", durable=True)
+    policy = PolicyDefinition("/", "keeps", "^q$", {"retention": "1d"}, 0, "queues")
+    site.broker.policies.put(policy)
+    site.broker.apply_policies("/")
+    client.consume("q", arguments={"x-consumer-group": "g"})
+    assert await found(site) == []
+    site.broker.policies.remove("/", "keeps", operator=False)
+    site.broker.apply_policies("/")
+    (row,) = await found(site)
+    assert (row["check"], row["subject"]) == ("queue.unkept", "queue 'q' in vhost '/'")
 
 
 @pytest.mark.parametrize(

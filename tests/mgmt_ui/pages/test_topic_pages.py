@@ -9,8 +9,10 @@ from pamqp import commands
 
 from leveret.core.settings.partitioning import PARTITIONS_MAX
 from leveret.mgmt_ui.pages import live
+from leveret.ports import LogFile
 from tests.support.browser import Browser
 from tests.support.client import Client, message
+from tests.support.memory_log import MemoryTopicLog
 from tests.support.waiting import LIMIT_SECONDS
 
 TOPIC = "/topics/%2F/orders"
@@ -65,6 +67,19 @@ async def test_without_topics_the_list_says_how_to_make_one(guest):
     text = await guest.text("/topics")
     assert "x-partitions" in text
     assert "<table>" not in text
+
+
+async def test_a_topic_that_only_groups_read_has_a_warning(site, guest, client, monkeypatch):
+    kept = {"x-retention-messages": 1}
+    client.declare("orders", durable=True, arguments=kept)
+    publish(client, 3)
+    files = [LogFile(0, 2, 100, None, True), LogFile(2, 3, 50, None, False)]
+    monkeypatch.setattr(MemoryTopicLog, "list_files", lambda _log: files)
+    warning = "2 messages are kept for longer than the retention says"
+    for read, expected in ((1, False), (3, True)):
+        place = "/api/leveret/consumer-groups/%2F/orders/g/offsets"
+        await site.ask("PUT", place, {"offsets": {"0": read}})
+        assert (warning in await guest.text(TOPIC)) is expected
 
 
 async def test_topics_are_listed_and_filtered(guest, orders):
