@@ -1,4 +1,4 @@
-"""What is kept beyond the retention because nobody settles it."""
+"""Messages that are kept beyond the retention, because nobody settles them."""
 
 import pytest
 
