@@ -142,6 +142,24 @@ def test_partitions_come_and_go(query, node, channel, topic):
     assert query.bodies() == list(range(100))
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"endingOffsets": "latest"}, "option 'endingOffsets' is for batch reads"),
+        ({"maxOffsets": "5"}, "has no option 'maxoffsets'"),
+        ({"maxOffsetsPerTrigger": "few"}, "'maxOffsetsPerTrigger' is 'few'"),
+        ({"format": "text", "mode": "failfast", "filterTags": " "}, "'filterTags' is empty"),
+        ({"subscribe": "", "consume": "invoices"}, "one of them must do"),
+    ],
+)
+def test_a_wrong_option_is_the_error_and_nothing_else(query, options, text):
+    with pytest.raises(PySparkException, match=text) as ended:
+        query.run(**options)
+    assert "UnboundLocalError" not in str(ended.value)
+    told = [line for line in str(ended.value).splitlines() if not line.startswith("\tat ")]
+    assert "OptionError: " in [line for line in told if "Error: " in line][-1]
+
+
 def test_a_wrong_filter_ends_the_query_before_it_reads(query, channel, topic):
     publish(channel, topic, *range(10))
     with pytest.raises(PySparkException, match="400: filter: ") as ended:

@@ -11,6 +11,7 @@ in the processes of Spark, and talks to the broker over HTTP alone (docs/range-r
     partition_reader  ranges of offsets in a worker: chunks become record batches
     arrow_batches     record batches, with property_columns made of content headers
     archive_reader    what an archive has of a topic (archivePath), by its manifest and files
+    refused_reader    streams whose options are wrong
     queue_reader      streams that consume a queue, by queue_options and queue_batches
     batch_writer, stream_writer
                       tables and streams that are written, by write_options:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from leveret.spark.errors import SourceError
+from leveret.spark.option_reader import OptionError
 from leveret.spark.queue_options import consumes, read_queue_options, refuse_batch
 from leveret.spark.read_options import columns_wanted, read_options
 from leveret.spark.schema import check_names, table_schema
@@ -63,7 +64,16 @@ class LeveretDataSource(DataSource):
         return LeveretBatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Return a reader of micro-batches (see pyspark). Raises OptionError."""
+        """Return a reader of micro-batches (see pyspark); where options are wrong it tells why."""
+        try:
+            return self._stream_reader(schema)
+        except (OptionError, SourceError) as error:
+            from leveret.spark.refused_reader import RefusedStreamReader  # noqa: PLC0415
+
+            return RefusedStreamReader(error)
+
+    def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return a reader of micro-batches. Raises OptionError, SourceError."""
         if consumes(self.options):
             from leveret.spark.queue_reader import LeveretQueueReader  # noqa: PLC0415
 
