@@ -26,25 +26,8 @@ COMMAND = re.compile(r"^    \$ leveret spark (.*)\n((?:    .*\n)+)", re.MULTILIN
 BLOCK = re.compile(r"```python spark\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 PLACES = ("archive", "orders.csv", "report")  # the directory of the JVM is another one
 
-TOPICS = {
-    "orders": [b"order 1", b"order 2"],
-    "payments": [
-        b'{"id": 1, "amount": 12.5}',
-        b'{"id": "two", "amount": 3}',
-        b'{"id": 3, "amount": 7',
-    ],
-    "totals": [],
-}
 
-
-def test_the_page_is_true(spark, node, channel, tmp_path):
-    for topic, bodies in TOPICS.items():
-        channel.queue_declare(topic, durable=True, arguments={"x-queue-type": "stream"})
-        for body in bodies:
-            channel.basic_publish("", topic, body, pika.BasicProperties(delivery_mode=2))
-    channel.queue_declare("invoices", durable=True)
-    for number in (1, 2, 3):
-        channel.basic_publish("", "invoices", b"invoice %d" % number)
+def test_the_page_is_true(spark, node, tmp_path):
     names: dict[str, object] = {}
     examples = BLOCK.findall(PAGE)
     assert len(examples) == PAGE.count("```python spark\n") == 5
@@ -58,6 +41,7 @@ def test_the_page_is_true(spark, node, channel, tmp_path):
 def with_places(code, node, directory):
     """Return an example with the node's address, and with absolute paths."""
     code = code.replace("localhost:15672", node.server)
+    code = code.replace('"localhost", 5672', f'"127.0.0.1", {node.amqp_port}')
     for name in ("checkpoint", "orders.parquet", "invoices.checkpoint", "invoices.parquet"):
         code = re.sub(rf'"{re.escape(name)}(?=["/])', f'"{directory / name}', code)
     return code

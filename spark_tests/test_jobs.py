@@ -26,10 +26,10 @@ RUNNERS = {
 }
 
 
-def job(node, *arguments, status=0, runner="leveret spark"):
+def job(node, *arguments, status=0, runner="leveret spark", **variables):
     """Run a job; return its standard output and standard error."""
     command = [*RUNNERS[runner], *arguments, "--servers", node.server]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LEVERET_PASSWORD": "guest"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LEVERET_PASSWORD": "guest", **variables}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == status, done.stderr
     return done.stdout, done.stderr
@@ -77,6 +77,15 @@ def test_errors_are_one_line(node, tmp_path):
     assert told == ""
     assert shown.splitlines()[-1].startswith(
         "leveret spark export: topic 'no-such-topic' does not exist in virtual host '/'"
+    )
+    assert "Traceback" not in shown
+
+
+def test_a_missing_java_is_told(node, crates, tmp_path):
+    arguments = ("export", crates, "--to", str(tmp_path / "out"))
+    _, shown = job(node, *arguments, status=1, runner="python -m", JAVA_HOME=str(tmp_path))
+    assert shown.splitlines()[-1].startswith(
+        "leveret spark export: Spark has not started; what it says is above. It needs Java 17"
     )
     assert "Traceback" not in shown
 

@@ -116,6 +116,7 @@ class JobContext:
 
 def _session(name: str, arguments: argparse.Namespace) -> SparkSession:
     """Return a session. A setting that was given goes before the ones that suit jobs."""
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     from leveret.spark.source import LeveretDataSource  # noqa: PLC0415
@@ -137,7 +138,15 @@ def _session(name: str, arguments: argparse.Namespace) -> SparkSession:
     settings |= dict(each.split("=", 1) for each in arguments.conf)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise JobError(
+            "Spark has not started; what it says is above. It needs Java 17 or later, in JAVA_HOME "
+            "or in the PATH"
+        ) from error
     session.dataSource.register(LeveretDataSource)
     return session
 
