@@ -18,7 +18,7 @@ def context():
 
 def test_progress_is_told_every_now_and_then(context, capsys, monkeypatch):
     times = iter((100.0, 101.0, 103.0, 103.1))
-    monkeypatch.setattr(job.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(job, "time", SimpleNamespace(monotonic=lambda: next(times)))
     for number in range(3):
         context.report(f"{number} of 3")
     context.report("done", always=True)
