@@ -34,11 +34,11 @@ class OptionReader:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = {name.lower(): str(value) for name, value in options.items()}
-        self._known: set[str] = set()
+        self._known: dict[str, str] = {}  # as they are written, by their names in lower case
 
     def text(self, name: str, default: str | None = None) -> str | None:
         """Return an option; an empty one is refused. Raises OptionError."""
-        self._known.add(name.lower())
+        self._known[name.lower()] = name
         value = self._given.get(name.lower())
         if value is None:
             return default
@@ -106,9 +106,9 @@ class OptionReader:
 
     def end(self) -> None:
         """Raise OptionError if options were given that do not exist."""
-        unknown = sorted(set(self._given) - self._known - {"path"})
+        unknown = sorted(self._given.keys() - self._known.keys() - {"path"})
         if unknown:
             raise OptionError(
                 f"the data source 'leveret' has no option '{unknown[0]}'; it has "
-                + ", ".join(sorted(self._known))
+                + ", ".join(sorted(self._known.values(), key=str.lower))
             )

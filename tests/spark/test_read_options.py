@@ -189,6 +189,11 @@ def test_what_is_refused_of_a_batch(options, text):
         read_options(given, is_streaming=False)
 
 
+def test_the_options_that_there_are_are_listed_as_documents_have_them():
+    with pytest.raises(OptionError, match="it has archivePath, assign, .*, startingOffsets, "):
+        batch(**{"kafka.group.id": "a"})
+
+
 def test_an_archive_is_read_as_it_is():
     assert batch(archivePath="/archive").archive_path == "/archive"
     assert batch().archive_path is None
