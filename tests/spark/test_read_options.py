@@ -190,7 +190,7 @@ def test_what_is_refused_of_a_batch(options, text):
 
 
 def test_the_options_that_there_are_are_listed_as_documents_have_them():
-    with pytest.raises(OptionError, match="it has archivePath, assign, .*, startingOffsets, "):
+    with pytest.raises(OptionError, match=r"it has archivePath, assign, .*, startingOffsets, "):
         batch(**{"kafka.group.id": "a"})
 
 

@@ -470,7 +470,7 @@ def test_a_stream_states_its_retention_once(arguments, key):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"x-retention": 5, "x-retention-settles": []}, "expected 1 to 16 names"),
+        ({"x-retention": 5, "x-retention-settles": []}, "expected a list of 1 to 16 names"),
         ({"x-queue-type": "stream", "x-retention-settles": ["g"]}, "a stream deletes by its"),
     ],
 )
