@@ -64,15 +64,28 @@ def reset_offsets(
         str,
         typer.Option(
             "--to",
-            help="earliest, latest, an offset, an age such as 2h, a time of ISO 8601, or tag: and "
-            "an expression of tags, for the first message that has them.",
+            help="earliest or first, latest or next, last, an offset, an age such as 2h, a time of "
+            "ISO 8601, shift: and a number of messages from where it is, such as shift:-100, or "
+            "tag: and an expression of tags, for the first message that has them.",
         ),
     ],
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", help="Move it in this partition; repeatable. Default: all."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be.")] = False,
     vhost: Vhost = "/",
 ) -> None:
     """Let a group without consumers go on elsewhere: read again, or skip."""
-    rows = ask("group.reset_offsets", vhost=vhost, queue=queue, name=name, to=to, dry_run=dry_run)
+    rows = ask(
+        "group.reset_offsets",
+        vhost=vhost,
+        queue=queue,
+        name=name,
+        to=to,
+        partitions=partition or None,
+        dry_run=dry_run,
+    )
     show_rows(rows, MOVED)
 
 

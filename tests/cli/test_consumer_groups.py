@@ -1,4 +1,4 @@
-"""`leveret group commit-offsets`: how a reader says where it is."""
+"""`leveret group`: how a reader says where it is, and how a group is moved."""
 
 import pytest
 import typer
@@ -29,6 +29,22 @@ def test_offsets_are_committed_by_partition(asked):
         ),
         (ROWS, ["partition", "before", "after"]),
     ]
+
+
+@pytest.mark.parametrize(("partition", "asked_for"), [(None, None), ([0, 2], [0, 2])])
+def test_offsets_are_reset_in_all_partitions_or_in_some(asked, partition, asked_for):
+    consumer_groups.reset_offsets("views", "g", "first", partition)
+    assert asked[0] == (
+        "group.reset_offsets",
+        {
+            "vhost": "/",
+            "queue": "views",
+            "name": "g",
+            "to": "first",
+            "partitions": asked_for,
+            "dry_run": False,
+        },
+    )
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from leveret.core.settings.stream_offsets import (
     STREAM_OFFSET,
     duration_ms,
     interval_ms,
+    parse_group_start,
     parse_start,
 )
 from leveret.errors import ChannelError
@@ -329,8 +330,15 @@ def of_groups(arguments: Arguments) -> str | None:
 
 def stream_offset(value: Any, _arguments: Arguments) -> str | None:
     """Check for a stream offset specification."""
-    if parse_start(value) is not None:
-        return None
+    return None if parse_start(value) is not None else _no_start(value)
+
+
+def group_start(value: Any, _arguments: Arguments) -> str | None:
+    """Check for where a consumer group begins."""
+    return None if parse_group_start(value) is not None else _no_start(value)
+
+
+def _no_start(value: Any) -> str:
     return f"{{invalid_stream_offset_arg,{{{field_type(value)},{term(value)}}}}}"
 
 
@@ -574,7 +582,7 @@ def check_consumer_arguments(definition: QueueDefinition, arguments: Arguments) 
 
 def _check_member(name: str, arguments: Arguments) -> None:
     """Raise 406 for an argument that no member of a group may have, whatever its queue."""
-    check_value(STREAM_OFFSET, stream_offset, name, arguments)
+    check_value(STREAM_OFFSET, group_start, name, arguments)
     for key in NOT_IN_GROUPS:
         if key in arguments:
             problem = f"not together with {CONSUMER_GROUP}"

@@ -77,6 +77,21 @@ def duration_ms(value: Any) -> int | None:
     return None
 
 
+# Kafka's words, for consumer groups; consumers of streams have RabbitMQ's alone.
+PLACES_OF_GROUPS = {
+    **{place.value: place for place in Place},
+    "earliest": Place.FIRST,
+    "latest": Place.NEXT,
+}
+
+
+def parse_group_start(value: Any) -> Start | None:
+    """Parse where a consumer group begins: as `parse_start`, or a word of Kafka."""
+    if isinstance(value, str) and value in PLACES_OF_GROUPS:
+        return PLACES_OF_GROUPS[value]
+    return parse_start(value)
+
+
 def parse_start(value: Any) -> Start | None:
     """Parse x-stream-offset; None if invalid."""
     if isinstance(value, str):

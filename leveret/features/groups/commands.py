@@ -11,7 +11,12 @@ from leveret.core.definitions.administration import AdministrationError
 from leveret.core.names import NAME_BYTES_MAX, resource
 from leveret.core.queues.declared_queue import check_keeps_messages
 from leveret.core.settings.arguments import is_group_name
-from leveret.features.groups.places import check_committed, parse_reset
+from leveret.features.groups.places import (
+    check_committed,
+    parse_reset,
+    partition_named,
+    reset_offsets,
+)
 from leveret.features.groups.rows import describe_group, group_row
 
 if TYPE_CHECKING:
@@ -46,25 +51,37 @@ async def group_describe(node: GroupNode, *, vhost: str, queue: str, name: str) 
 
 @command("group.reset_offsets", READ_QUEUE)
 async def group_reset_offsets(
-    node: GroupNode, *, vhost: str, queue: str, name: str, to: str, dry_run: bool = False
+    node: GroupNode,
+    *,
+    vhost: str,
+    queue: str,
+    name: str,
+    to: str,
+    partitions: list[int] | None = None,
+    dry_run: bool = False,
 ) -> list[dict[str, Any]]:
-    """Let a group without members go on elsewhere; return each partition's old and new offset.
+    """Let a group without members go on elsewhere, in all partitions or in some.
 
-    A dry run may be asked for while there are members, too.
+    Returns each partition's old and new offset. A dry run may be asked for while there are members,
+    too.
     """
     group = _group(node, vhost, queue, name)
-    start = parse_reset(to)
-    offsets = await _groups(node).start_offsets(group.queue, start)
+    place, wanted = parse_reset(to), sorted(group.subscriptions)
+    if partitions is not None:
+        wanted = sorted({partition_named(str(number), wanted) for number in partitions})
+    subscriptions = [group.subscriptions[number] for number in wanted]
+    now_ms = group.queue.services.timers.wall_ms()
+    offsets = await reset_offsets(subscriptions, place, now_ms)
     if not dry_run:
         _check_unused(group)
-    rows = [
-        {"partition": number, "before": subscription.committed_offset, "after": offsets[number]}
-        for number, subscription in sorted(group.subscriptions.items())
-    ]
-    if not dry_run:
-        for number, subscription in group.subscriptions.items():
+    rows = []
+    for subscription in subscriptions:
+        number, before = subscription.partition.number, subscription.committed_offset
+        rows.append({"partition": number, "before": before, "after": offsets.get(number, before)})
+        if number in offsets and not dry_run and not subscription.deleted:
             subscription.move_to(offsets[number])
-        for subscription in list(group.subscriptions.values()):  # it may be deleted meanwhile
+    if not dry_run:
+        for subscription in subscriptions:
             await subscription.log.settlements_safe()
     return rows
 

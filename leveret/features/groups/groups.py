@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.core.settings.stream_offsets import Start
     from leveret.features.groups.coordinator import Revoke
-    from leveret.features.groups.places import FromTags
     from leveret.ports import MetadataStore
     from leveret.ports.definitions import QueueDefinition
 
@@ -380,7 +379,7 @@ class ConsumerGroups(ExtensionKind):
         """Return the groups of a queue by name."""
         return self._groups.get(queue.definition.incarnation, {})
 
-    async def start_offsets(self, queue: Any, start: Start | FromTags) -> dict[int, int]:
+    async def start_offsets(self, queue: Any, start: Start) -> dict[int, int]:
         """Return where a group begins in each partition. Raises StorageError."""
         now_ms = self._core.timers.wall_ms()
         return {part.number: await offset_of(part, start, now_ms) for part in queue.partitions}

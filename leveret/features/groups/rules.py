@@ -10,7 +10,7 @@ from leveret.core.settings.arguments import (
     GROUP_SESSION,
     SESSION_MS,
 )
-from leveret.core.settings.stream_offsets import STREAM_OFFSET, Place, parse_start
+from leveret.core.settings.stream_offsets import STREAM_OFFSET, Place, parse_group_start
 
 if TYPE_CHECKING:
     from leveret.core.settings.stream_offsets import Start
@@ -34,6 +34,6 @@ def group_of(arguments: Arguments) -> str | None:
 
 def start_of(arguments: Arguments) -> Start:
     """Return where a group begins that the consumer creates: with the next message by default."""
-    start = parse_start(arguments.get(STREAM_OFFSET, Place.NEXT.value))
+    start = parse_group_start(arguments.get(STREAM_OFFSET, Place.NEXT.value))
     assert start is not None, "arguments were checked"
     return start

@@ -12,9 +12,10 @@
 
 Users who may enter the virtual host may look; read permission for the queue, as its consumers need,
 allows to reset, to commit and to delete. To commit offsets needs no management tag: applications do
-it, and are refused as their range reads are (leveret.mgmt_ui.api.topics). `to` is `earliest`,
-`latest`, an offset (also as a number), an age such as `2h`, a time of ISO 8601, or `tag:` and an
-expression of tags. `created_at` is in milliseconds since 1970.
+it, and are refused as their range reads are (leveret.mgmt_ui.api.topics). `to` is `earliest` or
+`first`, `latest` or `next`, `last`, an offset (also as a number), an age such as `2h`, a time of
+ISO 8601, `shift:-100`, or `tag:` and an expression of tags; without `partitions` all are reset.
+`created_at` is in milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = ["groups_kind", "groups_of", "router"]
 
-RESET = {"to": "earliest", "dry_run": True}
+RESET = {"to": "earliest", "partitions": [0], "dry_run": True}
 COMMIT = {"offsets": {"0": 3}}
 GROUP = "/{vhost}/{queue}/{name}"
 
@@ -128,6 +129,7 @@ async def reset_group(
         queue=queue,
         name=name,
         to=str(to) if type(to) is int else to,
+        partitions=asked.get("partitions"),
         dry_run=truth(asked, "dry_run"),
     )
     return answer(rows)

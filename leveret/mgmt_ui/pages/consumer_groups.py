@@ -49,6 +49,7 @@ COLUMNS = (
     Column("Partitions", "partitions", numeric=True, minor=True),
 )
 GROUP = "/consumer-groups/{vhost}/{queue}/{name}"
+DIGITS_MAX = 9  # of a partition's number
 PLACES = ("earliest", "latest", "offset", "age", "time")
 
 router = LazyRouter()
@@ -113,6 +114,7 @@ async def _show(
     form: Form,
     *,
     to: str = "",
+    partitions: list[int] | None = None,
     preview: list[Row] | None = None,
     failure: str = "",
     status: int = 200,
@@ -137,6 +139,7 @@ async def _show(
         form=form,
         places=PLACES,
         to=to,
+        partitions=partitions,
         preview=preview,
         failure=failure,
         is_in_use=group.is_in_use,
@@ -184,15 +187,23 @@ async def preview_reset(
 ) -> Response:
     """Show where the group would go on; an invalid form is shown again."""
     try:
-        to = _wanted(form, viewer.now_ms)
+        to, partitions = _wanted(form, viewer.now_ms), _partitions(form)
         rows = await viewer.caller.perform(
-            group_reset_offsets, **place._asdict(), to=to, dry_run=True
+            group_reset_offsets, **place._asdict(), to=to, partitions=partitions, dry_run=True
         )
     except ApiError as error:
-        if error.status != 400:
+        if error.status not in {400, 404}:
             raise
         return await _show(request, viewer, place, form, failure=error.reason, status=error.status)
-    return await _show(request, viewer, place, form, to=to, preview=rows)
+    return await _show(request, viewer, place, form, to=to, partitions=partitions, preview=rows)
+
+
+def _partitions(form: Form) -> list[int] | None:
+    """Return the partitions in a form, None for all. Raises ApiError 400."""
+    words = form.word("partitions").replace(",", " ").split()
+    if not all(word.isascii() and word.isdigit() and len(word) < DIGITS_MAX for word in words):
+        raise bad_request("partitions are whole numbers, such as 0, 2")
+    return [int(word) for word in words] or None
 
 
 def _wanted(form: Form, now_ms: int) -> str:
@@ -233,6 +244,7 @@ async def reset(viewer: ViewerHere, form: FormHere, place: GroupHere) -> Respons
         group_reset_offsets,
         **place._asdict(),
         to=to,
+        partitions=_partitions(form),
         dry_run=False,
         done=f"{place} was reset to {to}.",
         then=place.address,

@@ -12,8 +12,9 @@ from leveret.features.groups.commands import (
     group_describe,
     group_reset_offsets,
 )
-from leveret.features.groups.places import FromTags, parse_reset
+from leveret.features.groups.places import FromTags, Shift, parse_reset
 from leveret.ports.definitions import GroupDefinition
+from leveret.ports.records import RecordFlag
 from tests.support.client import Client
 from tests.support.gate import Gate
 from tests.support.stage import Stage
@@ -93,7 +94,16 @@ def test_deliveries_say_which_partition_and_offset(one, two, publisher, queue):
 
 @pytest.mark.parametrize(
     ("offset", "expected"),
-    [("first", 0), ("last", 4), ("next", 5), (2, 2), (99, 5), (None, 5)],
+    [
+        ("first", 0),
+        ("earliest", 0),
+        ("last", 4),
+        ("next", 5),
+        ("latest", 5),
+        (2, 2),
+        (99, 5),
+        (None, 5),
+    ],
 )
 def test_a_new_group_begins_where_its_first_member_says(
     one, two, publisher, queue, offset, expected
@@ -419,7 +429,12 @@ class Node:
     ("to", "place"),
     [
         ("earliest", Place.FIRST),
+        ("first", Place.FIRST),
         ("latest", Place.NEXT),
+        ("next", Place.NEXT),
+        ("last", Place.LAST),
+        ("shift:-100", Shift(-100)),
+        ("shift:7", Shift(7)),
         ("17", FromOffset(17)),
         ("2h", FromAge(7_200_000)),
         ("1970-01-01T00:00:01", FromTime(1000)),
@@ -431,7 +446,10 @@ def test_a_place_to_reset_to_is_a_word_an_offset_an_age_or_a_time(to, place):
     assert parse_reset(to) == place
 
 
-@pytest.mark.parametrize("to", ["", "soon", "-1", "9" * 30, "2026-13-01", "²", "tag:", "tag:a &&"])
+@pytest.mark.parametrize(
+    "to",
+    ["", "soon", "-1", "9" * 30, "2026-13-01", "²", "tag:", "tag:a &&", "shift:", "shift:1.5"],
+)
 def test_no_other_place_is_understood(to):
     with pytest.raises(AdministrationError, match="is no place in a queue"):
         parse_reset(to)
@@ -462,12 +480,87 @@ async def test_a_group_is_moved_to_the_first_message_with_tags(stage, one, two, 
     assert len(bodies(one)) == 4
     ack(one, 4, multiple=True)
     one.send(commands.Channel.Close(200, "", 0, 0))
-    for to, after in (("tag:red", 1), ("tag:blue", 0), ("tag:green", 4)):
+    with pytest.raises(AdministrationError, match="no message has the tags 'green'"):
+        await perform(stage, group_reset_offsets, to="tag:green", dry_run=True)
+    for to, after in (("tag:red", 1), ("tag:blue", 0)):
         [row] = await perform(stage, group_reset_offsets, to=to, dry_run=True)
         assert (row["before"], row["after"]) == (4, after)
     await perform(stage, group_reset_offsets, to="tag:red")
     join(two)
     assert bodies(two) == [b"red", b"blue", b"red"]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_an_offset_behind_the_end_is_refused_with_the_bounds(
+    stage, one, publisher, queue, dry_run
+):
+    publisher.publish("q", *numbered(0, 4))
+    stage.broker.groups.create(stage.queue("q"), "g", {})
+    for to in ("5", "1795884267383"):
+        bounds = f"partition 0 has the offsets 0 to 4, its end, and not {to}; a time is written as"
+        with pytest.raises(AdministrationError, match=bounds) as refused:
+            await perform(stage, group_reset_offsets, to=to, dry_run=dry_run)
+        assert refused.value.code == "invalid"
+    assert (await perform(stage, group_reset_offsets, to="4"))[0]["after"] == 4
+
+
+async def test_a_group_is_moved_by_a_number_of_messages(stage, publisher, queue):
+    publisher.publish("q", *numbered(0, 6))
+    stage.broker.groups.create(stage.queue("q"), "g", {0: 3})
+    for to, after in (("shift:-2", 1), ("shift:+2", 5), ("shift:-9", 0), ("shift:9", 6)):
+        [row] = await perform(stage, group_reset_offsets, to=to, dry_run=True)
+        assert (row["before"], row["after"]) == (3, after)
+
+
+@pytest.fixture
+def parted(stage, publisher):
+    """Three partitions, of which 0 and 2 have two messages each, and a group that has read one."""
+    publisher.declare("q", durable=True, arguments=STREAM | {"x-partitions": 3})
+    for number in (0, 2):
+        tags = {"x-tags": f"in{number}"}
+        header = ContentHeader(0, 1, commands.Basic.Properties(headers=tags)).marshal()
+        part = stage.queue("q").partitions[number]
+        for body in (b"0", b"1"):
+            part.builder.add(
+                RecordFlag.HAS_HEADERS | RecordFlag.HAS_TAGS, 0, b"", b"", header, body
+            )
+        stage.turn.touch(part)
+    stage.run()
+    stage.broker.groups.create(stage.queue("q"), "g", {0: 1, 1: 0, 2: 1})
+
+
+async def moves(stage, **parameters):
+    rows = await perform(stage, group_reset_offsets, **parameters)
+    return {row["partition"]: (row["before"], row["after"]) for row in rows}
+
+
+async def test_some_partitions_are_reset(stage, parted):
+    assert await moves(stage, to="first", partitions=[2, 2], dry_run=True) == {2: (1, 0)}
+    assert await moves(stage, to="first", partitions=[2]) == {2: (1, 0)}
+    assert await moves(stage, to="2", partitions=[0]) == {0: (1, 2)}
+    with pytest.raises(AdministrationError, match="partition 1 has the offsets 0 to 0"):
+        await moves(stage, to="2")
+    with pytest.raises(AdministrationError, match="there is no partition '3'; there are 0, 1, 2"):
+        await moves(stage, to="first", partitions=[0, 3])
+    places = (await perform(stage, group_describe))["partition_details"]
+    assert [row["committed"] for row in places] == [2, 0, 0]
+
+
+async def test_tags_move_a_group_only_where_a_message_has_them(stage, parted):
+    assert await moves(stage, to="tag:in0", dry_run=True) == {0: (1, 0), 1: (0, 0), 2: (1, 1)}
+    assert await moves(stage, to="tag:in0") == {0: (1, 0), 1: (0, 0), 2: (1, 1)}
+    with pytest.raises(AdministrationError, match="no message has the tags 'typo'"):
+        await moves(stage, to="tag:typo")
+    with pytest.raises(AdministrationError, match="no message has the tags 'in0'"):
+        await moves(stage, to="tag:in0", partitions=[1, 2])
+
+
+def test_consumers_of_a_stream_have_the_words_of_rabbitmq_only(one, publisher):
+    publisher.declare("q", durable=True, arguments=STREAM)
+    one.prefetch(1)
+    one.send(commands.Basic.Consume(queue="q", arguments={"x-stream-offset": "earliest"}))
+    [(_, closed)] = one.received()
+    assert (closed.reply_code, "invalid_stream_offset_arg" in closed.reply_text) == (406, True)
 
 
 async def test_a_deleted_group_begins_afresh(stage, one, two, publisher, queue):

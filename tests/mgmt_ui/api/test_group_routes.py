@@ -125,6 +125,12 @@ async def test_a_reset_is_tried_and_then_made(site, consumer):
     assert "is in use" in (await reset("earliest", 400))["reason"]
     leave(consumer)
     assert await reset("earliest") == told
+    assert "0 to 4, its end" in (await reset(1795884267383, 400))["reason"]
+    assert "no partition '1'" in (await reset("earliest", 404, partitions=[1]))["reason"]
+    await reset("earliest", 400, partitions=["0"])
+    assert await reset("first", partitions=[0], dry_run=True) == [
+        {"partition": 0, "before": 0, "after": 0}
+    ]
     assert await reset(3) == [{"partition": 0, "before": 0, "after": 3}]
     assert (await site.json(GROUP))["lag"] == 1
     assert await reset("latest", dry_run=True) == [{"partition": 0, "before": 3, "after": 4}]

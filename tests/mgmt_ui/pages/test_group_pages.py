@@ -144,6 +144,24 @@ async def test_an_age_is_applied_as_the_time_that_was_shown(site, guest, member)
     )
 
 
+async def test_some_partitions_are_previewed_and_reset(site, guest):
+    client = Client(site.stage).open()
+    arguments = {"x-queue-type": "stream", "x-partitions": 3}
+    client.declare("views", durable=True, arguments=arguments)
+    for number in range(30):
+        client.publish("views", b"0", headers={"x-partition-key": str(number)})
+    group = site.broker.groups.create(site.stage.queue("views"), "billing", {})
+    status, rows, _ = await preview(guest, place="latest", partitions="0, 2")
+    assert (status, rows[0], rows[3], len(rows)) == (200, "0", "2", 6)
+    answer = await guest.submit(f"{GROUP}/preview", place="latest", partitions="0, 2")
+    assert 'name="partitions" value="0 2"' in answer.text
+    await guest.submit(f"{GROUP}/reset", to="latest", partitions="0 2")
+    assert [bool(each.lag) for each in group.subscriptions.values()] == [False, True, False]
+    for partitions, status, said in (("x", 400, "whole numbers"), ("7", 404, "no partition")):
+        answer = await guest.submit(f"{GROUP}/preview", place="latest", partitions=partitions)
+        assert (answer.status_code, said in answer.text) == (status, True)
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
