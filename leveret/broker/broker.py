@@ -159,7 +159,7 @@ class Broker:
             tracer=self.tracer,
             feature_counters=self.feature_counters,
         )
-        self.groups = ConsumerGroups(core, metadata)
+        self.groups = ConsumerGroups(core, metadata, settings.group_limits)
         self.partitions = PartitionChanges(core, metadata, topics, self.groups)
         self.range_reads = RangeReads(core, self.statistics)
         self.batch_leases = BatchLeases(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from leveret.core.access.limits import NodeLimits
 from leveret.features.batch_leases.rules import LeaseLimits
 from leveret.features.dedup.interceptor import IdempotencyLimits
+from leveret.features.groups.rules import GroupLimits
 from leveret.features.rates.rules import NO_RATES, ConnectionRates
 from leveret.features.staged_batches.rules import BatchLimits
 
@@ -35,3 +36,4 @@ class BrokerSettings:
     once_limits: IdempotencyLimits = field(default_factory=IdempotencyLimits)
     batch_limits: BatchLimits = field(default_factory=BatchLimits)
     lease_limits: LeaseLimits = field(default_factory=LeaseLimits)
+    group_limits: GroupLimits = field(default_factory=GroupLimits)

@@ -37,6 +37,18 @@ class LimitSettings(Settings):
         description="Queues of all virtual hosts together; -1 for no limit. Each has files and "
         "delivery state, so a client that declares without end takes disk and memory from all.",
     )
+    groups_per_queue_max: int = Field(
+        1000,
+        ge=1,
+        description="Consumer groups of one queue or stream. Whoever may read from it can create "
+        "them, and they stay until somebody deletes them.",
+    )
+    group_partitions_per_vhost_max: int = Field(
+        50_000,
+        ge=1,
+        description="Partitions that the consumer groups of one virtual host read, counted for "
+        "each group, some 10 kB of memory each: new groups are refused beyond that.",
+    )
     exchanges_max: int = Field(
         -1,
         ge=-1,

@@ -31,6 +31,7 @@ from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.features.batch_leases.rules import LeaseLimits
 from leveret.features.dedup.interceptor import IdempotencyLimits
+from leveret.features.groups.rules import GroupLimits
 from leveret.features.rates.rules import ConnectionRates
 from leveret.features.staged_batches.rules import BatchLimits
 from leveret.mgmt_ui.operations.access import create_defaults
@@ -194,6 +195,9 @@ def _broker_settings(configuration: Configuration) -> BrokerSettings:
             configuration.leased_messages_max,
             configuration.leased_bytes_max,
             configuration.lease_holders_max,
+        ),
+        group_limits=GroupLimits(
+            configuration.groups_per_queue_max, configuration.group_partitions_per_vhost_max
         ),
     )
 

@@ -18,6 +18,7 @@ from leveret.core.environment import Environment
 from leveret.core.settings.policies import Policies
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
+from leveret.features.groups.rules import GroupLimits
 from leveret.features.rates.rules import NO_RATES, ConnectionRates
 from leveret.ports import Durability
 from leveret.ports.definitions import (
@@ -86,6 +87,10 @@ class Stage:
                 counts_every_return=self.configuration.delivery_limit_counts == "returns",
                 limits=limits or NodeLimits(),
                 connection_rates=connection_rates,
+                group_limits=GroupLimits(
+                    self.configuration.groups_per_queue_max,
+                    self.configuration.group_partitions_per_vhost_max,
+                ),
             ),
             access=self.access,
             policies=Policies(),

@@ -8,14 +8,16 @@ their partitions tell subscriptions what was committed.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.names import topic_beside
+from leveret.core.names import resource, topic_beside
 from leveret.core.queues.consumer import say_farewell
 from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.stream_offsets import duration_ms
+from leveret.errors import ChannelError
 from leveret.features.groups.at_most_once import AtMostOnceShare
 from leveret.features.groups.coordinator import Assign, GroupCoordinator
 from leveret.features.groups.places import offset_of
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.core.settings.stream_offsets import Start
     from leveret.features.groups.coordinator import Revoke
+    from leveret.features.groups.rules import GroupLimits
     from leveret.ports import MetadataStore
     from leveret.ports.definitions import QueueDefinition
 
@@ -333,11 +336,13 @@ class ConsumerGroups(ExtensionKind):
 
     for_streams = True
 
-    def __init__(self, core: CoreServices, metadata: MetadataStore) -> None:
+    def __init__(self, core: CoreServices, metadata: MetadataStore, limits: GroupLimits) -> None:
         self._core = core
+        self._limits = limits
         self._metadata = metadata
         self._defined: dict[str, dict[str, GroupDefinition]] = {}  # of queues to be opened
         self._groups: dict[str, dict[str, ConsumerGroup]] = {}
+        self._subscription_counts: Counter[str] = Counter()  # by virtual host
 
     def load(self, definitions: Iterable[GroupDefinition]) -> None:
         """Note the groups of an earlier run; they are opened with their queues."""
@@ -385,7 +390,11 @@ class ConsumerGroups(ExtensionKind):
         return {part.number: await offset_of(part, start, now_ms) for part in queue.partitions}
 
     def create(self, queue: Any, name: str, starts: Mapping[int, int]) -> ConsumerGroup:
-        """Create a group which begins at these offsets of its partitions. Raises StorageError."""
+        """Create a group which begins at these offsets of its partitions.
+
+        Raises ChannelError 406 where there may be no more groups, StorageError.
+        """
+        self._check_room(queue, name)
         definition = GroupDefinition(
             queue.definition.vhost,
             queue.definition.incarnation,
@@ -402,6 +411,22 @@ class ConsumerGroups(ExtensionKind):
             self._open(part, extension, definition, starts.get(part.number, 0))
         self._metadata.put(definition)
         return self._groups[definition.queue][name]
+
+    def _check_room(self, queue: Any, name: str) -> None:
+        """Raise ChannelError 406 if a queue, or its virtual host, has as many groups as it may."""
+        vhost, limits = queue.definition.vhost, self._limits
+        count = self._subscription_counts[vhost] + len(queue.partitions)
+        if len(self.of_queue(queue)) >= limits.groups_per_queue_max:
+            limit = f"{resource('queue', queue.definition.name, vhost)} has the limit of "
+            limit += f"{limits.groups_per_queue_max} groups"
+        elif count > limits.partitions_per_vhost_max:
+            limit = f"the groups of vhost '{vhost}' may read {limits.partitions_per_vhost_max} "
+            limit += "partitions together"
+        else:
+            return
+        raise ChannelError(
+            406, f"cannot create consumer group '{name}': {limit}; delete those that are not used"
+        )
 
     def _open(
         self,
@@ -431,6 +456,7 @@ class ConsumerGroups(ExtensionKind):
         log = SubscriptionLog(partition.log, settlements, is_new=start is not None)
         subscription = Subscription(partition, log, changed, settled)
         extension.subscriptions[group] = subscription
+        self._subscription_counts[definition.vhost] += 1
         group.attach(partition, subscription)
         if start is not None:
             extension.settle_all()
@@ -460,6 +486,7 @@ class ConsumerGroups(ExtensionKind):
     def _close(self, group: ConsumerGroup) -> None:
         for subscription in group.subscriptions.values():
             self._core.spawn(subscription.log.delete())
+        self._subscription_counts[group.group.vhost] -= len(group.subscriptions)
         group.close()
 
     def _deleted(self, partition: OpenQueue) -> None:
@@ -469,6 +496,7 @@ class ConsumerGroups(ExtensionKind):
             for group in self._groups.get(incarnation, {}).values():
                 self._core.spawn(group.subscriptions[partition.number].log.delete())
                 group.detach(partition.number)
+                self._subscription_counts[group.group.vhost] -= 1
             return
         # No-op but for the first partition of the queue.
         for group in self._groups.pop(incarnation, {}).values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leveret.core.settings.arguments import (
@@ -21,9 +22,18 @@ __all__ = [
     "GROUP_ASSIGN",
     "GROUP_SESSION",
     "SESSION_MS",
+    "GroupLimits",
     "group_of",
     "start_of",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """How many groups there may be; `partitions` counts those that each group reads."""
+
+    groups_per_queue_max: int = 1000
+    partitions_per_vhost_max: int = 50_000
 
 
 def group_of(arguments: Arguments) -> str | None:

@@ -242,6 +242,35 @@ async def test_who_cannot_have_a_group_gets_none(stage, client):
     assert stage.broker.groups.all() == []
 
 
+async def test_a_queue_has_so_many_groups_and_no_more():
+    stage = Stage(groups_per_queue_max=2)
+    client = Client(stage).open()
+    declare(client, 1, **STREAM)
+    for name in ("one", "g"):
+        await commit(stage, name)
+    with pytest.raises(ChannelError, match="queue 'q' in vhost '/' has the limit of 2 groups"):
+        await commit(stage, "three")
+    client.prefetch(1)
+    client.send(commands.Basic.Consume(queue="q", arguments={"x-consumer-group": "three"}))
+    [(_, closed)] = client.received()
+    assert (closed.reply_code, "delete those that are not used" in closed.reply_text) == (406, True)
+    await commit(stage, "one", p0=1)  # those that exist go on
+    await perform(stage, group_delete)
+    await commit(stage, "three")
+
+
+async def test_groups_of_a_virtual_host_read_so_many_partitions_and_no_more():
+    stage = Stage(group_partitions_per_vhost_max=3)
+    client = Client(stage).open()
+    declare(client, 0, **STREAM, **{"x-partitions": 2})
+    await commit(stage)
+    with pytest.raises(ChannelError, match="groups of vhost '/' may read 3 partitions together"):
+        await commit(stage, "two")
+    client.call(commands.Queue.Delete(queue="q"))
+    declare(client, 0, **STREAM, **{"x-partitions": 3})
+    await commit(stage, "two")
+
+
 async def test_a_disk_that_refuses_is_told_and_asked_again(stage, client, monkeypatch):
     declare(client, 3, **STREAM)
     await commit(stage)
