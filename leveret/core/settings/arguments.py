@@ -474,6 +474,7 @@ FEATURES: dict[str, Check] = {
     RETENTION_WAITS_FOR: waits_for,
     "x-retention-waits-max": waits_max,
     RETENTION_SETTLES: settling_groups,
+    "x-group-delivery-limit": integer,
     PARTITIONS: partition_count,
     PARTITION_BY: partition_by,
     COMPACT: compact,

@@ -195,6 +195,13 @@ SETTINGS: Final[dict[str, Setting]] = {
         maximum=INT64_MAX,
     ),
     "expires": _bounded("queue expiry", 1, EXPIRY_MS_MAX),
+    "group-delivery-limit": _own(
+        "delivery limit of consumer groups",
+        whole(INT64_MIN, INT64_MAX),
+        operator=True,
+        merge=lower_limit,
+        maximum=INT64_MAX,
+    ),
     "group-ordering": _own("group ordering", _like(switch)),
     "initial-cluster-size": _number("cluster size"),
     "max-age": Setting("max age", max_age),

@@ -42,7 +42,9 @@ TOMBSTONES_MS = 24 * 3_600_000
 BURST_PARTS_MAX = 20  # the smallest burst is this fraction of the messages of a second
 
 # Policy keys that make a queue discard messages after failures.
-GIVES_UP = frozenset({*RETRY_ARGUMENTS, "dead-letter-topic", "delivery-limit"})
+GIVES_UP = frozenset(
+    {*RETRY_ARGUMENTS, "dead-letter-topic", "delivery-limit", "group-delivery-limit"}
+)
 
 
 class Overflow(StrEnum):
@@ -133,6 +135,7 @@ class QueueSettings:
     single_active: bool = False
     single_active_by_priority: bool = False  # a consumer of higher priority takes over
     delivery_limit: int | None = None  # maximum number of returns of a message
+    group_delivery_limit: int | None = None  # of returns by the members of a consumer group
     retry_delay: RetryDelay | None = None  # of requeued messages
     retry: RetryPolicy | None = None  # of messages that failed
     counts_deliveries: bool = False  # deliveries carry the number of returns
@@ -249,6 +252,7 @@ def _resolve(definition: QueueDefinition, policy: Mapping[str, Any]) -> QueueSet
 def _of_stream(stated: Stated) -> QueueSettings:
     return QueueSettings(
         is_stream=True,
+        group_delivery_limit=_group_delivery_limit(stated, None),
         retention=_stream_retention(stated),
         retention_waits_for=tuple(stated("retention-waits-for") or ()),
         partitioning=partitioning_of(stated.arguments),
@@ -260,18 +264,23 @@ def _of_stream(stated: Stated) -> QueueSettings:
 
 def _of_classic_queue(stated: Stated) -> QueueSettings:
     limit = stated.least("delivery-limit", _looser)
+    own_limit = _delivery_limit(limit, None)
+    group_limit = _group_delivery_limit(stated, own_limit)
     settings = replace(
         _of_any_queue(stated),
         overflow=Overflow(stated("overflow") or Overflow.DROP_HEAD),
         max_priority=stated.arguments.get("x-max-priority") or None,
-        delivery_limit=_delivery_limit(limit, None),
+        delivery_limit=own_limit,
+        group_delivery_limit=group_limit,
         counts_deliveries=limit is not None,
     )
-    return _with_dead_letters(settings, stated, limited=limit is not None)
+    is_limited = limit is not None or group_limit is not None
+    return _with_dead_letters(settings, stated, limited=is_limited)
 
 
 def _of_quorum_queue(stated: Stated, default_limit: int | None) -> QueueSettings:
     settings = _of_any_queue(stated)
+    limit = _delivery_limit(stated.least("delivery-limit", _looser), default_limit)
     settings = replace(
         settings,
         overflow=_quorum_overflow(stated("overflow")),
@@ -279,7 +288,8 @@ def _of_quorum_queue(stated: Stated, default_limit: int | None) -> QueueSettings
         default_priority=QUORUM_PRIORITY,
         returns_first=True,
         single_active_by_priority=settings.single_active,
-        delivery_limit=_delivery_limit(stated.least("delivery-limit", _looser), default_limit),
+        delivery_limit=limit,
+        group_delivery_limit=_group_delivery_limit(stated, limit),
         retry_delay=_retry_delay(stated),
         counts_deliveries=True,
     )
@@ -424,6 +434,11 @@ def _delivery_limit(stated: int | None, default: int | None) -> int | None:
     if stated is None:
         return default
     return stated if stated >= 0 else None
+
+
+def _group_delivery_limit(stated: Stated, of_queue: int | None) -> int | None:
+    """Return the delivery limit of consumer groups: that of the queue unless stated."""
+    return _delivery_limit(stated.least("group-delivery-limit", _looser), of_queue)
 
 
 def _dead_letter_topic(*, asked: bool, retries: bool, limited: bool) -> frozenset[str]:

@@ -261,6 +261,8 @@ WITHOUT_ATTEMPTS = _WithoutAttempts()
 
 def subscription_settings(settings: QueueSettings) -> QueueSettings:
     """Return the settings of a queue's subscriptions: of what concerns its consumers."""
+    limit = settings.group_delivery_limit
+    counts = settings.counts_deliveries or settings.retry is not None or limit is not None
     return replace(
         settings,
         is_stream=False,
@@ -273,7 +275,8 @@ def subscription_settings(settings: QueueSettings) -> QueueSettings:
         group_ordering=False,
         single_active=False,
         single_active_by_priority=False,
-        counts_deliveries=settings.counts_deliveries or settings.retry is not None,
+        delivery_limit=limit,
+        counts_deliveries=counts,
         celery_eta=False,
         dedup_window_ms=None,
         publish_rate=None,

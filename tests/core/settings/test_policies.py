@@ -268,6 +268,7 @@ OWN_OPERATOR_KEYS = {
     "publish-burst",
     "consume-rate",
     "consume-burst",
+    "group-delivery-limit",
     "retention",
     "retention-bytes",
     "retention-messages",

@@ -296,6 +296,24 @@ def test_retention_waits_for_the_groups_that_are_named():
     assert settings.retention_waits_for == ("archive",)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "policy", "expected"),
+    [
+        ({}, {}, (None, None)),
+        ({"x-delivery-limit": 5}, {}, (5, 5)),
+        ({"x-group-delivery-limit": 3}, {}, (None, 3)),
+        ({"x-delivery-limit": 5, "x-group-delivery-limit": -1}, {}, (5, None)),
+        ({}, {"group-delivery-limit": 7}, (None, 7)),
+        ({"x-queue-type": "quorum"}, {}, (20, 20)),
+        ({"x-queue-type": "quorum", "x-group-delivery-limit": 3}, {}, (20, 3)),
+        ({"x-queue-type": "stream", "x-group-delivery-limit": 3}, {}, (None, 3)),
+    ],
+)
+def test_groups_have_the_delivery_limit_of_the_queue_or_their_own(arguments, policy, expected):
+    settings = resolved(arguments, policy)
+    assert (settings.delivery_limit, settings.group_delivery_limit) == expected
+
+
 def test_groups_settle_that_are_named_and_never_for_a_stream():
     settings = resolved({"x-retention": "1d"}, {"retention-settles": ["billing"]})
     assert settings.retention_settles == ("billing",)
