@@ -86,7 +86,6 @@ def dead_letters(publisher):
     return received(publisher)
 
 
-@pytest.mark.covers("C-205", "C-212")
 def test_a_rejected_message_comes_again_to_its_group_after_its_delay(stage, publisher, kind):
     declare(publisher, kind)
     one, other = join(stage), join(stage, "other")
