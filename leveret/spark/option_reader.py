@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["OptionError", "OptionReader"]
+__all__ = ["OptionError", "OptionReader", "option_time_ms", "time_ms"]
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 DURATION: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 UNIT_S: Final = {
@@ -27,6 +30,31 @@ UNIT_S: Final = {
 
 class OptionError(ValueError):
     """An option is unknown, missing, wrong, or contradicts another one."""
+
+
+def time_ms(text: str) -> int:
+    """Return a time, ISO 8601 or milliseconds since 1970, as these; it is UTC unless it says.
+
+    Times before 1970 are 0. Raises OptionError.
+    """
+    if re.fullmatch(r"\d{1,15}", text):
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise OptionError(
+            f"'{text}' is no time: write 2026-01-05T09:30:00Z, or milliseconds since 1970"
+        ) from None
+    since = (time if time.tzinfo else time.replace(tzinfo=UTC)) - EPOCH
+    return max(0, since // timedelta(milliseconds=1))
+
+
+def option_time_ms(name: str, text: str) -> int:
+    """Return a time in an option as `time_ms` does. Raises OptionError, which names the option."""
+    try:
+        return time_ms(text.strip())
+    except OptionError as error:
+        raise OptionError(f"option '{name}': {error}") from None
 
 
 class OptionReader:
@@ -81,6 +109,11 @@ class OptionReader:
         if found is None or found[2].lower() not in UNIT_S:
             raise OptionError(f"option '{name}' is '{value}', and must be a time such as 30s or 5m")
         return float(found[1]) * UNIT_S[found[2].lower()]
+
+    def time_ms(self, name: str) -> int | None:
+        """Return a time as `time_ms` does, None where it is not given. Raises OptionError."""
+        value = self.text(name)
+        return None if value is None else option_time_ms(name, value)
 
     def one_of(self, name: str, values: Iterable[str], default: str) -> str:
         """Return an option that is one of several words. Raises OptionError."""

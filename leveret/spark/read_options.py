@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from leveret.spark.connection_options import ConnectionOptions, read_connection
-from leveret.spark.option_reader import OptionError, OptionReader
+from leveret.spark.option_reader import OptionError, OptionReader, option_time_ms
 from leveret.spark.value_options import read_values
 
 if TYPE_CHECKING:
@@ -152,8 +152,10 @@ def _is_number(value: object, low: int = 0) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= low
 
 
-def _values(options: OptionReader, name: str, low: int) -> Mapping[str, Mapping[int, int]]:
-    """Return an option's numbers by topic and partition."""
+def _values(
+    options: OptionReader, name: str, low: int, *, are_times: bool = False
+) -> Mapping[str, Mapping[int, int]]:
+    """Return an option's numbers by topic and partition; times may be texts."""
     given = options.json(name)
     wrong = OptionError(f'option \'{name}\' must be like {{"orders": {{"0": 23, "1": 42}}}}')
     if not isinstance(given, dict):
@@ -162,7 +164,9 @@ def _values(options: OptionReader, name: str, low: int) -> Mapping[str, Mapping[
     for topic, by_partition in given.items():
         if not isinstance(by_partition, dict):
             raise wrong
-        for number, value in by_partition.items():
+        for number, told in by_partition.items():
+            is_text = are_times and isinstance(told, str)
+            value = option_time_ms(name, told) if is_text else told
             if not re.fullmatch(r"\d{1,9}", number) or not _is_number(value, low):
                 raise wrong
             found.setdefault(topic, {})[int(number)] = value
@@ -179,10 +183,12 @@ def read_point(options: OptionReader, side: str, default: StartKind) -> Starting
     falls_to_latest = (
         not is_start or options.one_of(strategy, ("error", "latest"), "error") == "latest"
     )
-    time = options.integer(f"{side}Timestamp", -1)
+    time = options.time_ms(f"{side}Timestamp")
     by_time, offsets = f"{side}OffsetsByTimestamp", options.text(f"{side}Offsets")
-    times = _values(options, by_time, 0) if options.text(by_time) is not None else None
-    if time >= 0:
+    times = (
+        _values(options, by_time, 0, are_times=True) if options.text(by_time) is not None else None
+    )
+    if time is not None:
         return StartingPoint(StartKind.TIME, time_ms=time, falls_to_latest=falls_to_latest)
     if times is not None:
         return StartingPoint(StartKind.TIMES, times, falls_to_latest=falls_to_latest)

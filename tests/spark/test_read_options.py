@@ -79,6 +79,14 @@ def test_a_time_goes_before_offsets():
     assert by_partition.starting.values == {"orders": {0: 17}}
 
 
+def test_times_may_be_texts():
+    text = "2026-01-05T10:30:00+01:00"
+    found = batch(startingTimestamp=text, endingTimestamp="2026-01-05 09:30:01")
+    assert (found.starting.time_ms, found.ending.time_ms) == (1767605400000, 1767605401000)
+    by_partition = batch(startingOffsetsByTimestamp=f'{{"orders": {{"0": "{text}", "1": 17}}}}')
+    assert by_partition.starting.values == {"orders": {0: 1767605400000, 1: 17}}
+
+
 def test_single_partitions():
     found = read_options({"servers": "b", "assign": '{"orders": [3, 1]}'}, is_streaming=False)
     assert found.topics.partitions == {"orders": (1, 3)}
@@ -147,6 +155,13 @@ def test_schemas_by_id():
         ({"startingOffsets": '{"parcels": {"0": 1}}'}, "topic 'parcels'"),
         ({"startingOffsetsByTimestampStrategy": "maybe"}, "must be error or latest"),
         ({"startingOffsets": "[" * 100_000}, "no JSON"),
+        ({"startingOffsets": '{"orders": {"0": "2026-01-05"}}'}, "must be like"),
+        ({"startingTimestamp": "soon"}, "option 'startingTimestamp': 'soon' is no time"),
+        ({"startingTimestamp": "-1"}, "'-1' is no time"),
+        (
+            {"startingOffsetsByTimestamp": '{"orders": {"0": "soon"}}'},
+            "option 'startingOffsetsByTimestamp': 'soon' is no time",
+        ),
         ({"endingOffsets": "latest"}, "is for batch reads"),
         ({"topic": "x"}, "has no option 'topic'"),
         ({"format": "xml"}, "must be raw or text or json or avro"),

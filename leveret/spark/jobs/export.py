@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from leveret.spark.jobs.job import SparkJob
-from leveret.spark.option_reader import OptionError
+from leveret.spark.option_reader import OptionError, time_ms
 
 if TYPE_CHECKING:
     import argparse
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
     from leveret.spark.jobs.job import JobContext, JobSummary
 
-__all__ = ["JOB", "add_topics", "time_ms"]
+__all__ = ["JOB", "add_topics"]
 
 FORMATS: Final = ("parquet", "csv", "json")
 PROPERTIES: Final = (
@@ -28,22 +26,6 @@ PROPERTIES: Final = (
 def add_topics(parser: argparse.ArgumentParser) -> None:
     """Add the argument TOPIC,… to a job's."""
     parser.add_argument("topics", metavar="TOPIC[,…]", help="topics, with commas")
-
-
-def time_ms(text: str) -> int:
-    """Return a time of the command line as milliseconds since 1970, UTC if it does not say.
-
-    Raises OptionError.
-    """
-    if re.fullmatch(r"\d{1,15}", text):
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise OptionError(
-            f"'{text}' is no time: write 2026-01-05T09:30:00Z, or milliseconds since 1970"
-        ) from None
-    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,6 @@ from leveret.spark.archive_files import read_manifests
 from leveret.spark.archive_manifest import ManifestError, check_sequence, topic_directory
 from leveret.spark.errors import SourceError, TopicMissingError, WrongCredentialsError
 from leveret.spark.jobs.archived_files import read_files, record_size
-from leveret.spark.jobs.export import time_ms
 from leveret.spark.jobs.hadoop_files import files_to_write
 from leveret.spark.jobs.job import JobError, SparkJob
 from leveret.spark.jobs.replay_plan import (
@@ -27,7 +26,7 @@ from leveret.spark.jobs.replay_plan import (
     skip_rows,
 )
 from leveret.spark.offsets import OffsetRange
-from leveret.spark.option_reader import OptionError
+from leveret.spark.option_reader import OptionError, time_ms
 
 if TYPE_CHECKING:
     import argparse
