@@ -189,6 +189,15 @@ def test_large_partitions_are_read_in_pieces(read, channel, topic):
     assert bodies(found) == numbered(range(40))
 
 
+def test_a_task_has_at_most_so_many_messages(read, channel, topic):
+    publish(channel, topic, *range(40), key="a")
+    found = read(maxRecordsPerPartition="7")
+    sizes = found.rdd.glom().map(len).collect()
+    assert (sum(sizes), max(sizes), len(sizes)) == (40, 7, 6)
+    assert bodies(found) == numbered(range(40))
+    assert read(maxRecordsPerPartition="7", minPartitions="9").rdd.getNumPartitions() >= 9
+
+
 def test_small_partitions_share_a_task(read, channel, topic, node):
     node.set_partitions(topic, 9)
     publish(channel, topic, *range(100))

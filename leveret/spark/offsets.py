@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["OffsetRange", "TopicOffsets", "divide_ranges", "limit_offsets", "ranges_between"]
+__all__ = [
+    "OffsetRange",
+    "TopicOffsets",
+    "cut_ranges",
+    "divide_ranges",
+    "limit_offsets",
+    "ranges_between",
+]
 
 
 class OffsetRange(NamedTuple):
@@ -130,11 +137,21 @@ def divide_ranges(ranges: Sequence[OffsetRange], count_min: int) -> list[OffsetR
         return list(ranges)
     total = sum(each.end - each.first for each in ranges)
     pieces = []
-    for topic, partition, first, stop in ranges:
-        size = stop - first
-        count = min(size, max(1, round(size * count_min / total)))
-        edges = [first + size * index // count for index in range(count + 1)]
-        pieces += [
-            OffsetRange(topic, partition, low, high) for low, high in itertools.pairwise(edges)
-        ]
+    for each in ranges:
+        size = each.end - each.first
+        pieces += _cut(each, min(size, max(1, round(size * count_min / total))))
     return pieces
+
+
+def cut_ranges(ranges: Sequence[OffsetRange], size_max: int) -> list[OffsetRange]:
+    """Return ranges cut so that none has more than so many offsets, in order, none empty."""
+    return [
+        piece for each in ranges for piece in _cut(each, -(-(each.end - each.first) // size_max))
+    ]
+
+
+def _cut(wanted: OffsetRange, count: int) -> list[OffsetRange]:
+    """Return a range as so many pieces of about one size."""
+    first, size = wanted.first, wanted.end - wanted.first
+    edges = [first + size * index // count for index in range(count + 1)]
+    return [wanted._replace(first=low, end=high) for low, high in itertools.pairwise(edges)]

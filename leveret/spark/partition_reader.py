@@ -12,7 +12,7 @@ from leveret.range_reader import OutOfRangeError
 from leveret.spark.archive_reader import archive_of
 from leveret.spark.arrow_batches import BatchMaker
 from leveret.spark.errors import DataLossError, TopicMissingError
-from leveret.spark.offsets import OffsetRange, divide_ranges
+from leveret.spark.offsets import OffsetRange, cut_ranges, divide_ranges
 from leveret.spark.schema import columns_read
 from leveret.spark.servers import servers_of
 from leveret.spark.value_columns import body_columns
@@ -56,9 +56,13 @@ def plan_tasks(
     """Return tasks that read these ranges; `logs` are the numbers of the topics' logs.
 
     Neighbours share a task as long as they are one record batch together: a task costs as much as
-    tens of thousands of rows. With `minPartitions`, large ranges are cut, and none shares.
+    tens of thousands of rows. With `minPartitions`, large ranges are cut, and none shares. No task
+    has more than `maxRecordsPerPartition`.
     """
     rows_max = 0 if options.min_partitions else options.batch_rows
+    if options.max_task_rows:
+        ranges = cut_ranges(ranges, options.max_task_rows)
+        rows_max = min(rows_max, options.max_task_rows)
     tasks: list[list[LogRange]] = []
     rows = 0
     for each in divide_ranges(ranges, options.min_partitions):

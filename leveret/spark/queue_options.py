@@ -29,7 +29,7 @@ OF_TOPICS: Final = (
     *("subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp"),
     *("startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets"),
     *("endingTimestamp", "endingOffsetsByTimestamp", "minOffsetsPerTrigger", "maxTriggerDelay"),
-    *("failOnDataLoss", "group", "filterTags", "filter"),
+    *("maxRecordsPerPartition", "failOnDataLoss", "group", "filterTags", "filter"),
 )
 
 

@@ -108,6 +108,7 @@ class ReadOptions:
     min_offsets: int
     max_delay_s: float
     min_partitions: int
+    max_task_rows: int
     batch_rows: int
     fails_on_data_loss: bool
     columns: ColumnsWanted
@@ -231,6 +232,7 @@ def read_options(options: Mapping[str, str], *, is_streaming: bool) -> ReadOptio
         min_offsets=given.integer("minOffsetsPerTrigger", 0),
         max_delay_s=given.duration_s("maxTriggerDelay", MAX_TRIGGER_DELAY_S),
         min_partitions=given.integer("minPartitions", 0, high=100_000),
+        max_task_rows=given.integer("maxRecordsPerPartition", 0),
         batch_rows=given.integer("batchRows", BATCH_ROWS, 1, 1_000_000),
         fails_on_data_loss=given.flag("failOnDataLoss", default=True),
         columns=read_columns(given),

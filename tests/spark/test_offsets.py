@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from leveret.spark.offsets import (
     OffsetRange,
     TopicOffsets,
+    cut_ranges,
     divide_ranges,
     limit_offsets,
     ranges_between,
@@ -96,6 +97,17 @@ def test_divided_ranges_are_the_same_offsets(stretch, count_min):
         assert mine[-1].end == whole.end
         assert all(one.end == two.first for one, two in itertools.pairwise(mine))
         assert all(each.first < each.end for each in mine)
+
+
+@given(stretches(), st.integers(1, 1000))
+def test_cut_ranges_are_the_same_offsets_and_none_is_larger(stretch, size_max):
+    ranges = ranges_between(*stretch)
+    pieces = cut_ranges(ranges, size_max)
+    assert [each for piece in pieces for each in range(piece.first, piece.end)] == [
+        each for whole in ranges for each in range(whole.first, whole.end)
+    ]
+    assert all(0 < each.end - each.first <= size_max for each in pieces)
+    assert len(pieces) == sum(-(-(each.end - each.first) // size_max) for each in ranges)
 
 
 def test_large_ranges_are_cut_first():
