@@ -86,6 +86,21 @@ def test_a_query_goes_on_where_it_was(query, channel, topic):
     assert query.bodies() == list(range(50))
 
 
+def test_the_progress_tells_what_is_left(query, channel, topic):
+    publish(channel, topic, *range(50))
+    found = query.run(maxOffsetsPerTrigger="10")
+
+    def messages(progress, name):
+        offsets = json.loads(getattr(progress.sources[0], name))["offsets"]
+        return sum(offsets[topic].values())
+
+    read = [each for each in found.recentProgress if each.numInputRows]
+    assert {messages(each, "latestOffset") for each in read} == {50}
+    assert 0 < messages(read[0], "endOffset") <= 10
+    assert messages(read[-1], "endOffset") == 50
+    assert not read[-1].sources[0].metrics  # Spark asks no source in Python for them
+
+
 def test_a_batch_has_a_limit(query, channel, topic):
     publish(channel, topic, *range(50))
     found = query.run(maxOffsetsPerTrigger="10")
