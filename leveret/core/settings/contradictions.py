@@ -208,6 +208,7 @@ def _is_slip(written: str, meant: str) -> bool:
 EITHER: Final[tuple[tuple[str, Check], ...]] = (
     ("retention-waits-for", _named_twice),
     ("retention-waits-max", _waits_longer),
+    ("retention-settles", _named_twice),
     ("retry-delay", _not_beside("retry-delays", "only these count")),
     ("retry-multiplier", _not_beside("retry-delays", "only these count")),
     ("retry-max-delay", _above_delays),
@@ -222,8 +223,9 @@ OF_QUEUES: Final = (
 )
 # Rates are not there: a burst of a policy is a limit of what queues state for themselves.
 OF_POLICIES: Final = (*EITHER, ("retention-waits-max", _needs("retention-waits-for")))
-NEEDING_RETENTION: Final = (
-    ("retention-waits-for", _needs("retention", "retention-bytes", "retention-messages")),
+NEEDING_RETENTION: Final = tuple(
+    (name, _needs("retention", "retention-bytes", "retention-messages"))
+    for name in ("retention-waits-for", "retention-settles")
 )
 
 

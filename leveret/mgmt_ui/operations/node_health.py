@@ -14,6 +14,7 @@ from itertools import pairwise
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from leveret.core.settings.arguments import RETENTION_LIMITS
 from leveret.features.groups.unsettled import unsettled_beyond_retention
 from leveret.mgmt_ui.objects import queues_of
 from leveret.mgmt_ui.operations.health_checks import (
@@ -227,8 +228,6 @@ async def _check_groups(broker: Broker, now_ms: int) -> list[CheckResult]:
 def _overfull(broker: Broker, now_ms: int, queue: QueueLike) -> CheckResult:
     definition, groups = queue.definition, broker.groups.of_queue(queue)
     count = unsettled_beyond_retention(cast("DeclaredQueue", queue), groups.values(), now_ms)
-    names = json.dumps({"retention-settles": sorted(groups)}, ensure_ascii=False)
-    policy = f"{quote(definition.name)} {quote(f'^{re.escape(definition.name)}$')} {quote(names)}"
     return CheckResult(
         "queue.unsettled",
         Severity.WARNING,
@@ -237,9 +236,28 @@ def _overfull(broker: Broker, now_ms: int, queue: QueueLike) -> CheckResult:
         "have read them",
         "groups settle nothing in a queue that does not name them, and it has no consumers: it "
         "grows until the disk is full",
-        f"let its groups settle: `leveret policy set {policy} --apply-to queues --vhost "
-        f"{quote(definition.vhost)}`; or declare a stream instead",
+        f"let its groups settle: `{_letting_groups_settle(broker, queue)}`; or declare a stream "
+        "instead",
     )
+
+
+def _letting_groups_settle(broker: Broker, queue: QueueLike) -> str:
+    """Return a command that sets a policy for a queue: the one that it has, with its groups."""
+    definition, effective = queue.definition, queue.policy
+    policies = broker.policies.select(definition.vhost, operator=False)
+    own = next((each for each in policies if each.name == effective.policy), None)
+    stated = {**effective.definition, **{key[2:]: v for key, v in definition.arguments.items()}}
+    settings = {} if own is None else dict(own.definition)
+    settings |= {key[2:]: stated[key[2:]] for key in RETENTION_LIMITS if key[2:] in stated}
+    settings["retention-settles"] = sorted(broker.groups.of_queue(queue))
+    words = [
+        f"{definition.name}-groups",
+        f"^{re.escape(definition.name)}$",
+        json.dumps(settings, ensure_ascii=False),
+        *("--apply-to", "queues", "--vhost", definition.vhost),
+        *(() if own is None else ("--priority", str(own.priority + 1))),
+    ]
+    return "leveret policy set " + " ".join(map(quote, words))
 
 
 def _unkept(queue: QueueLike) -> CheckResult:

@@ -155,6 +155,11 @@ OF_POLICIES = [
         "it must be longer than retention, 2d: messages are kept for that time anyway",
     ),
     ({"retention": "1d", "retention-waits-for": ["a", "a"]}, "it names 'a' twice"),
+    (
+        {"retention-settles": ["a"]},
+        "it needs one of retention, retention-bytes, retention-messages",
+    ),
+    ({"retention": "1d", "retention-settles": ["a", "a"]}, "it names 'a' twice"),
     ({"retry-delays": [5], "retry-delay": 5}, "not together with retry-delays: only these count"),
     (
         {"dead-letter-exchange": "dead", "dead-letter-topic": True},

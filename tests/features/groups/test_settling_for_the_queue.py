@@ -147,7 +147,9 @@ def test_a_policy_names_them_too(stage, publisher, kind):
     publisher.publish("q", b"0")
     read(stage, "one")
     assert settled(stage) == []
-    stage.broker.policies.put(PolicyDefinition("/", "p", "^q$", {"retention-settles": ["one"]}))
+    stage.broker.policies.put(
+        PolicyDefinition("/", "p", "^q$", {"retention": "1d", "retention-settles": ["one"]})
+    )
     stage.broker.apply_policies("/")
     stage.run()
     assert settled(stage) == [(0, 1)]

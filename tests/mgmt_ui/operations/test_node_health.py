@@ -1,5 +1,7 @@
 """Problems found in a running node."""
 
+import json
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -92,10 +94,41 @@ async def test_queues_that_keep_for_ever_what_only_groups_read(site, monkeypatch
     (row,) = await found(site)
     assert (row["check"], row["subject"]) == ("queue.unsettled", "queue 'a b' in vhost '/'")
     assert row["what"].startswith("keeps 2 messages for longer")
-    command = "`leveret policy set 'a b' '^a\\ b$' '{\"retention-settles\": [\"g\"]}' --apply-to"
-    assert command in row["remedy"]
+    settings = '{"retention-messages": 1, "retention-settles": ["g"]}'
+    command = f"leveret policy set 'a b-groups' '^a\\ b$' '{settings}' --apply-to queues --vhost /"
+    assert f"`{command}`" in row["remedy"]
     client.consume("a b", "own")
     assert await found(site) == []  # it has somebody who settles
+
+
+async def test_groups_that_are_to_settle_beside_what_a_policy_says(site, monkeypatch):
+    files = [LogFile(0, 2, 100, None, True), LogFile(2, 3, 50, None, False)]
+    monkeypatch.setattr(MemoryTopicLog, "list_files", lambda _log: files)
+    client = Client(site.stage).open()
+    for policy in (
+        PolicyDefinition("/", "all", ".*", {"max-length": 9}, 4, "queues"),
+        PolicyDefinition("/", "kept", "^q", {"retention-messages": 1}, 0, "queues", operator=True),
+    ):
+        site.broker.policies.put(policy)
+    client.declare("q", durable=True)
+    client.publish("q", b"1", b"2", b"3")
+    site.broker.groups.create(site.stage.queue("q"), "g", {})
+    site.broker.groups.all()[0].subscriptions[0].settle_below(3)
+    (row,) = await found(site)
+    _, _, _, name, pattern, settings, _, kind, _, vhost, _, priority = shlex.split(
+        row["remedy"].split("`")[1]
+    )
+    assert json.loads(settings) == {
+        "max-length": 9,
+        "retention-messages": 1,
+        "retention-settles": ["g"],
+    }
+    site.broker.policies.put(
+        PolicyDefinition(vhost, name, pattern, json.loads(settings), int(priority), kind)
+    )
+    site.broker.apply_policies("/")
+    assert site.stage.queue("q").settings.retention_settles == ("g",)
+    assert await found(site) == []
 
 
 async def test_groups_whose_queue_keeps_nothing_any_more(site):
