@@ -172,10 +172,10 @@ def _read_segment(
             "the node ended, some may be undone in some of their queues"
         )
 
+    if not segment.suspect:
+        segment.flush(files)
     handle = files.open(segment.path)
     try:
-        if not segment.suspect:
-            files.fdatasync(handle)
         for batch in sound_batches(files, handle, 0, segment.size, damaged):
             if batch.is_control:
                 continue

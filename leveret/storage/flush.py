@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["Flush", "FlushedLog"]
 
 REWRITE_BYTES_MAX = 256 << 20  # kept per log to be written anew should a flush fail
-DIRECTORIES_SYNCED = 4  # PARTITION, TOPIC, VHOST and topics/: any of them may be new
 
 
 class UnflushedBatch(NamedTuple):
@@ -70,36 +69,14 @@ class Flush:
         """
         began = time.monotonic()
         try:
-            self._sync()
+            for segment in self.segments:
+                segment.flush(self.files)
         finally:
             self.took_us = int((time.monotonic() - began) * 1_000_000)
         for segment, stop in self.sealed:
             # Without an index file the segment is only checked once more by recovery.
             with suppress(OSError):
                 segment.write_index(self.files, stop)
-
-    def _sync(self) -> None:
-        for segment in self.segments:
-            self._sync_file(segment)
-            if not segment.listed:
-                self._sync_directories(segment)
-
-    def _sync_file(self, segment: Segment) -> None:
-        if segment.handle is not None:
-            self.files.fdatasync(segment.handle)
-            return
-        handle = self.files.open(segment.path)  # its file was closed (Segments.rest)
-        try:
-            self.files.fdatasync(handle)
-        finally:
-            self.files.close(handle)
-
-    def _sync_directories(self, segment: Segment) -> None:
-        directory = segment.directory
-        for _ in range(DIRECTORIES_SYNCED):
-            self.files.sync_directory(directory)
-            directory = directory.parent
-        segment.listed = True
 
 
 class FlushedLog(ABC):

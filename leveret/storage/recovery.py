@@ -112,17 +112,20 @@ def recover(
     known: MarkedState | None = None,
     *,
     has_records: bool = True,
+    flushes: bool = False,
 ) -> Recovered:
     """Recover the log in `directory`; an empty one if there is none. Waits for the device.
 
     `known` is what is known of it beside its files. Without records of its own (`has_records`) its
-    settlements are of another log's. Raises StorageError, NewerFormatError.
+    settlements are of another log's. What a run has left that ended without a close is flushed if
+    the log `flushes`: it is delivered from now on, and must survive the machine as what was
+    confirmed. Raises StorageError, NewerFormatError.
     """
     try:
         segments = list_segments(files, directory)
         if segments:
             _remove_drafts(files, directory, segments)
-        recovery = _Recovery(files, directory, segments, known or MarkedState())
+        recovery = _Recovery(files, directory, segments, known or MarkedState(), flushes=flushes)
         return recovery.run(has_records=has_records)
     except OSError as error:
         raise storage_error("recover the log in", directory, error) from error
@@ -178,12 +181,19 @@ class _Recovery:
     """Recovery of one log. The `end` found moves on from segment to segment."""
 
     def __init__(
-        self, files: FileSystem, directory: Path, segments: list[Segment], known: MarkedState
+        self,
+        files: FileSystem,
+        directory: Path,
+        segments: list[Segment],
+        known: MarkedState,
+        *,
+        flushes: bool,
     ) -> None:
         self._files = files
         self._directory = directory
         self._segments = segments
         self._known = known
+        self._flushes = flushes
         self._found = Recovered(segments)
         self._gaps: list[_Gap] = []
         self._beginnings: dict[Segment, bool] = {}
@@ -299,7 +309,12 @@ class _Recovery:
             if indexed is not None:
                 self._take_compacted(segment, indexed.compacted)
                 return min(indexed.stop, segment.stop)
-        return self._scan(segment)
+        is_doubtful = segment.suspect
+        end = self._scan(segment)
+        segment.listed = False  # the last run may have ended before its first flush
+        if self._flushes and not is_doubtful:
+            segment.flush(self._files)
+        return end
 
     def _take_compacted(self, segment: Segment, compacted: Compacted | None) -> None:
         if compacted is None or segment.base == segment.stop:

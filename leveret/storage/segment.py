@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NAME", "OFFSET_MAX", "Segment", "list_segments"]
 
+DIRECTORIES_SYNCED = 4  # PARTITION, TOPIC, VHOST and topics/: any of them may be new
+
 NAME = re.compile(r"(\d{20})(?:-([1-9]\d{0,8}))?\.log")
 
 
@@ -121,6 +123,21 @@ class Segment:
         self.suspect = True
         with suppress(OSError):
             files.close(files.open(self.suspect_path, create=True))
+
+    def flush(self, files: FileSystem) -> None:
+        """Make the file durable, and its name unless it is so already. Raises OSError."""
+        if self.handle is not None:
+            files.fdatasync(self.handle)
+        else:
+            handle = files.open(self.path)
+            try:
+                files.fdatasync(handle)
+            finally:
+                files.close(handle)
+        if not self.listed:
+            for directory in (self.directory, *self.directory.parents[: DIRECTORIES_SYNCED - 1]):
+                files.sync_directory(directory)
+            self.listed = True
 
     def release(self, files: FileSystem) -> None:
         """Close the file unless a worker thread still reads it; that thread then closes it."""

@@ -256,7 +256,13 @@ class FileTopicStore:
             self._left.add(name)
             mark_key = name.encode()
             known = self._marks.known(mark_key)
-            recovered = recover(self._files, directory, known, has_records=has_records)
+            recovered = recover(
+                self._files,
+                directory,
+                known,
+                has_records=has_records,
+                flushes=durability is Durability.FSYNC,
+            )
             self._marks.forget([mark_key])
         for finding in recovered.findings:
             logger.warning("queue '%s' in vhost '%s': %s", topic, vhost, finding)

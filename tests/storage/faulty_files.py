@@ -23,6 +23,9 @@ class Content:
         self.cached[position : position + len(data)] = data
         self.dirty.append((position, position + len(data)))
 
+    def copy(self) -> Content:
+        return Content(bytearray(self.cached), bytearray(self.device), list(self.dirty))
+
     def flush(self) -> None:
         for first, stop in self.dirty:
             if len(self.device) < first:
@@ -182,8 +185,17 @@ class FaultyFileSystem:
             }
 
     def lose_process(self) -> FaultyFileSystem:
-        """Leave what a process started after a kill finds: everything written, flushed or not."""
-        return self._with({path: content.cached for path, content in self.files.items()})
+        """Leave what a process started after a kill finds: everything written, flushed or not.
+
+        What was not flushed is not flushed by that either: the machine may die next.
+        """
+        made = FaultyFileSystem()
+        made.directories = set(self.directories)
+        copies: dict[int, Content] = {}
+        for names, copied in ((self.files, made.files), (self.durable, made.durable)):
+            for path, content in names.items():
+                copied[path] = copies.setdefault(id(content), content.copy())
+        return made
 
     def lose_machine(self, kept_bytes: int = 0) -> FaultyFileSystem:
         """Leave what is flushed, as a power cut does, and up to `kept_bytes` of a file's end."""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from leveret.ports import Durability
 from leveret.storage.decisions import BODY, read_decisions
+from leveret.storage.segment import list_segments
 from tests.storage.atomic_harness import AtomicNode, Outcome
 from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.harness import abandon, make_store, open_log, put, store_at
@@ -111,8 +112,8 @@ async def test_decisions_are_on_the_disk_before_anybody_acts_on_them():
     log = open_log(store)
     put(log, BODY.pack(7))
     (segment,), settled = log.segments, log.settled
-    files.sync_directory(segment.directory)
     abandon(store)
+    files = files.lose_process()
     for _ in range(2):
         assert read_decisions(files, [segment], settled, lambda batch: batch, print) == {7: 0}
         files = files.lose_machine()
@@ -131,6 +132,7 @@ async def test_a_damaged_decision_costs_no_other(tmp_path):
         files.make_directory(segment.directory)
         handle = files.open(segment.path, create=True)
         files.pwrite(handle, raw, 0)
+        (segment,) = list_segments(files, segment.directory)
         found = read_decisions(files, [segment], log.settled, lambda batch: batch, told.append)
     assert found == {7: 0, 9: 2}
     assert len(told) == 1

@@ -243,6 +243,18 @@ async def test_nothing_is_settled_before_it_is_written():
     assert (found.end, list(found.settled)) == (9, [(0, 2), (3, 4), (5, 9)])
 
 
+@pytest.mark.parametrize("loses_name", [False, True])
+async def test_what_a_kill_has_left_survives_the_machine_once_it_is_recovered(loses_name):
+    """Consumers get it, and groups and other logs build on it."""
+    files, directory = await written_log()
+    if loses_name:  # it died before the first flush of the file
+        files.durable.clear()
+    assert recover(files.lose_machine(), directory, None).end == 0
+    found = recover(files, directory, None, flushes=True)
+    again = recover(files.lose_machine(), directory, None)
+    assert (again.end, list(again.settled)) == (9, list(found.settled))
+
+
 SAME_BOOT = MarkedState(same_boot=True)
 
 
