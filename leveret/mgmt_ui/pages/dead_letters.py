@@ -7,6 +7,7 @@ destination may also redrive, and to redrive to the original exchanges they need
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
@@ -22,24 +23,29 @@ from leveret.features.dead_letter.commands import (
     dlq_resume,
     dlq_status,
 )
+from leveret.features.dead_letter.redrive_rules import RedriveState
 from leveret.mgmt_ui.api.dead_letters import require_to_redrive
 from leveret.mgmt_ui.api.listing import Segment
+from leveret.mgmt_ui.api.messages import offset_after
+from leveret.mgmt_ui.api.places import place_of, place_text
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import (
     Chosen,
     chosen_partition,
+    perform_on_each,
     readable_queue,
     readable_queues,
     selected_offsets,
 )
 from leveret.mgmt_ui.pages.formats import epoch_ms, path, with_query
-from leveret.mgmt_ui.pages.forms import Form, FormHere, act, refusals_told, seeing
+from leveret.mgmt_ui.pages.forms import Form, FormHere, refusals_told, seeing
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.pages.waiting import header_criterion
 from leveret.mgmt_ui.routes import LazyRouter
 from leveret.mgmt_ui.yielding import in_yielding_chunks
+from leveret.ports.waiting import let_others_run
 
 if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
@@ -50,9 +56,9 @@ __all__ = ["router"]
 ROWS = 50
 CRITERIA = ("message_id", "reason", "source", "header", "since", "until")
 CONTROLS = {
-    "pause": (dlq_pause, "paused"),
-    "resume": (dlq_resume, "resumed"),
-    "cancel": (dlq_cancel, "cancelled"),
+    "pause": (dlq_pause, RedriveState.PAUSED, "paused"),
+    "resume": (dlq_resume, RedriveState.RUNNING, "resumed"),
+    "cancel": (dlq_cancel, RedriveState.CANCELLED, "cancelled"),
 }
 
 router = LazyRouter(prefix="/dead-letters")
@@ -127,17 +133,19 @@ async def list_letters(
             vhost=vhost,
             queue=name,
             limit=ROWS,
-            after=int(after) if after.isascii() and after.isdigit() and len(after) < 19 else None,
+            after=place_of(after or None, offset_after),
             partition=part.number,
             **_selection(asked),
         )
     except ApiError as error:
         failure = error.reason
     here = path("dead-letters", vhost, name)
+    redrives = await _redrives(viewer, vhost, name, part)
     rows = with_tasks(found["rows"])
     following = None
     if found["after"] is not None:
-        following = with_query(here, **asked, partition=part.text, after=str(found["after"]))
+        place = str(place_text(found["after"]))
+        following = with_query(here, **asked, partition=part.text, after=place)
     return page(
         request,
         viewer,
@@ -145,8 +153,7 @@ async def list_letters(
         vhost=vhost,
         queue=name,
         asked=asked,
-        partition=part.text,
-        partitions=part.numbers,
+        part=part,
         found={**found, "rows": rows},
         has_tasks=any(row["task"] for row in rows),
         failure=failure,
@@ -154,7 +161,8 @@ async def list_letters(
         is_first=not after,
         following=following,
         is_filtered=any(asked.values()),
-        redrive=await _status(viewer, vhost, name, part),
+        redrives=[each for each in redrives.values() if each["total"] or not part.are_all],
+        controls={control for control in CONTROLS if _controlled(redrives, control)},
         may_redrive=all(
             viewer.may("write", "exchange", vhost, exchange or "amq.default")
             for exchange in viewer.caller.vhost(vhost).exchanges
@@ -162,15 +170,28 @@ async def list_letters(
     )
 
 
-async def _status(viewer: Viewer, vhost: str, name: str, part: Chosen) -> dict[str, Any] | None:
-    """Return the redrive that runs or ran last; None if there was none."""
-    try:
-        found: dict[str, Any] = await viewer.caller.perform(
-            dlq_status, vhost=vhost, queue=name, partition=part.number
-        )
-    except ApiError:
-        return None
+async def _redrives(
+    viewer: Viewer, vhost: str, name: str, part: Chosen
+) -> dict[int, dict[str, Any]]:
+    """Return the redrives that run or ran last, by partition."""
+    found = {}
+    for number in part.each:
+        with suppress(ApiError):  # it was never redriven
+            found[number] = await viewer.caller.perform(
+                dlq_status, vhost=vhost, queue=name, partition=number
+            )
+        await let_others_run()
     return found
+
+
+def _controlled(redrives: Mapping[int, dict[str, Any]], control: str) -> list[int]:
+    """Return the partitions whose redrive can be paused, resumed or cancelled."""
+    _command, state, _told = CONTROLS[control]
+    return [
+        number
+        for number, redrive in redrives.items()
+        if RedriveState(redrive["phase"]).may_become(state)
+    ]
 
 
 # -- what is asked for
@@ -189,11 +210,18 @@ def _selection(asked: Mapping[str, str], offsets: Sequence[int] = ()) -> dict[st
     }
 
 
-def _selected(form: Form) -> dict[str, Any]:
-    """Return the checked messages, or all that match the filter."""
+def _selections(form: Form, part: Chosen) -> list[dict[str, Any]]:
+    """Return the checked messages, or all that match the filter, of each partition.
+
+    Raises ApiError 400.
+    """
     if form.word("which") == "matching":
-        return _selection({key: form.word(key) for key in CRITERIA})
-    return _selection(dict.fromkeys(CRITERIA, ""), selected_offsets(form))
+        matching = _selection({key: form.word(key) for key in CRITERIA})
+        return [{**matching, "partition": number} for number in part.each]
+    chosen, every = selected_offsets(form, part), dict.fromkeys(CRITERIA, "")
+    return [
+        {**_selection(every, offsets), "partition": number} for number, offsets in chosen.items()
+    ]
 
 
 # -- doing
@@ -208,16 +236,17 @@ async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segm
         exchange, key = form.text("exchange"), form.text("routing_key") or None
     await require_to_redrive(viewer.caller, vhost, exchange, key)
     with refusals_told(viewer):
-        await viewer.caller.perform(
+        selections, rate = _selections(form, part), form.integer("rate")
+        await perform_on_each(
+            viewer,
             dlq_redrive,
+            selections,
             vhost=vhost,
             queue=name,
             exchange=exchange,
             routing_key=key,
             routed=form.word("to") == "routed",
-            rate=form.integer("rate"),
-            partition=part.number,
-            **_selected(form),
+            rate=None if rate is None else rate / len(selections),  # together
         )
     return seeing(_address(vhost, name, part))
 
@@ -231,16 +260,13 @@ async def control_redrive(
     await require_to_redrive(viewer.caller, vhost, None, None)
     if control not in CONTROLS:
         raise ApiError(404, "not_found", "Object Not Found")
-    command, told = CONTROLS[control]
-    return await act(
-        viewer,
-        command,
-        vhost=vhost,
-        queue=name,
-        partition=part.number,
-        done=f"The redrive of queue {name} is {told}.",
-        then=_address(vhost, name, part),
-    )
+    command, _state, told = CONTROLS[control]
+    redrives = await _redrives(viewer, vhost, name, part)
+    chosen = _controlled(redrives, control) or part.each  # if none can be, the refusal says why
+    selections = [{"partition": number} for number in chosen]
+    if await perform_on_each(viewer, command, selections, vhost=vhost, queue=name):
+        viewer.session.tell(f"The redrive of queue {name} is {told}.")
+    return seeing(_address(vhost, name, part))
 
 
 @router.post("/{vhost}/{name}/delete")
@@ -248,9 +274,11 @@ async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segme
     """Delete the chosen messages."""
     part = await _part(viewer, form, vhost, name)
     with refusals_told(viewer):
-        selected = {**_selected(form), "partition": part.number}
-        count = await viewer.caller.perform(dlq_delete, vhost=vhost, queue=name, **selected)
-        viewer.session.tell(f"{count} messages of queue {name} were deleted.")
+        counts = await perform_on_each(
+            viewer, dlq_delete, _selections(form, part), vhost=vhost, queue=name
+        )
+        if counts:
+            viewer.session.tell(f"{sum(counts)} messages of queue {name} were deleted.")
     return seeing(_address(vhost, name, part))
 
 

@@ -22,10 +22,17 @@ from leveret.features.browse.message_filter import MessageState
 from leveret.features.trace.message_trace import sentences
 from leveret.mgmt_ui.api.listing import Segment
 from leveret.mgmt_ui.api.message_trace import trace_of
-from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
+from leveret.mgmt_ui.api.messages import offset_after, require_to_browse, require_to_transfer
+from leveret.mgmt_ui.api.places import place_of, place_text
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, queue_not_found
 from leveret.mgmt_ui.pages.bodies import BODY_BYTES_MAX, FORMS, body_of, shown_as
-from leveret.mgmt_ui.pages.choosing import chosen_partition
+from leveret.mgmt_ui.pages.choosing import (
+    Chosen,
+    chosen_partition,
+    offset_of,
+    perform_on_each,
+    selected_offsets,
+)
 from leveret.mgmt_ui.pages.formats import epoch_ms, path, with_query
 from leveret.mgmt_ui.pages.forms import Form, FormHere, refusals_told, seeing
 from leveret.mgmt_ui.pages.publishing import BLANK, DEFAULT_EXCHANGE, publish_written
@@ -58,7 +65,7 @@ class Found(NamedTuple):
 
     messages: list[dict[str, Any]]
     scanned: int
-    after: int | None
+    after: Any  # place in the list
 
 
 # -- looking
@@ -86,6 +93,7 @@ async def _browse(
     asked = {key: query.get(key, "") for key in (*CRITERIA, "from", "order")}
     part = chosen_partition(queue, query.get("partition", ""))
     asked["partition"] = part.text
+    begin = asked["from"].strip()
     found, failure = Found([], 0, None), ""
     try:
         answer = await viewer.caller.perform(
@@ -94,11 +102,11 @@ async def _browse(
             queue=name,
             select={**_selection(asked), "partition": part.number},
             backwards=asked.get("order") != "forwards",
-            after=_offset(query, "after"),
+            after=place_of(query.get("after") or None, offset_after),
             limit=ROWS,
             truncate=PREVIEW_BYTES,
             encoding=None,
-            **{"from": _offset(asked, "from")},
+            **{"from": offset_of(begin) if begin else None},
         )
         found = Found(**answer)
     except ApiError as error:
@@ -116,7 +124,7 @@ async def _browse(
         vhost=vhost,
         queue=name,
         asked=asked,
-        partitions=part.numbers,
+        part=part,
         found=found,
         failure=failure,
         states=list(MessageState),
@@ -124,7 +132,7 @@ async def _browse(
         is_first=not query.get("after"),
         following=None
         if found.after is None
-        else with_query(here, **asked, after=str(found.after)),
+        else with_query(here, **asked, after=str(place_text(found.after))),
         first=with_query(here, **asked),
         may=_rights(viewer, queue),
     )
@@ -142,7 +150,7 @@ async def show(
         message_show,
         vhost=vhost,
         queue=name,
-        offset=_offset({"offset": offset}, "offset") or 0,
+        offset=offset_of(offset),
         truncate=BODY_BYTES_MAX,
         encoding=None,
         partition=part.number,
@@ -206,23 +214,16 @@ def _selection(asked: Mapping[str, str]) -> dict[str, Any]:
     return select
 
 
-def _offset(asked: Mapping[str, str], key: str) -> int | None:
-    text = asked.get(key, "").strip()
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise bad_request(f"an offset is a whole number, not {text}")
-    return int(text)
+def _selections(form: Form, part: Chosen) -> list[dict[str, Any]]:
+    """Return the checked messages, or all that match the filter, of each partition.
 
-
-def _selected(form: Form) -> dict[str, Any]:
-    """Return the checked messages, or all that match the filter. Raises ApiError 400."""
+    Raises ApiError 400.
+    """
     if form.word("which") == "matching":
-        return _selection({key: form.word(key) for key in CRITERIA})
-    offsets = [_offset({"offset": text}, "offset") for text in form.all("offset")]
-    if not offsets:
-        raise bad_request("select some messages first")
-    return {"offsets": offsets}
+        matching = _selection({key: form.word(key) for key in CRITERIA})
+        return [{**matching, "partition": number} for number in part.each]
+    chosen = selected_offsets(form, part)
+    return [{"offsets": offsets, "partition": number} for number, offsets in chosen.items()]
 
 
 # -- doing
@@ -259,31 +260,38 @@ async def _deal(
     if where:
         await require_to_transfer(viewer.caller, vhost, where)
     with refusals_told(viewer):
-        answer = await viewer.caller.perform(
+        answers = await perform_on_each(
+            viewer,
             command,
+            [{"select": selection} for selection in _selections(form, part)],
             vhost=vhost,
             queue=name,
-            select={**_selected(form), "partition": part.number},
             after=None,
             limit=None,
             **where,
         )
-        viewer.session.tell(_told(answer, done, name), failed=not answer[done])
+        if answers:
+            has_failed = not any(answer[done] for answer in answers)
+            viewer.session.tell(_told(answers, done, name), failed=has_failed)
     asked = {key: form.word(key) for key in (*CRITERIA, "from", "order")}
     asked["partition"] = part.text
     return seeing(with_query(path("queues", vhost, name, "messages"), **asked))
 
 
-def _told(answer: Mapping[str, Any], verb: str, name: str) -> str:
+def _told(answers: list[dict[str, Any]], verb: str, name: str) -> str:
     """Return the notice about the chosen messages."""
-    parts = [f"{answer[verb]} messages of queue {name} were {verb}"]
-    if answer["skipped"]:
-        parts.append(f"{answer['skipped']} were unacknowledged and left in place")
-    if answer.get("unroutable"):
-        parts.append(f"{answer['unroutable']} were unroutable and left in place")
-    if answer.get("refused"):
+    done, skipped, unroutable, refused = (
+        sum(answer.get(key, 0) for answer in answers)
+        for key in (verb, "skipped", "unroutable", "refused")
+    )
+    parts = [f"{done} messages of queue {name} were {verb}"]
+    if skipped:
+        parts.append(f"{skipped} were unacknowledged and left in place")
+    if unroutable:
+        parts.append(f"{unroutable} were unroutable and left in place")
+    if refused:
         parts.append("the destination refused the rest")
-    if answer["after"] is not None:
+    if any(answer["after"] is not None for answer in answers):
         parts.append("not all messages were scanned: repeat to continue")
     return "; ".join(parts) + "."
 

@@ -13,13 +13,16 @@ from leveret.core.admin.commands import AnyCommand
 from leveret.features.retry.commands import retry_cancel, retry_list, retry_retry_now, retry_show
 from leveret.features.retry.retrying import retries_waiting
 from leveret.mgmt_ui.api.listing import Segment
-from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor
+from leveret.mgmt_ui.api.places import place_of, place_text
+from leveret.mgmt_ui.api.schedules import cursor, cursor_text
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import (
+    Chosen,
     chosen_partition,
+    perform_on_each,
     readable_queue,
     readable_queues,
-    selected_ids,
+    selected_places,
 )
 from leveret.mgmt_ui.pages.formats import path, with_query
 from leveret.mgmt_ui.pages.forms import Form, FormHere, refusals_told, seeing
@@ -65,7 +68,7 @@ async def list_retries(
     held = await readable_queue(viewer, vhost, name)
     query = request.query_params
     part = chosen_partition(held, query.get("partition", ""))
-    after = read_cursor(query.get("after", ""))
+    after = place_of(query.get("after") or None, cursor)
     asked = {key: query.get(key, "") for key in CRITERIA}
     found = await viewer.caller.perform(
         retry_list,
@@ -78,7 +81,7 @@ async def list_retries(
     )
     rows = with_tasks(found["rows"])
     here, following = path("retries", vhost, name), None
-    if (place := cursor_text(found["after"])) is not None:
+    if (place := place_text(found["after"], cursor_text)) is not None:
         following = with_query(here, **asked, partition=part.text, after=place)
     return page(
         request,
@@ -90,8 +93,7 @@ async def list_retries(
         has_tasks=any(row["task"] for row in rows),
         pending=found["pending"],
         asked=asked,
-        partition=part.text,
-        partitions=part.numbers,
+        part=part,
         is_filtered=any(asked.values()),
         first=with_query(here, **asked, partition=part.text),
         following=following,
@@ -142,10 +144,18 @@ async def _deal(
 ) -> Response:
     vhost, name = queue
     part = chosen_partition(await readable_queue(viewer, vhost, name), form.word("partition"))
-    every = form.word("which") == "all"
     with refusals_told(viewer):
-        selected: dict[str, Any] = {"ids": [] if every else selected_ids(form), "all": every}
-        selected["partition"] = part.number
-        count = await viewer.caller.perform(operation, vhost=vhost, queue=name, **selected)
-        viewer.session.tell(f"{count} messages of queue {name} {done}.")
+        counts = await perform_on_each(
+            viewer, operation, _selections(form, part), vhost=vhost, queue=name
+        )
+        if counts:
+            viewer.session.tell(f"{sum(counts)} messages of queue {name} {done}.")
     return seeing(with_query(path("retries", vhost, name), partition=part.text))
+
+
+def _selections(form: Form, part: Chosen) -> list[dict[str, Any]]:
+    """Return the checked messages, or all, of each partition. Raises ApiError 400."""
+    if form.word("which") == "all":
+        return [{"ids": [], "all": True, "partition": number} for number in part.each]
+    chosen = selected_places(form, part)
+    return [{"ids": ids, "all": False, "partition": number} for number, ids in chosen.items()]
