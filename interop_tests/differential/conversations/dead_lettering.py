@@ -145,13 +145,11 @@ def dead_letters_die_again_elsewhere(talk: Talk) -> None:
 @pytest.mark.covers("B-156")
 def dead_letters_do_not_go_round_by_themselves(talk: Talk) -> None:
     channel = talk.channel()
-    arguments = {"x-dead-letter-exchange": "", "x-message-ttl": 20}
-    channel.declare(
-        talk.name("a"), arguments={**arguments, "x-dead-letter-routing-key": talk.name("b")}
-    )
-    channel.declare(
-        talk.name("b"), arguments={**arguments, "x-dead-letter-routing-key": talk.name("a")}
-    )
+    # In the second it stays long enough to be seen there on a busy machine.
+    for name, ttl_ms, following in (("a", 20, "b"), ("b", 1000, "a")):
+        arguments = {"x-dead-letter-exchange": "", "x-message-ttl": ttl_ms}
+        following_key = {"x-dead-letter-routing-key": talk.name(following)}
+        channel.declare(talk.name(name), arguments={**arguments, **following_key})
     channel.publish("", talk.name("a"), b"round")
     talk.await_messages(talk.name("a"), 0)
     talk.await_messages(talk.name("b"), 1)
