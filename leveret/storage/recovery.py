@@ -249,6 +249,12 @@ class _Recovery:
         """Whether the last segment is as it was closed, so that it need not be read."""
         return self._mark is not None and self._place == self._mark.place
 
+    @property
+    def _is_unchanged(self) -> bool:
+        """Whether nothing was written since a close, of whatever run, which has flushed all."""
+        mark = self._known.mark
+        return mark is not None and mark.closed and self._place == mark.place
+
     # -- going over the segments
 
     def _newest_checkpoint(self) -> int:
@@ -311,9 +317,10 @@ class _Recovery:
                 return min(indexed.stop, segment.stop)
         is_doubtful = segment.suspect
         end = self._scan(segment)
-        segment.listed = False  # the last run may have ended before its first flush
-        if self._flushes and not is_doubtful:
-            segment.flush(self._files)
+        if not self._is_unchanged:
+            segment.listed = segment.base < self._known.certain_flushed
+            if self._flushes and not is_doubtful:
+                segment.flush(self._files)
         return end
 
     def _take_compacted(self, segment: Segment, compacted: Compacted | None) -> None:

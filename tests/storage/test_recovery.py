@@ -255,6 +255,33 @@ async def test_what_a_kill_has_left_survives_the_machine_once_it_is_recovered(lo
     assert (again.end, list(again.settled)) == (9, list(found.settled))
 
 
+async def test_what_was_not_written_to_since_its_close_is_not_flushed_again():
+    """The node has thousands of queues, and a flush of each takes longer than to read its end."""
+    files, state = FaultyFileSystem(), MemoryStateStore()
+    flushed = []
+    for ends in (True, False, False):
+        store = make_store(DATA, files, state)
+        before = files.calls
+        log = open_log(store, Durability.FSYNC)
+        flushed.append(files.calls - before)
+        if ends:
+            put(log, b"m")
+            await store.close()
+        else:
+            abandon(store)
+            files = files.lose_process()
+    assert flushed == [0, 0, 0]
+    store = make_store(DATA, files, state)
+    put(open_log(store, Durability.FSYNC), b"n")
+    abandon(store)
+    files = files.lose_process()
+    store = make_store(DATA, files, state)
+    before = files.calls
+    open_log(store, Durability.FSYNC)
+    assert files.calls > before
+    abandon(store)
+
+
 SAME_BOOT = MarkedState(same_boot=True)
 
 
