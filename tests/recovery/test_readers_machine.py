@@ -166,8 +166,8 @@ class ReadersMachine(RuleBasedStateMachine):
         self.erased.add(body)
         self.moved.append(body)
 
-    @rule(by_client=st.booleans())
-    def purge(self, by_client: bool) -> None:
+    @rule(by_client=st.booleans(), dies=st.booleans())
+    def purge(self, by_client: bool, dies: bool) -> None:
         gone = {body for state in ("ready", "delayed") for _, body in self.rows(state=state)}
         if by_client:
             self.node.client.call(commands.Queue.Purge(queue="q"))
@@ -175,6 +175,8 @@ class ReadersMachine(RuleBasedStateMachine):
             self.node.operate(queue_purge, name="q", waiting=False)
         self.node.run()
         self.erased |= gone - self.blocked
+        if dies:
+            self.kill(is_flushed=False)
 
     @property
     def blocked(self) -> set[bytes]:
@@ -185,7 +187,7 @@ class ReadersMachine(RuleBasedStateMachine):
     def cancel_retry(self, data: st.DataObject, dies: bool) -> None:
         self.reject(count=1, requeue=False, comes_back=False)
         if dies:
-            self.kill()
+            self.kill(is_flushed=True)
         topic = self.queue.extension(RetryTopic)
         waiting = [] if topic is None else topic.store.scan(None, None, 1000)
         if not waiting:
@@ -211,9 +213,10 @@ class ReadersMachine(RuleBasedStateMachine):
         self.node = self.node.next_life()
         self.node.run()
 
-    @rule()
-    def kill(self) -> None:
-        self.node.flush()
+    @rule(is_flushed=st.booleans())
+    def kill(self, is_flushed: bool) -> None:
+        if is_flushed:
+            self.node.flush()
         self.node.kill()
         self.node = self.node.next_life()
         self.node.run()

@@ -11,8 +11,11 @@ import pytest
 from pamqp import commands
 
 from leveret.errors import StorageError
+from leveret.features.delay.search import DelayedMessageFilter
+from leveret.features.retry.commands import retry_cancel
 from leveret.features.retry.key_order import KeyOrder
 from leveret.features.retry.retrying import RetryTopic
+from leveret.mgmt_ui.operations.topology import queue_purge
 from leveret.ports.definitions import QueueDefinition
 from leveret.storage.log import PartitionLog
 from tests.recovery import scenarios
@@ -229,3 +232,61 @@ def test_what_was_never_delivered_is_flagged_after_a_crash_only(loop, kind, end,
     node.client.consume("q")
     assert [each.redelivered for each in node.client.deliveries()] == [flagged] * 5
     node.kill()
+
+
+def purge_by_client(node):
+    node.client.send(commands.Queue.Purge(queue="q"))
+    node.run()
+    assert node.client.methods() == [("Queue.PurgeOk", 3)]
+
+
+def purge_by_operator(node):
+    assert node.operate(queue_purge, name="q", waiting=False) == 3
+
+
+@pytest.mark.parametrize("purge", [purge_by_client, purge_by_operator])
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_what_was_purged_does_not_come_back_by_a_kill_right_after_the_answer(loop, kind, purge):
+    node = Node(loop)
+    node.declare("q", queue_type=kind)
+    node.publish("q", *(b"%d" % number for number in range(3)))
+    purge(node)
+    node.kill()
+    node = node.next_life()
+    assert node.client.count("q") == 0
+    node.kill()
+
+
+def waiting(node):
+    """A node with two retries, a task and a schedule that wait."""
+    node.declare("q", retry_delays=[5000], celery_eta=True)
+    node.publish("q", b"0", b"1")
+    node.reject("q", 2)
+    node.publish("q", b"2", headers={"task": "t", "id": "1", "eta": "2999-01-01T00:00:00Z"})
+    node.publish("q", b"3", headers={"x-delay": 10_000})
+    node.flush()
+    return node
+
+
+def unsettled_after_a_kill(node):
+    """Return topics that still have something long after the node was killed and started again."""
+    node.kill()
+    node = node.next_life()
+    found = {fact.topic for fact in later(node).facts if fact.what in {"due", "unsettled"}}
+    node.kill()
+    return found
+
+
+def test_what_waited_when_it_was_purged_does_not_come_back_by_a_kill(loop):
+    node = waiting(Node(loop))
+    assert node.operate(queue_purge, name="q", waiting=True) == 3
+    assert unsettled_after_a_kill(node) == {"q"}  # the schedule is no message of the queue yet
+
+
+def test_what_was_cancelled_does_not_come_back_by_a_kill(loop):
+    node = waiting(Node(loop))
+    assert node.operate(retry_cancel, queue="q", ids=[], all_=True) == 2
+    schedules = node.broker.schedules
+    assert node.ask(schedules.cancel("/", DelayedMessageFilter())) == 1
+    assert node.ask(schedules.cancel("/", DelayedMessageFilter(), queue="q")) == 1
+    assert unsettled_after_a_kill(node) == set()

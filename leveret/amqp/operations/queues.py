@@ -13,10 +13,10 @@ from leveret.amqp.operations.operation import not_for_streams
 from leveret.core.names import not_found, resource, stripped
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.arguments import DEAD_LETTER_EXCHANGE, type_of
-from leveret.errors import ConnectionClosingError
+from leveret.errors import ConnectionClosingError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Sequence
 
     from pamqp import base
 
@@ -123,7 +123,7 @@ def _permitted_binding(
 
 
 def purge(channel: Channel, method: commands.Queue.Purge) -> Awaitable[None] | None:
-    """Purge the ready messages of a queue."""
+    """Purge the ready messages of a queue; answer when they are gone after a crash, too."""
     name = channel.queue_named(stripped(method.queue))
     channel.require("read", "queue", name)
     queue = channel.queue(name)
@@ -131,11 +131,28 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> Awaitable[None] | N
         raise not_for_streams("queue.purge", queue)
 
     def purge_ready() -> Awaitable[None] | None:
-        count = sum(part.purge() for part in queue.partitions if isinstance(part, Queue))
+        parts = [part for part in queue.partitions if isinstance(part, Queue)]
+        count = sum(part.purge() for part in parts)
         answer = commands.Queue.PurgeOk(message_count=count)
+        if count and not method.nowait:
+            return _send_when_safe(channel, parts, answer)
         return channel.reply(answer, nowait=method.nowait, kept=False)
 
     return channel.when_caught_up(queue, purge_ready)
+
+
+async def _send_when_safe(
+    channel: Channel, parts: Sequence[Queue], answer: commands.Queue.PurgeOk
+) -> None:
+    """Answer a purge whose messages nobody will get any more, however the node ends."""
+    for part in parts:
+        try:
+            await part.log.settlements_safe()
+        except StorageError as error:
+            text = f"queue '{part.name}' is purged until the next restart only: {error}"
+            raise ConnectionClosingError(541, text) from error
+    if channel.alive:
+        channel.send(answer)
 
 
 def delete(channel: Channel, method: commands.Queue.Delete) -> Awaitable[None] | None:

@@ -123,7 +123,7 @@ class Schedules:
         owner: str | None = None,
         exchanges: AbstractSet[str] | None = None,
     ) -> int:
-        """Cancel the selected messages. Returns their number. Raises StorageError.
+        """Cancel the selected messages, durably. Returns their number. Raises StorageError.
 
         Of messages with the same id, that of the user `owner` is meant; of all selected ones, those
         for one of `exchanges`.
@@ -136,7 +136,10 @@ class Schedules:
             self._emit("schedule.cancelled", _told(vhost, message))
             return True
 
-        return await self._each(keeper, chosen, cancel, owner, exchanges)
+        count = await self._each(keeper, chosen, cancel, owner, exchanges)
+        if count and keeper is not None and keeper.store is not None:
+            await keeper.store.settlements_safe()
+        return count
 
     async def reschedule(
         self,

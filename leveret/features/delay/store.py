@@ -26,6 +26,7 @@ from leveret.features.delay.reader import (
     PendingMessage,
 )
 from leveret.features.delay.wheel import TimingWheel
+from leveret.ports.callbacks import has_failed
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
@@ -329,6 +330,14 @@ class DelayedMessageStore(LogWriter):
             self._done.remove(0, committed)
         if self._done:
             self._settle_timer.set(self._timers.wall_ms() + SETTLE_DELAY_MS)
+
+    async def settlements_safe(self) -> None:
+        """Wait until all that was settled or cancelled so far is durable. Raises StorageError."""
+        self._settle_done()
+        if self._done:
+            await has_failed(self.await_commit)  # who has failed was never there, and is settled
+            self._settle_done()
+        await self.log.settlements_safe()
 
     # -- reading
 

@@ -154,8 +154,8 @@ async def retry_cancel(
     if topic is None:
         return 0
     count = topic.cancel(offsets)
-    for log in (topic.store.log, holder.log):
-        await log.settlements_safe()
+    await topic.store.settlements_safe()
+    await holder.log.settlements_safe()
     _tell(node, holder, "retries.cancelled", count)
     return count
 

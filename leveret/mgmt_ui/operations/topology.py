@@ -172,9 +172,12 @@ async def _drop_waiting(parts: Sequence[Queue]) -> int:
     for topic in (
         found for part in parts for found in (part.extension(RetryTopic), part.extension(EtaHold))
     ):
-        for dropped in () if topic is None else topic.clear():
+        if topic is None or topic.store is None:
+            continue
+        for dropped in topic.clear():
             count += dropped
             await asyncio.sleep(0)
+        await topic.store.settlements_safe()
     return count
 
 
