@@ -175,6 +175,20 @@ def test_a_wrong_option_is_the_error_and_nothing_else(query, options, text):
     assert "OptionError: " in [line for line in told if "Error: " in line][-1]
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"subscribe": "no-such-topic"}, "topic 'no-such-topic' does not exist"),
+        ({"password": "wrong"}, "wrong user or password"),
+        ({"vhost": "elsewhere"}, "does not exist in virtual host 'elsewhere'"),
+    ],
+)
+def test_what_the_broker_refuses_ends_the_query_at_once(query, channel, topic, options, text):
+    publish(channel, topic, *range(10))
+    with pytest.raises(PySparkException, match=text):
+        query.run(**options)
+
+
 def test_a_wrong_filter_ends_the_query_before_it_reads(query, channel, topic):
     publish(channel, topic, *range(10))
     with pytest.raises(PySparkException, match="400: filter: ") as ended:

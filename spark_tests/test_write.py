@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from datetime import UTC, datetime
 
@@ -19,7 +20,7 @@ def write(node):
 
     def run(table, **options):
         writer = table.write.format("leveret").mode("append")
-        writer.options(servers=node.server, **options).save()
+        writer.options(**{"servers": node.server, **options}).save()
 
     return run
 
@@ -206,6 +207,13 @@ def test_an_atomic_table_has_a_limit_and_others_have_none(spark, node, write, ch
             {"topic": "t"},
             "'tags' of row 0 has a null",
         ),
+        ("'a' as value", {"topic": "t", "password": "wrong"}, "wrong user or password"),
+        ("'a' as value", {"topic": "t", "vhost": "elsewhere"}, "404: vhost_not_found"),
+        (
+            "'a' as value",
+            {"topic": "t", "servers": "127.0.0.1:1", "retryTimeout": "1s"},
+            "none of http://127.0.0.1:1",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_told(spark, write, columns, options, message):
@@ -217,6 +225,35 @@ def test_a_topic_is_not_overwritten(spark, node):
     writer = spark.range(1).selectExpr("'a' as value").write.format("leveret").mode("overwrite")
     with pytest.raises(PySparkException, match="append"):
         writer.options(servers=node.server, topic="t").save()
+
+
+def test_a_user_without_permission_writes_nothing(spark, node, channel, topic, write):
+    node.ask("PUT", "users/reader", {"password": "secret", "tags": ""})
+    rights = {"configure": "", "write": "^$", "read": ".*"}
+    node.ask("PUT", "permissions/%2F/reader", rights)
+    with pytest.raises(PySparkException, match="refused for user 'reader'"):
+        write(spark.sql("select 'a' as value"), topic=topic, user="reader", password="secret")
+    assert read(spark, node, topic, "value").count() == 0
+
+
+def test_a_table_waits_for_a_broker_that_is_away(spark, node, channel, topic, write):
+    node.kill()
+    starting = threading.Timer(3, node.start)
+    starting.start()
+    try:
+        write(spark.sql("select 'a' as value"), topic=topic)
+    finally:
+        starting.join()
+    assert read(spark, node, topic, "value").count() == 1
+
+
+def test_a_stream_of_totals_is_refused(spark, node, topic, tmp_path):
+    options = {"servers": node.server, "subscribe": topic}
+    totals = spark.readStream.format("leveret").options(**options).load().groupBy("key").count()
+    writer = totals.selectExpr("key", "string(count) as value").writeStream.format("leveret")
+    writer = writer.options(servers=node.server, topic=topic, checkpointLocation=str(tmp_path))
+    with pytest.raises(PySparkException, match="append"):
+        writer.outputMode("complete").trigger(availableNow=True).start().awaitTermination()
 
 
 class Copy:
