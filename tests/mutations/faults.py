@@ -97,8 +97,8 @@ STORAGE = (
         name="decisions-are-not-flushed",
         file="leveret/storage/decisions.py",
         old="""\
-        if not segment.suspect:
-            files.fdatasync(handle)
+    if not segment.suspect:
+        segment.flush(files)
 """,
         new="",
         harm="A power cut after a crash undoes a commit in some of its queues.",

@@ -95,20 +95,28 @@ class Life:
         self.state = MortalState(Fate(), disk.pairs)
         self.state.fate = self.fate
         limits.setdefault("segment_bytes_max", 2000)
-        self.logs = make_store(DATA, self.files, self.state, **limits)
+        self.logs = None
         self.scheduled: list = []
         self.tasks: set[asyncio.Task[None]] = set()
         self.reported: list[Exception] = []
         self.handed: list[bytes] = []
         self.early: list[bytes] = []
         self.settles = True
-        timers = Timers(clock.wall_ms, clock.call_later, clock.seconds)
+        try:
+            self._start(limits)
+        except StorageError:
+            self.die(machine=durability is Durability.FSYNC)
+            raise
+
+    def _start(self, limits) -> None:
+        self.logs = make_store(DATA, self.files, self.state, **limits)
+        clock = self.clock
         self.stores = DelayedMessageStores(
-            InternalTopics(self.logs, durability),
+            InternalTopics(self.logs, self.durability),
             self.state,
             Environment(
                 Turn(self.scheduled.append, self.report),
-                timers,
+                Timers(clock.wall_ms, clock.call_later, clock.seconds),
                 self.spawn,
                 self.report,
                 random_name=str,
@@ -175,8 +183,13 @@ class Life:
             for task in self.tasks:
                 task.cancel()
             await asyncio.gather(*self.tasks, return_exceptions=True)
-            abandon(self.logs)
-            kept = self.files.lose_machine() if machine else self.files.lose_process()
-            self.disk.keep(kept, self.state)
+            self.die(machine=machine)
         for call in self.clock.calls:
             call.cancel()
+
+    def die(self, *, machine: bool) -> None:
+        """Leave what a kill leaves, or a power cut."""
+        if self.logs is not None:
+            abandon(self.logs)
+        kept = self.files.lose_machine() if machine else self.files.lose_process()
+        self.disk.keep(kept, self.state)
