@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+import subprocess
+import sys
 import time
 from decimal import Decimal
 
@@ -13,6 +16,7 @@ from pyspark.errors import PySparkException
 
 import pyspark_leveret
 from leveret.spark.source import LeveretDataSource
+from tests.support.waiting import LIMIT_SECONDS
 
 KEY = "x-partition-key"
 
@@ -268,5 +272,29 @@ def test_removed_messages_are_an_error_unless_that_is_wanted(read, node, channel
     assert read(**offsets, failOnDataLoss="false").count() == 10
 
 
-def test_the_module_that_spark_looks_for_has_the_source():
+# Another session than the others', where nobody has registered it, and another directory than that
+# of this checkout, whose packages Python would find there.
+PROGRAM = """\
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+table = spark.read.format("leveret").options(servers=sys.argv[1], subscribe=sys.argv[2]).load()
+print(table.count(), "rows")
+"""
+
+
+def test_spark_finds_the_source_of_this_editable_installation(tmp_path, node, channel, topic):
+    publish(channel, topic, *range(10))
+    command = [sys.executable, "-c", PROGRAM, node.server, topic]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    found = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert found.stdout == "10 rows\n", found.stderr
     assert pyspark_leveret.DefaultSource is LeveretDataSource
