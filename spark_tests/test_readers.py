@@ -53,7 +53,7 @@ class Stored(NamedTuple):
 
 
 class Readable:
-    """What readers of each queue must find: numbers, in the order in which they were stored."""
+    """Numbers that readers of each queue must find, in the order in which they were stored."""
 
     def __init__(self):
         self._count = 0
@@ -72,7 +72,7 @@ class Readable:
 
 
 class Steps:
-    """What clients and operators do to a queue, and what readers may read after it."""
+    """Steps that clients and operators take with a queue, and what readers may read after them."""
 
     def __init__(self, node, chance):
         self.node, self.chance = node, chance
