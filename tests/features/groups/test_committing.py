@@ -17,6 +17,7 @@ from leveret.features.groups.places import check_committed
 from leveret.features.groups.rows import group_row
 from leveret.features.range_reads.bounds import bounds_of
 from leveret.ports.definitions import GroupDefinition
+from tests.features.groups.context import GroupContext
 from tests.recovery.node import Node
 from tests.support.client import Client
 from tests.support.gate import Gate
@@ -28,22 +29,6 @@ KINDS = {
     "classic": {"x-retention": "1d"},
     "quorum": {"x-queue-type": "quorum", "x-retention": "1d"},
 }
-
-
-class Context:
-    """A node as commands on groups see it."""
-
-    def __init__(self, stage):
-        self.groups = stage.broker.groups
-        self.vhosts = stage.broker.vhosts
-        self.broker = stage.broker
-
-
-@pytest.fixture
-def stage():
-    stage = Stage()
-    yield stage
-    assert stage.reported == []
 
 
 @pytest.fixture
@@ -64,7 +49,7 @@ def declare(client, count, **arguments):
 async def commit(stage, name="g", /, **offsets):
     """Commit offsets, given as `p0=3`; return (before, after) by partition."""
     rows = await group_commit_offsets(
-        Context(stage),
+        GroupContext(stage),
         vhost="/",
         queue="q",
         name=name,
@@ -74,7 +59,7 @@ async def commit(stage, name="g", /, **offsets):
 
 
 async def perform(stage, command, **parameters):
-    return await command(Context(stage), vhost="/", queue="q", name="g", **parameters)
+    return await command(GroupContext(stage), vhost="/", queue="q", name="g", **parameters)
 
 
 async def places(stage):

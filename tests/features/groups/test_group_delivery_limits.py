@@ -5,7 +5,6 @@ from pamqp import commands
 from pamqp.header import ContentHeader
 
 from tests.support.client import Client
-from tests.support.stage import Stage
 
 LIMIT = {"x-group-delivery-limit": 2}
 KINDS = {
@@ -13,18 +12,6 @@ KINDS = {
     "classic": {"x-retention": "1d"},
     "quorum": {"x-queue-type": "quorum", "x-retention": "1d"},
 }
-
-
-@pytest.fixture
-def stage():
-    stage = Stage()
-    yield stage
-    assert stage.reported == []
-
-
-@pytest.fixture
-def publisher(stage):
-    return Client(stage).open()
 
 
 @pytest.fixture(params=KINDS)

@@ -8,36 +8,15 @@ from pamqp.header import ContentHeader
 
 from leveret.features.groups.commands import group_commit_offsets, group_reset_offsets
 from leveret.features.retry.retrying import RetryTopic
+from tests.features.groups.context import GroupContext
 from tests.recovery.node import Node
 from tests.support.client import Client
-from tests.support.stage import Stage
 
 KINDS = {
     "classic": {"x-retention": "1d"},
     "quorum": {"x-queue-type": "quorum", "x-retention": "1d"},
 }
 LADDER = {"x-retry-delays": [1000, 5000]}
-
-
-class Context:
-    """A node as commands on groups see it."""
-
-    def __init__(self, stage):
-        self.groups = stage.broker.groups
-        self.vhosts = stage.broker.vhosts
-        self.broker = stage.broker
-
-
-@pytest.fixture
-def stage():
-    stage = Stage()
-    yield stage
-    assert stage.reported == []
-
-
-@pytest.fixture
-def publisher(stage):
-    return Client(stage).open()
 
 
 @pytest.fixture(params=KINDS)
@@ -207,10 +186,10 @@ async def test_a_group_is_moved_while_its_messages_are_delayed(stage, publisher,
     one.call(commands.Channel.Close(200, "", 0, 0))
     where = {"vhost": "/", "queue": "q", "name": "g"}
     if moved == "commit":
-        rows = await group_commit_offsets(Context(stage), **where, offsets={"0": 1})
+        rows = await group_commit_offsets(GroupContext(stage), **where, offsets={"0": 1})
         assert rows == [{"partition": 0, "before": 0, "after": 2}]
     else:
-        await group_reset_offsets(Context(stage), **where, to="2")
+        await group_reset_offsets(GroupContext(stage), **where, to="2")
     assert bodies(join(stage)) == [b"2"]
     stage.advance(10)
     assert subscription(stage).lag == 1

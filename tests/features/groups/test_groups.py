@@ -15,20 +15,13 @@ from leveret.features.groups.commands import (
 from leveret.features.groups.places import FromTags, Shift, parse_reset
 from leveret.ports.definitions import GroupDefinition
 from leveret.ports.records import RecordFlag
+from tests.features.groups.context import GroupContext
 from tests.support.client import Client
 from tests.support.gate import Gate
-from tests.support.stage import Stage
 
 STREAM = {"x-queue-type": "stream"}
 KEEPING = {"x-retention": "1d"}
 KINDS = {"stream": STREAM, "classic": KEEPING, "quorum": {"x-queue-type": "quorum"} | KEEPING}
-
-
-@pytest.fixture
-def stage():
-    stage = Stage()
-    yield stage
-    assert stage.reported == []
 
 
 @pytest.fixture
@@ -413,16 +406,7 @@ def test_members_count_as_consumers(one, two, publisher, queue):
 
 
 async def perform(stage, command, **parameters):
-    return await command(Node(stage), vhost="/", queue="q", name="g", **parameters)
-
-
-class Node:
-    """A node as commands on groups see it."""
-
-    def __init__(self, stage):
-        self.groups = stage.broker.groups
-        self.vhosts = stage.broker.vhosts
-        self.broker = stage.broker
+    return await command(GroupContext(stage), vhost="/", queue="q", name="g", **parameters)
 
 
 @pytest.mark.parametrize(

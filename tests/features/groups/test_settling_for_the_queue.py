@@ -12,25 +12,13 @@ from leveret.features.groups.commands import (
 )
 from leveret.features.range_reads.bounds import bounds_of
 from leveret.ports.definitions import PolicyDefinition
+from tests.features.groups.context import GroupContext
 from tests.recovery.node import Node
 from tests.support.client import Client
-from tests.support.stage import Stage
 from tests.support.waiting import wait_until
 
 KINDS = {"classic": {}, "quorum": {"x-queue-type": "quorum"}}
 NAMES = ["one", "two"]
-
-
-@pytest.fixture
-def stage():
-    stage = Stage()
-    yield stage
-    assert stage.reported == []
-
-
-@pytest.fixture
-def publisher(stage):
-    return Client(stage).open()
 
 
 @pytest.fixture(params=KINDS)
@@ -63,12 +51,7 @@ def settled(stage):
 
 
 async def perform(stage, command, group, **parameters):
-    class Context:
-        groups = stage.broker.groups
-        vhosts = stage.broker.vhosts
-        broker = stage.broker
-
-    return await command(Context, vhost="/", queue="q", name=group, **parameters)
+    return await command(GroupContext(stage), vhost="/", queue="q", name=group, **parameters)
 
 
 def test_what_all_named_groups_have_settled_is_settled_in_the_queue(stage, publisher, kind):
