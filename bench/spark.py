@@ -11,7 +11,7 @@ a Spark of two cores, into the noop sink and into Parquet files. In the same run
     today       what people do without a data source, on fewer messages: pika into a Parquet file,
                 and RabbitMQ's stream, over AMQP with pika, into Spark by `foreachBatch`
     neighbour   a publisher and a consumer with 2,000 messages a second, beside a query, and while
-                that stands still
+                that stands still; and beside one of ready-made rows, which no broker serves
 
 Broker, Spark's JVM and its workers share all cores. For `neighbour`, the broker has one of them,
 and Spark is the one that waits (SCHED_IDLE, see sched(7)) on the client's, for in production it
@@ -315,9 +315,12 @@ def by_foreach_batch(bench: Bench, broker: Broker) -> float:
 
 
 @contextmanager
-def spark_beside(broker: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """Let a Spark of its own, which waits for everybody else, read the topic again and again."""
-    command = [sys.executable, "-m", "bench.spark", "--read-on", broker["servers"]]
+def spark_beside(messages: int, server: str) -> Iterator[subprocess.Popen[str]]:
+    """Let a Spark of its own, which waits for everybody else, read again and again.
+
+    It reads the topic, or ready-made rows where `server` is empty.
+    """
+    command = [sys.executable, "-m", "bench.spark", str(messages), "--read-on", server]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -326,7 +329,7 @@ def spark_beside(broker: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
         start_new_session=True,
     )
     assert process.stdout is not None, "it has a pipe"
-    process.stdout.readline()  # it has read the topic once
+    process.stdout.readline()  # it has read everything once
     try:
         yield process
     finally:
@@ -335,37 +338,44 @@ def spark_beside(broker: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
         process.wait()
 
 
-def read_on(server: str) -> None:
-    """Read the topic until killed, and print rows a second of each time."""
+def read_on(messages: int, server: str) -> None:
+    """Read the topic or ready-made rows until killed, and print the seconds of each time."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     with tempfile.TemporaryDirectory() as directory:
         spark = session(Path(directory))
-        options = {"servers": server, "subscribe": TOPIC}
         while True:
             begun = time.perf_counter()
-            table = spark.read.format("leveret").options(**options).load()
-            to_noop(table)
+            if server:
+                reader = spark.read.format("leveret").options(servers=server, subscribe=TOPIC)
+            else:
+                reader = spark.read.format("ready").option("rows", messages)
+            to_noop(reader.load())
             print(time.perf_counter() - begun, flush=True)
 
 
 def compare_neighbour(bench: Bench, messages: int, rounds: int) -> None:
-    """Print the p99 of a second client, beside a query and while that query stands still."""
+    """Print the p99 of a second client, beside a query and while that query stands still.
+
+    The same beside a query of ready-made rows, which asks nothing of the broker, tells what the
+    second client feels of a Spark on its own core.
+    """
     os.sched_setaffinity(bench.node.pid, {broker_core()})
-    alone, beside = [], []
-    with pinned(client_core()), spark_beside(bench.broker) as process:
-        output: Any = process.stdout
-        rate = messages / float(output.readline())
-        for _ in range(2 * rounds):  # in turn: so the machine's own neighbours are in both
-            os.killpg(process.pid, signal.SIGSTOP)
-            alone.append(p99_ms(bench.node))
-            os.killpg(process.pid, signal.SIGCONT)
-            beside.append(p99_ms(bench.node))
-    quiet, busy = statistics.median(alone), statistics.median(beside)
-    print(
-        f"neighbour: p99 {quiet:.2f} ms alone, {busy:.2f} beside a query of {rate:,.0f} rows/s, "
-        f"ratio {busy / quiet:.2f}",
-        flush=True,
-    )
+    for rows, server in (("the topic's", bench.broker["servers"]), ("ready-made", "")):
+        alone, beside = [], []
+        with pinned(client_core()), spark_beside(messages, server) as process:
+            output: Any = process.stdout
+            rate = messages / float(output.readline())
+            for _ in range(rounds):  # in turn: so the machine's own neighbours are in both
+                os.killpg(process.pid, signal.SIGSTOP)
+                alone.append(p99_ms(bench.node))
+                os.killpg(process.pid, signal.SIGCONT)
+                beside.append(p99_ms(bench.node))
+        quiet, busy = statistics.median(alone), statistics.median(beside)
+        print(
+            f"neighbour: p99 {quiet:.2f} ms alone, {busy:.2f} beside a query of {rate:,.0f} rows/s "
+            f"({rows}), ratio {busy / quiet:.2f}",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -376,8 +386,8 @@ def main() -> None:
     parser.add_argument("--read-on", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    if asked.read_on:
-        read_on(asked.read_on)
+    if asked.read_on is not None:
+        read_on(asked.messages, asked.read_on)
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         node = Leveret(place / "node", "os")
