@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from leveret.mgmt_ui.control_client import request
 from leveret.ports.partitioner import hash_key
 from tests.harness.broker import BrokerProcess
 from tests.harness.group_account import Account
@@ -125,8 +126,15 @@ class Scene:
             time.sleep(0.05)
         missing = {name: sorted(left)[:20] for name, left in self.account.missing().items() if left}
         assert not missing, f"confirmed, and did not come: {missing}"
-        time.sleep(QUIET_SECONDS)  # what was not confirmed may come as well
+        # What was not confirmed may come as well, and what was returned comes again.
+        wait_until(self.has_settled_all, "all to be settled")
         self.leave()
+
+    def has_settled_all(self) -> bool:
+        """Whether the groups have settled everything that is in the log."""
+        self.check()
+        answer = request(self.broker.data / "control.sock", "group.list", {"vhost": "/"})
+        return not any(group["lag"] or group["unacked"] for group in answer["result"])
 
     def leave(self) -> None:
         for member in self.members:
