@@ -23,13 +23,20 @@ __all__ = ["ApiClient", "ApiConnection", "RequestRefusedError", "WrongPortError"
 TIMEOUT_S: Final = 90.0  # longer than the longest wait and answer
 TLS_ALERT: Final = "\x15\x03"  # how a server of TLS may answer what is none
 REASON_BYTES_MAX: Final = 1 << 20  # of an answer that refuses; ours have some hundred
+# What the HTTP API says in one word, as RabbitMQ does and for programs, in words for people.
+SENTENCES: Final = {
+    "Not_Authorized": "wrong user or password",
+    "vhost_not_found": "there is no such virtual host: create it, or name another one",
+    "queue_not_found": "there is no such queue or stream: declare it, or name another one",
+    "partition_not_found": "there is no such partition: it was removed, or never there",
+}
 
 
 class RequestRefusedError(Exception):
-    """An answer that is no success: its HTTP status, and the reason.
+    """An answer that is no success: its HTTP status, and the reason as a sentence.
 
     `retry_after_s` is set where the same request may be sent again after that time. `details` is
-    the answer's JSON object, empty if it has none.
+    the answer's JSON object, empty if it has none: where its `reason` is one word, it is that word.
     """
 
     def __init__(
@@ -178,7 +185,7 @@ class ApiConnection:
         details = _json_object(told)
         reason = str(details.get("reason", answer.reason))
         seconds = float(after) if after.isdigit() else None
-        raise self._refusal(answer.status, reason, seconds, details)
+        raise self._refusal(answer.status, SENTENCES.get(reason, reason), seconds, details)
 
 
 class ApiClient:

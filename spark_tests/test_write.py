@@ -208,7 +208,11 @@ def test_an_atomic_table_has_a_limit_and_others_have_none(spark, node, write, ch
             "'tags' of row 0 has a null",
         ),
         ("'a' as value", {"topic": "t", "password": "wrong"}, "wrong user or password"),
-        ("'a' as value", {"topic": "t", "vhost": "elsewhere"}, "404: vhost_not_found"),
+        (
+            "'a' as value",
+            {"topic": "t", "vhost": "elsewhere"},
+            "in virtual host 'elsewhere': there is no such virtual host: create it",
+        ),
         (
             "'a' as value",
             {"topic": "t", "servers": "127.0.0.1:1", "retryTimeout": "1s"},

@@ -111,6 +111,17 @@ def test_a_refusal_has_the_answer_s_reason_and_details(serve):
     assert server.connections == 1
 
 
+def test_a_reason_in_one_word_becomes_a_sentence_and_stays_in_the_details(serve):
+    text = '{"error": "not_found", "reason": "vhost_not_found"}'
+    _, connection = serve(answer(404, text))
+    with pytest.raises(
+        RequestRefusedError, match=r"^404: there is no such virtual host: create"
+    ) as refused:
+        connection.ask("GET", "/")
+    assert refused.value.details["reason"] == "vhost_not_found"
+    connection.close()
+
+
 def test_an_answer_that_is_not_read_to_its_end_closes_the_connection(serve):
     server, connection = serve(answer(200, "x" * 100_000), answer(200, "2"))
     with connection.answered("GET", "/1") as found:

@@ -361,6 +361,8 @@ class BrokerServers:
             raise TopicMissingError(
                 f"{access.what} does not exist in virtual host '{vhost}': {error.reason}"
             ) from error
+        if error.status == 404:
+            raise SourceError(f"{access} in virtual host '{vhost}': {error.reason}") from error
         if error.status == 413:
             raise BatchTooLargeError(f"{access}: {error.reason}") from error
         raise SourceError(f"{access}: {error}") from error

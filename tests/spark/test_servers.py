@@ -7,14 +7,17 @@ import threading
 
 import pytest
 
+from leveret.range_reader import LeaseName
 from leveret.spark.connection_options import read_connection
 from leveret.spark.errors import (
     AccessRefusedError,
     BrokerUnreachableError,
     SourceError,
+    TopicMissingError,
     WrongCredentialsError,
 )
 from leveret.spark.option_reader import OptionReader
+from leveret.spark.part_stager import PartName
 from leveret.spark.read_options import MessageFilters
 from leveret.spark.servers import BrokerServers
 from tests.support.http import HttpClient
@@ -73,6 +76,29 @@ def test_a_missing_permission_is_told_as_such(servers):
 def test_a_wrong_password_is_told_as_such(servers):
     with pytest.raises(WrongCredentialsError, match="refuses user 'app': wrong user or password"):
         servers(user="app", password="wrong").topic("orders")
+
+
+NO_VHOST = "there is no such virtual host: create it, or name another one"
+NO_QUEUE = "there is no such queue or stream: declare it, or name another one"
+
+
+@pytest.mark.parametrize(("vhost", "text"), [("elsewhere", NO_VHOST), ("/", NO_QUEUE)])
+def test_what_is_not_there_to_be_read_is_told_in_a_sentence(servers, vhost, text):
+    with pytest.raises(TopicMissingError) as refused:
+        servers(vhost=vhost).topic("none")
+    assert str(refused.value) == f"topic 'none' does not exist in virtual host '{vhost}': {text}"
+    with pytest.raises(TopicMissingError) as refused:
+        servers(vhost=vhost).lease(LeaseName("none", "job", 1), {})
+    assert str(refused.value) == f"queue 'none' does not exist in virtual host '{vhost}': {text}"
+
+
+def test_a_virtual_host_that_is_not_there_to_be_written_is_told_in_a_sentence(servers):
+    there = servers(vhost="elsewhere")
+    told = f"cannot be written in virtual host 'elsewhere': {NO_VHOST}"
+    with pytest.raises(SourceError, match=f"^batch 7 of writer 'etl' {told}$"):
+        there.commit("etl", 7, ["part"], mandatory=False)
+    with pytest.raises(SourceError, match=f"^part p of batch 7 of writer 'etl' {told}$"):
+        there.stage("etl", PartName(7, "p"), [b"chunk"])
 
 
 def test_the_port_of_amqp_is_told_at_once(node, servers):

@@ -141,9 +141,9 @@ def test_a_reader_that_waits_and_what_it_is_told(tmp_path):
         with pytest.raises(OutOfRangeError) as caught:
             reader.read("q", 0, 2)
         assert (caught.value.first, caught.value.end) == (0, 1)
-        with pytest.raises(ReadRefusedError, match="partition_not_found"):
+        with pytest.raises(ReadRefusedError, match="there is no such partition"):
             reader.read("q", 1, 0)
-        with pytest.raises(ReadRefusedError, match="queue_not_found"):
+        with pytest.raises(ReadRefusedError, match="there is no such queue or stream: declare it"):
             reader.offsets("none")
         (row,) = reader.offsets("q", before_ms)
         assert (row.first, row.end, row.offset) == (0, 1, 0)
