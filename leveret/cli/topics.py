@@ -17,7 +17,7 @@ __all__ = ["app"]
 app = Group("Topics: streams, and queues with partitions or a retention.")
 
 Name = Annotated[str, typer.Argument(help="The queue or stream.", autocompletion=queue_names)]
-PARTITION = ["partition", "state", "messages", "unacked", "first", "committed", "end", "bytes"]
+PARTITION = ["partition", "state", "messages", "unacked", "first", "end", "bytes"]
 
 
 @app.list(

@@ -55,19 +55,21 @@ def describe_topic(queue: DeclaredQueue, groups: ConsumerGroups) -> dict[str, An
 
 
 def partition_row(part: OpenQueue, *, is_retired: bool) -> dict[str, Any]:
-    """Return the counts and offsets of one partition. One that holds nothing is not opened."""
+    """Return the counts and offsets of one partition. One that holds nothing is not opened.
+
+    `end` is that of readers and groups: what is written and not safe yet lies behind it.
+    """
     row: dict[str, Any] = {
         "partition": part.number,
         "state": "retired" if is_retired else "active",
         "messages": part.message_count,
         "unacked": part.leased_count,
         "first": 0,
-        "committed": 0,
         "end": 0,
         "bytes": 0,
     }
     if part.is_opened:
         log = part.log
         size = sum(file.size for file in log.list_files())
-        row |= {"first": log.first, "committed": log.committed, "end": log.end, "bytes": size}
+        row |= {"first": log.first, "end": log.committed, "bytes": size}
     return row

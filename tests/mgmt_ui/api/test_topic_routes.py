@@ -4,6 +4,7 @@ import pytest
 from pamqp import commands
 
 from leveret.core.settings.partitioning import PARTITIONS_MAX
+from leveret.ports import Durability
 from tests.support.client import Client
 from tests.support.site import Site
 
@@ -77,7 +78,6 @@ async def test_a_topic_is_shown_with_its_partitions_and_groups(site, client):
         "messages": 3,
         "unacked": 0,
         "first": 0,
-        "committed": 3,
         "end": 3,
         "bytes": partition["bytes"],
     }
@@ -86,6 +86,18 @@ async def test_a_topic_is_shown_with_its_partitions_and_groups(site, client):
     code, error, reason = await site.error(f"{TOPICS}/%2F/none")
     assert (code, error) == (404, "not_found")
     assert "none" in reason
+
+
+async def test_a_partition_ends_where_readers_and_groups_do(site, client):
+    client.publish("views", b"0", b"1")
+    client.prefetch(1)
+    client.consume("views", "c", arguments={"x-consumer-group": "billing"})
+    site.stage.queue("views").log.durability = Durability.FSYNC
+    client.publish("views", b"2")  # written, and not flushed
+    paths = [f"{TOPICS}/%2F/views", "/api/leveret/consumer-groups/%2F/views/billing"]
+    rows = [row for path in paths for row in (await site.json(path))["partition_details"]]
+    rows += (await site.json(f"{TOPICS}/%2F/views/offsets"))["partitions"]
+    assert [row["end"] for row in rows] == [2, 2, 2]
 
 
 async def test_a_change_is_tried_and_then_made(site, client):
