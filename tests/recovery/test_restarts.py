@@ -257,6 +257,34 @@ def test_what_was_purged_does_not_come_back_by_a_kill_right_after_the_answer(loo
     node.kill()
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize("is_written_later", [False, True])
+def test_a_purge_that_the_disk_refuses_is_not_answered_before_it_takes_it(
+    loop, kind, is_written_later
+):
+    node = Node(loop)
+    node.declare("q", queue_type=kind)
+    node.publish("q", *(b"%d" % number for number in range(3)))
+    node.files.fail_at = node.files.calls
+    for _ in range(2):  # the second purge finds nothing in the queue
+        client = Client(node).open()
+        client.send(commands.Queue.Purge(queue="q"))
+        node.run()
+        ((_, close),) = client.received()
+        assert (close.name, close.reply_code) == ("Connection.Close", 541)
+        assert close.reply_text.startswith("INTERNAL_ERROR - queue 'q' is purged, but a restart")
+    assert node.client.count("q") == 0
+    if is_written_later:
+        node.files.fail_at = None
+        node.client.send(commands.Queue.Purge(queue="q"))
+        node.run()
+        assert node.client.methods() == [("Queue.PurgeOk", 0)]
+    node.kill()
+    node = node.next_life()
+    assert node.client.count("q") == (0 if is_written_later else 3)
+    node.kill()
+
+
 def waiting(node):
     """A node with two retries, a task and a schedule that wait."""
     node.declare("q", retry_delays=[5000], celery_eta=True)
@@ -289,4 +317,20 @@ def test_what_was_cancelled_does_not_come_back_by_a_kill(loop):
     schedules = node.broker.schedules
     assert node.ask(schedules.cancel("/", DelayedMessageFilter())) == 1
     assert node.ask(schedules.cancel("/", DelayedMessageFilter(), queue="q")) == 1
+    assert unsettled_after_a_kill(node) == set()
+
+
+def test_a_cancellation_that_the_disk_refuses_is_refused_until_it_takes_it(loop):
+    node = waiting(Node(loop))
+
+    def cancel():
+        return node.ask(node.broker.schedules.cancel("/", DelayedMessageFilter()))
+
+    node.files.fail_at = node.files.calls
+    for _ in range(2):  # the second one finds nothing any more
+        with pytest.raises(StorageError):
+            cancel()
+    node.files.fail_at = None
+    assert cancel() == 0
+    assert node.operate(queue_purge, name="q", waiting=True) == 3
     assert unsettled_after_a_kill(node) == set()

@@ -134,7 +134,7 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> Awaitable[None] | N
         parts = [part for part in queue.partitions if isinstance(part, Queue)]
         count = sum(part.purge() for part in parts)
         answer = commands.Queue.PurgeOk(message_count=count)
-        if count and not method.nowait:
+        if parts and not method.nowait:
             return _send_when_safe(channel, parts, answer)
         return channel.reply(answer, nowait=method.nowait, kept=False)
 
@@ -144,12 +144,15 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> Awaitable[None] | N
 async def _send_when_safe(
     channel: Channel, parts: Sequence[Queue], answer: commands.Queue.PurgeOk
 ) -> None:
-    """Answer a purge whose messages nobody will get any more, however the node ends."""
+    """Answer a purge whose messages nobody will get any more, however the node ends.
+
+    One that has found none waits as well: an earlier purge may have failed here.
+    """
     for part in parts:
         try:
             await part.log.settlements_safe()
         except StorageError as error:
-            text = f"queue '{part.name}' is purged until the next restart only: {error}"
+            text = f"queue '{part.name}' is purged, but a restart may undo this: {error}"
             raise ConnectionClosingError(541, text) from error
     if channel.alive:
         channel.send(answer)

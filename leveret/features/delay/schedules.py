@@ -137,7 +137,7 @@ class Schedules:
             return True
 
         count = await self._each(keeper, chosen, cancel, owner, exchanges)
-        if count and keeper is not None and keeper.store is not None:
+        if keeper is not None and keeper.store is not None:  # an earlier one may have failed here
             await keeper.store.settlements_safe()
         return count
 
