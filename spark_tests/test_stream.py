@@ -196,21 +196,6 @@ def test_a_wrong_filter_ends_the_query_before_it_reads(query, channel, topic):
     assert "python_streaming_source_runner" in str(ended.value)  # on the driver: no task has run
 
 
-def test_an_outage_is_waited_for(query, node, channel, topic):
-    publish(channel, topic, *range(10))
-    query.start()
-    query.wait_for(10)
-    query.start()
-    node.kill()
-    time.sleep(3)
-    node.start()
-    with pika.BlockingConnection(node.parameters) as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        publish(channel, topic, *range(10, 20))
-        assert query.wait_for(20) == list(range(20))
-
-
 def test_an_outage_that_lasts_ends_the_query(spark, query, node, channel, topic):
     publish(channel, topic, *range(10))
     query.run()

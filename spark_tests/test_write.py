@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from datetime import UTC, datetime
 
@@ -238,17 +237,6 @@ def test_a_user_without_permission_writes_nothing(spark, node, channel, topic, w
     with pytest.raises(PySparkException, match="refused for user 'reader'"):
         write(spark.sql("select 'a' as value"), topic=topic, user="reader", password="secret")
     assert read(spark, node, topic, "value").count() == 0
-
-
-def test_a_table_waits_for_a_broker_that_is_away(spark, node, channel, topic, write):
-    node.kill()
-    starting = threading.Timer(3, node.start)
-    starting.start()
-    try:
-        write(spark.sql("select 'a' as value"), topic=topic)
-    finally:
-        starting.join()
-    assert read(spark, node, topic, "value").count() == 1
 
 
 def test_a_stream_of_totals_is_refused(spark, node, topic, tmp_path):
