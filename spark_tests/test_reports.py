@@ -88,6 +88,58 @@ def test_dead_letters_agree_with_the_page(node, channel, letters, tmp_path):
     assert "&lt;script&gt;" in page
 
 
+def take(channel, queue):
+    """Take all messages of a queue; return their bodies."""
+    found = []
+    while (delivery := channel.basic_get(queue, auto_ack=True))[0] is not None:
+        found.append(delivery[2])
+    return found
+
+
+def test_dead_letters_agree_with_the_page_after_kills(tmp_path):
+    """What was rejected right before a kill is in its queue, in the dead-letter queue, or both."""
+    node = Node(tmp_path / "data")
+    node.directory.mkdir()
+    letter = {"x-dead-letter-topic": True}
+    queues = {"work": letter, "short": letter | {"x-message-ttl": 1}}
+    published = set()
+    with node.running():
+        for turn in range(3):
+            connection = pika.BlockingConnection(node.parameters)
+            channel = connection.channel()
+            channel.confirm_delivery()
+            for name, arguments in queues.items():
+                channel.queue_declare(name, durable=True, arguments=arguments)
+                for number in range(20):
+                    body = b"%s %d %d" % (name.encode(), turn, number)
+                    channel.basic_publish("", name, body, PERSISTENT)
+                    published.add(body)
+            for _ in range(15):
+                method, _, _ = channel.basic_get("work")
+                channel.basic_reject(method.delivery_tag, requeue=False)
+            node.kill()
+            with suppress(AMQPError):
+                connection.close()
+            node.start()
+        wait_for(lambda: node.ask("GET", "queues/%2F/short")["messages"] == 0)
+        letters = [f"{name}.dlq" for name in queues]
+        told, _ = job(node, "dlq", ",".join(letters), "--to", str(tmp_path / "out"), "--json")
+        pages = {queue: listed(node, queue)["ready"] for queue in letters}
+        reasons = {
+            reason: sum(len(listed(node, queue, reason=reason)["rows"]) for queue in letters)
+            for reason in ("rejected", "expired")
+        }
+        with pika.BlockingConnection(node.parameters) as connection:
+            channel = connection.channel()
+            found = [body for queue in ("work", *letters) for body in take(channel, queue)]
+    summary = json.loads(told)
+    assert {row["queue"]: row["messages"] for row in summary["queues"]} == pages
+    assert summary["reasons"] == reasons
+    assert set(found) == published
+    assert reasons["expired"] >= 60
+    assert reasons["rejected"] > 0
+
+
 def test_the_history_has_what_was_taken_away(node, spark, channel, topic, tmp_path):
     name = f"{topic}-work"
     channel.queue_declare(f"{name}.dlq", durable=True, arguments={"x-retention": "1h"})
