@@ -201,6 +201,17 @@ ROWS = (
         (throughput(3),),
         words(f"--publishers 50 --persistent --confirms 1 {ONE_BY_ONE} --prefetch 2000"),
     ),
+    *(
+        Row(
+            f"{count}-waiting{suffix}",
+            f"{what} for each confirm, nobody consumes, {durability}",
+            (published(times), Target("per_cpu_s", "messages/s of broker CPU", Bound.SHOWN)),
+            words(f"--publishers {count} --persistent --confirms 1 --consumers 0"),
+            durability=durability,
+        )
+        for durability, suffix, times in (("os", "", 3), ("fsync", "-fsync", 1))
+        for count, what in ((1, "1 connection that waits"), (50, "50 connections that wait"))
+    ),
     Row(
         "priorities",
         "x-max-priority 10, random priorities",
