@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 from bench.processes import (
+    BROKER_CORE,
     START_TIMEOUT_S,
     BenchError,
-    broker_core,
     end,
     free_port,
     spawn,
@@ -26,7 +26,7 @@ class Leveret:
     """A node on a data directory below `directory`, with the durability asked for.
 
     `settings` go beyond the defaults: `LEVERET_NAME=value` each. `python` has the build that is
-    started: this one, or another checkout's.
+    started: this one, or another checkout's. `core` is what it runs on; None: any.
     """
 
     name = "Leveret"
@@ -37,7 +37,9 @@ class Leveret:
         durability: str,
         settings: tuple[str, ...] = (),
         python: Path = Path(sys.executable),
+        core: int | None = BROKER_CORE,
     ) -> None:
+        self.core = core
         self.version = f"{__version__} on Python {sys.version.split()[0]}"
         self.pid = 0
         self.start_seconds = 0.0
@@ -74,7 +76,7 @@ class Leveret:
         """Start on the data directory as it is; returns when a connection can be opened."""
         self.log.write_bytes(b"")
         start = time.monotonic()
-        self._process = spawn(self.command, broker_core(), self.log)
+        self._process = spawn(self.command, self.core, self.log)
         self.uri = f"amqp://guest:guest@{self._wait_for_ready()}/"
         wait_for_amqp(self.uri, self._process, self.log)
         self.start_seconds = time.monotonic() - start

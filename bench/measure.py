@@ -80,7 +80,7 @@ def perf(broker: Broker, *options: str) -> dict[str, Any]:
     """Return the figures of `leveret perf` with these options for a broker."""
     command = [sys.executable, "-m", "leveret", "perf", "--json", "--uri", broker.uri]
     command += ["--pid", str(broker.pid), *options]
-    with pinned(client_core()):
+    with pinned(None if broker.core is None else client_core()):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     with process:
         try:
@@ -97,11 +97,10 @@ def perf(broker: Broker, *options: str) -> dict[str, Any]:
 def _flow(row: Row, broker: Broker, timing: Timing) -> Reading:
     result = perf(broker, *perf_arguments(row, timing))
     latency = result["latency"]["milliseconds"]
-    cpu_us = result["broker_cpu_us_per_message"]
     figures = {
         "published_per_s": result["published_per_s"],
         "consumed_per_s": result["consumed_per_s"],
-        "per_cpu_s": 1_000_000 / cpu_us if cpu_us else 0.0,
+        "per_cpu_s": _per_cpu_s(result),
         "client_cores": result["client_cpu_share"],
         "p50_ms": latency.get("p50", 0.0),
         "p99_ms": latency.get("p99", 0.0),
@@ -127,7 +126,14 @@ def _get(row: Row, broker: Broker, timing: Timing) -> Reading:
     count = _count(row, broker, timing)
     _fill(row, broker, count)
     result = perf(broker, "--mode", "drain", "--messages", str(count), *row.options)
-    return Reading({"consumed_per_s": result["consumed_per_s"]}, incomplete=not result["ok"])
+    figures = {"consumed_per_s": result["consumed_per_s"], "per_cpu_s": _per_cpu_s(result)}
+    return Reading(figures, incomplete=not result["ok"])
+
+
+def _per_cpu_s(result: dict[str, Any]) -> float:
+    """Messages for each second of the broker's processor time; 0 when it was too short to see."""
+    cpu_us = result["broker_cpu_us_per_message"]
+    return 1_000_000 / cpu_us if cpu_us else 0.0
 
 
 def _backlog(row: Row, broker: Broker, timing: Timing) -> Reading:

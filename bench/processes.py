@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
+    "BROKER_CORE",
     "BenchError",
     "Broker",
+    "BrokerProcess",
     "allow_files",
     "broker_core",
     "client_core",
@@ -33,6 +35,7 @@ __all__ = [
 ]
 
 CORES = sorted(os.sched_getaffinity(0))
+BROKER_CORE = CORES[0]
 STOP_TIMEOUT_S = 60
 START_TIMEOUT_S = 60
 CONNECT_PAUSE_S = 0.01
@@ -43,9 +46,13 @@ class BenchError(LeveretError):
 
 
 class Broker(Protocol):
-    """A broker under test, on a data directory of its own."""
+    """A broker under test, on a data directory of its own.
+
+    It runs on `core` alone and its client on another; None leaves both to the system.
+    """
 
     name: str
+    core: int | None
     version: str
     pid: int
     start_seconds: float
@@ -61,9 +68,58 @@ class Broker(Protocol):
         """Stop in order, or at least stop."""
 
 
+class BrokerProcess:
+    """A broker that is one process, told its port, with everything that it keeps in `directory`."""
+
+    name = ""
+    version = ""
+
+    def __init__(self, directory: Path, core: int | None = BROKER_CORE) -> None:
+        self.core = core
+        self.pid = 0
+        self.start_seconds = 0.0
+        self._directory = directory
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def uri(self) -> str:
+        """Return the URI where it listens."""
+        return f"amqp://guest:guest@127.0.0.1:{self._port}/"
+
+    @property
+    def log(self) -> Path:
+        """Return what it has printed."""
+        return self._directory / "printed"
+
+    def start(self) -> None:
+        """Start on the directory as it is; returns when a connection can be opened."""
+        command, environment = self._command(), self._environment()
+        start = time.monotonic()
+        self._process = spawn(command, self.core, self.log, environment)
+        wait_for_amqp(self.uri, self._process, self.log)
+        self.start_seconds = time.monotonic() - start
+        self.pid = self._process.pid
+
+    def stop(self) -> None:
+        """Stop the process."""
+        if self._process is not None:
+            end(self._process)
+        self._process = None
+
+    def _command(self) -> list[str]:
+        """Return how it is started."""
+        raise NotImplementedError
+
+    def _environment(self) -> dict[str, str]:
+        """Return what is added to the environment."""
+        return {}
+
+
 def broker_core() -> int:
     """The processor the broker runs on: the first there is."""
-    return CORES[0]
+    return BROKER_CORE
 
 
 def client_core() -> int:
@@ -72,10 +128,10 @@ def client_core() -> int:
 
 
 @contextlib.contextmanager
-def pinned(core: int) -> Iterator[None]:
-    """Processes started inside run on `core` alone."""
+def pinned(core: int | None) -> Iterator[None]:
+    """Processes started inside run on `core` alone; on any when it is None."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
+    os.sched_setaffinity(0, before if core is None else {core})
     try:
         yield
     finally:
@@ -83,7 +139,7 @@ def pinned(core: int) -> Iterator[None]:
 
 
 def spawn(
-    command: list[str], core: int, log: Path, environment: dict[str, str] | None = None
+    command: list[str], core: int | None, log: Path, environment: dict[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
     """Start `command` on `core`, in a group of its own, what it prints going to `log`."""
     with pinned(core), log.open("ab") as output:

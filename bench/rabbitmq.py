@@ -10,64 +10,50 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bench.processes import BenchError, broker_core, end, free_port, spawn, wait_for_amqp
+from bench.processes import BROKER_CORE, BenchError, BrokerProcess, end, free_port, spawn
+
+if TYPE_CHECKING:
+    import subprocess
 
 __all__ = ["RabbitMq"]
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 
-class RabbitMq:
+class RabbitMq(BrokerProcess):
     """RabbitMQ on a data directory below `directory`."""
 
     name = "RabbitMQ"
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, core: int | None = BROKER_CORE) -> None:
         if not SERVER.exists():
             raise BenchError(f"{SERVER} is missing: install the package rabbitmq-server")
-        self.version = ""
-        self.pid = 0
-        self.start_seconds = 0.0
-        self._directory = directory
-        self._port, self._distribution_port, self._epmd_port = (free_port() for _ in range(3))
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__(directory, core)
+        self._distribution_port, self._epmd_port = free_port(), free_port()
         self._epmd: subprocess.Popen[bytes] | None = None
-        directory.mkdir(parents=True, exist_ok=True)
         (directory / "enabled_plugins").write_text("[].")
         (directory / "rabbitmq-env.conf").write_text("")
 
-    @property
-    def uri(self) -> str:
-        """Return the URI where it listens."""
-        return f"amqp://guest:guest@127.0.0.1:{self._port}/"
-
-    @property
-    def log(self) -> Path:
-        """Return what the server has printed."""
-        return self._directory / "printed"
-
     def start(self) -> None:
-        """Start on the data directory as it is; returns when a connection can be opened."""
+        """Start on the data directory as it is, after the port mapper."""
         if self._epmd is None:
             self._epmd = self._start_epmd()
-        start = time.monotonic()
-        self._process = spawn([str(SERVER)], broker_core(), self.log, self._environment())
-        wait_for_amqp(self.uri, self._process, self.log)
-        self.start_seconds = time.monotonic() - start
-        # Told to run detached, the script becomes the Erlang machine itself: its pid is ours.
-        self.pid = self._process.pid
+        super().start()
         self.version = self._read_version()
 
     def stop(self) -> None:
         """Stop the server, then its port mapper."""
-        for process in (self._process, self._epmd):
-            if process is not None:
-                end(process)
-        self._process = self._epmd = None
+        super().stop()
+        if self._epmd is not None:
+            end(self._epmd)
+        self._epmd = None
+
+    def _command(self) -> list[str]:
+        # Told to run detached, the script becomes the Erlang machine itself: its pid is ours.
+        return [str(SERVER)]
 
     def _start_epmd(self) -> subprocess.Popen[bytes]:
         program = shutil.which("epmd") or next(
@@ -76,7 +62,7 @@ class RabbitMq:
         if program is None:
             raise BenchError("epmd is missing: install the package erlang-base")
         command = [program, "-port", str(self._epmd_port), "-address", "127.0.0.1"]
-        return spawn(command, broker_core(), self._directory / "epmd")
+        return spawn(command, self.core, self._directory / "epmd")
 
     def _environment(self) -> dict[str, str]:
         directory = self._directory
