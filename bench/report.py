@@ -6,12 +6,13 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rich.console import Group
 from rich.table import Table
 
-from bench.rows import Bound
+from bench.rows import FLOORS, LAVINMQ, Bound
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bench.measure import Reading
     from bench.rows import Row, Target
@@ -19,23 +20,42 @@ if TYPE_CHECKING:
 __all__ = ["Line", "lines", "markdown", "terminal"]
 
 HEADINGS = ("workload", "figure", "RabbitMQ", "Leveret", "ratio", "must reach", "met")
+YARDSTICKS = (*FLOORS, LAVINMQ)
+YARDSTICK_HEADINGS = (
+    *("workload", "figure", *YARDSTICKS, "Leveret"),
+    *(f"Leveret / {name}" for name in YARDSTICKS),
+)
 
 
 @dataclass(frozen=True)
 class Line:
-    """One figure of one row, compared. Figures are medians; None where there is none."""
+    """One figure of one row, compared. `medians` has those of the brokers that have the figure."""
 
     row: Row
     target: Target
-    theirs: float | None
-    ours: float | None
+    medians: Mapping[str, float]
     spread: str
     remark: str
 
     @property
+    def theirs(self) -> float | None:
+        """RabbitMQ's."""
+        return self.medians.get("RabbitMQ")
+
+    @property
+    def ours(self) -> float | None:
+        """Leveret's."""
+        return self.medians.get("Leveret")
+
+    @property
     def ratio(self) -> float | None:
         """Ours divided by theirs."""
-        return self.ours / self.theirs if self.ours is not None and self.theirs else None
+        return self.ratio_to("RabbitMQ")
+
+    def ratio_to(self, name: str) -> float | None:
+        """Ours divided by another broker's."""
+        theirs = self.medians.get(name)
+        return self.ours / theirs if self.ours is not None and theirs else None
 
     @property
     def met(self) -> bool | None:
@@ -53,14 +73,22 @@ class Line:
     def cells(self) -> tuple[str, ...]:
         """The line as it stands in the table, under HEADINGS but the first."""
         met = {True: "yes", False: "**no**", None: ""}[self.met]
-        ratio = "" if self.ratio is None else f"{self.ratio:.3g}"
         return (
             self.target.label,
             _figure(self.theirs),
             _figure(self.ours),
-            ratio,
+            _ratio(self.ratio),
             self.target.text,
             met,
+        )
+
+    @property
+    def yardstick_cells(self) -> tuple[str, ...]:
+        """The line as it stands in the table of yardsticks, under their headings but the first."""
+        return (
+            self.target.label,
+            *(_figure(self.medians.get(name)) for name in (*YARDSTICKS, "Leveret")),
+            *(_ratio(self.ratio_to(name)) for name in YARDSTICKS),
         )
 
 
@@ -73,8 +101,7 @@ def lines(row: Row, readings: Mapping[str, Sequence[Reading]]) -> list[Line]:
         Line(
             row,
             target,
-            _median(readings.get("RabbitMQ", ()), target.metric),
-            _median(readings.get("Leveret", ()), target.metric),
+            _medians(readings, target.metric),
             "; ".join(
                 f"{name} {_values(taken, target.metric)}" for name, taken in readings.items()
             ),
@@ -84,9 +111,13 @@ def lines(row: Row, readings: Mapping[str, Sequence[Reading]]) -> list[Line]:
     ]
 
 
-def _median(readings: Sequence[Reading], metric: str) -> float | None:
-    values = [each.figures[metric] for each in readings if metric in each.figures]
-    return statistics.median(values) if values else None
+def _medians(readings: Mapping[str, Sequence[Reading]], metric: str) -> dict[str, float]:
+    """The median of each broker that has the figure."""
+    values = {
+        name: [each.figures[metric] for each in taken if metric in each.figures]
+        for name, taken in readings.items()
+    }
+    return {name: statistics.median(figures) for name, figures in values.items() if figures}
 
 
 def _values(readings: Sequence[Reading], metric: str) -> str:
@@ -109,20 +140,37 @@ def _figure(value: float | None) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.3f}"
 
 
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
 def _workload(row: Row) -> str:
     how = [f"{row.queue_type} queue", f"durability `{row.durability}`"]
     how += [f"`{setting}`" for setting in row.settings]
     return f"{row.title} (`{row.name}`; {', '.join(how)})"
 
 
-def terminal(compared: Sequence[Line]) -> Table:
-    """The table for the terminal."""
-    table = Table()
-    for heading in HEADINGS:
-        table.add_column(heading)
-    for line in compared:
-        table.add_row(line.row.name, *(cell.replace("**", "") for cell in line.cells))
+def terminal(compared: Sequence[Line]) -> Group:
+    """The tables for the terminal; rows have names there."""
+    tables = _tables(compared, lambda row: row.name)
+    return Group(*(_terminal_table(headings, cells) for headings, cells in tables))
+
+
+def _terminal_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
+    table = Table(*headings)
+    for cells in lines:
+        table.add_row(*(cell.replace("**", "") for cell in cells))
     return table
+
+
+def _tables(
+    compared: Sequence[Line], title: Callable[[Row], str]
+) -> Iterator[tuple[Sequence[str], list[tuple[str, ...]]]]:
+    """Headings and cells: of all lines, then of those that are held against yardsticks."""
+    yield HEADINGS, [(title(line.row), *line.cells) for line in compared]
+    beside = [line for line in compared if line.row.yardsticks]
+    if beside:
+        yield YARDSTICK_HEADINGS, [(title(line.row), *line.yardstick_cells) for line in beside]
 
 
 def markdown(
@@ -131,8 +179,8 @@ def markdown(
     """The text of RESULTS.md."""
     parts = ["# Leveret and RabbitMQ, measured", "", how, ""]
     parts += [f"- {name}: {value}" for name, value in facts.items()]
-    parts += ["", _line(HEADINGS), _line(["---"] * len(HEADINGS))]
-    parts += [_line((_workload(line.row), *line.cells)) for line in compared]
+    for headings, cells in _tables(compared, _workload):
+        parts += ["", _line(headings), _line(["---"] * len(headings)), *map(_line, cells)]
     remarks = {line.row.name: line.remark for line in compared if line.remark}
     if remarks:
         parts += ["", "## What went wrong", ""]

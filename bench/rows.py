@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["ROWS", "Bound", "Kind", "Row", "Target"]
+__all__ = ["FLOOR", "FLOORS", "LAVINMQ", "POLLING_FLOOR", "ROWS", "Bound", "Kind", "Row", "Target"]
+
+# What rows of single requests are measured beside, beyond RabbitMQ.
+FLOOR, POLLING_FLOOR, LAVINMQ = "Floor", "Polling floor", "LavinMQ"
+FLOORS = (FLOOR, POLLING_FLOOR)
 
 
 class Kind(StrEnum):
@@ -50,6 +54,8 @@ class Row:
     """A workload: options of `leveret perf`, what Leveret's durability is, and the targets.
 
     `messages` and `messages_theirs` are for kinds that are measured by count: ours, RabbitMQ's.
+    `yardsticks` are measured beside RabbitMQ and Leveret. `any_core` lets brokers and client run
+    where the system puts them, as LavinMQ needs it: its threads wait for one another.
     """
 
     name: str
@@ -63,6 +69,8 @@ class Row:
     messages: int = 0
     messages_theirs: int = 0
     once: bool = False
+    yardsticks: tuple[str, ...] = ()
+    any_core: bool = False
     limited_by: str = ""  # what was found to limit a row that misses its target
 
 
@@ -131,11 +139,11 @@ ROWS = (
             Target("per_cpu_s", "messages/s of broker CPU", Bound.SHOWN),
         ),
         words(f"--rate 2000 --persistent --confirms 2000 {ONE_BY_ONE} --prefetch 2000 --spin"),
+        yardsticks=FLOORS,
         limited_by=(
-            "between two messages the node sleeps. The round trip to the server that sleeps and "
-            "only echoes, at the same 2,000 a second (above), is itself near a third of "
-            "RabbitMQ's p50 or beyond it. The row below does not sleep, at the price of a whole "
-            "core; that is not a default."
+            "between two messages the node sleeps. The floor, which sleeps as well, is itself near "
+            "a third of RabbitMQ's p50 or beyond it (above). The row below does not sleep, at the "
+            "price of a whole core; that is not a default."
         ),
     ),
     Row(
@@ -148,10 +156,23 @@ ROWS = (
         ),
         words(f"--rate 2000 --persistent --confirms 2000 {ONE_BY_ONE} --prefetch 2000 --spin"),
         settings=("LEVERET_BUSY_POLL_MICROSECONDS=1000",),
+        yardsticks=FLOORS,
         limited_by=(
             "not known yet beyond this: of 6,000 messages a reading, 60 make its p99, and it moves "
             "by a factor of two and more between readings, of either broker (below)."
         ),
+    ),
+    Row(
+        "latency-sleeping",
+        "2,000 messages/s acked one by one by a client that sleeps as well",
+        (
+            Target("p50_ms", "p50, ms", Bound.SHOWN),
+            Target("p99_ms", "p99, ms", Bound.SHOWN),
+            Target("per_cpu_s", "messages/s of broker CPU", Bound.SHOWN),
+        ),
+        words(f"--rate 2000 --persistent --confirms 2000 {ONE_BY_ONE} --prefetch 2000"),
+        yardsticks=(*FLOORS, LAVINMQ),
+        any_core=True,
     ),
     Row(
         "fanout",
@@ -208,6 +229,8 @@ ROWS = (
             (published(times), Target("per_cpu_s", "messages/s of broker CPU", Bound.SHOWN)),
             words(f"--publishers {count} --persistent --confirms 1 --consumers 0"),
             durability=durability,
+            yardsticks=(*FLOORS, LAVINMQ),
+            any_core=True,
         )
         for durability, suffix, times in (("os", "", 3), ("fsync", "-fsync", 1))
         for count, what in ((1, "1 connection that waits"), (50, "50 connections that wait"))
@@ -260,17 +283,32 @@ ROWS = (
     Row(
         "get",
         "basic.get one by one, acked",
-        (throughput(3),),
+        (throughput(3), Target("per_cpu_s", "messages/s of broker CPU", Bound.SHOWN)),
         words(f"--get {ONE_BY_ONE} --spin"),
         kind=Kind.GET,
         messages=20_000,
         messages_theirs=20_000,
+        yardsticks=FLOORS,
         limited_by=(
             "a request and the acknowledgement before it are one packet, and nothing shares its "
-            "cost with others: besides the round trip to a polling server that only echoes "
-            "(above), some thirty calls of the broker's own Python (counted with sys.setprofile), "
-            "from connection through channel and queue to turn."
+            "cost with others: besides what the floor does (above), some thirty calls of the "
+            "broker's own Python (counted with sys.setprofile), from connection through channel "
+            "and queue to turn."
         ),
+    ),
+    Row(
+        "get-sleeping",
+        "basic.get one by one, acked, by a client that sleeps until it is answered",
+        (
+            Target("consumed_per_s", "messages/s", Bound.SHOWN),
+            Target("per_cpu_s", "messages/s of broker CPU", Bound.SHOWN),
+        ),
+        words(f"--get {ONE_BY_ONE}"),
+        kind=Kind.GET,
+        messages=50_000,
+        messages_theirs=50_000,
+        yardsticks=(*FLOORS, LAVINMQ),
+        any_core=True,
     ),
     Row(
         "backlog",

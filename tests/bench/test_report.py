@@ -65,3 +65,18 @@ def test_what_limits_a_row_is_said_where_it_misses_its_target(reached):
     text = markdown(lines(limited, readings), {}, {}, "")
     assert ("- `name`: the speed of light" in text) == (reached < 3)
     assert ("What limits" in text) == (reached < 3)
+
+
+def test_figures_stand_beside_the_yardsticks_that_were_measured():
+    target = (Target("figure", "messages/s", Bound.SHOWN),)
+    beside = Row("name", "A title", target, yardsticks=("Floor", "Polling floor", "LavinMQ"))
+    figures = {"Leveret": 3.0, "RabbitMQ": 1.0, "Floor": 4.0, "Polling floor": 6.0}
+    readings = {name: [Reading({"figure": value})] for name, value in figures.items()}
+    text = markdown(lines(beside, readings), {}, {}, "")
+    assert "| Leveret / Floor | Leveret / Polling floor | Leveret / LavinMQ |" in text
+    assert "| messages/s | 4.000 | 6.000 |  | 3.000 | 0.75 | 0.5 |  |" in text
+
+
+def test_rows_without_yardsticks_make_one_table():
+    text = markdown([line(Bound.SHOWN, 0, theirs=[1], ours=[2])], {}, {}, "")
+    assert "Leveret /" not in text
