@@ -1,4 +1,4 @@
-"""Which brokers a row is measured with."""
+"""Brokers of a row: its yardsticks where they are installed, or one broker alone."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How LavinMQ is started, by its version and the durability asked for."""
+"""Command of LavinMQ, by its version and the durability asked for."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who is started when, and what is read of it."""
+"""Brokers of a row are started, read and stopped in order."""
 
 import pytest
 
