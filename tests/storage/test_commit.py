@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+import errno
+import os
+import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from leveret.storage.commit import Committer
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-THREADS = 2
-MEETING_SECONDS_MAX = 0.5
+THREADS = 3
+ROUNDS = 500
 
 
 @pytest.fixture
@@ -24,37 +29,83 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
-class MeetingPlace(list[Any]):
-    """Appends wait for others that can append, too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._both = threading.Barrier(THREADS)
-
-    def append(self, item: Any) -> None:
-        super().append(item)
-        try:
-            self._both.wait(MEETING_SECONDS_MAX)
-        except threading.BrokenBarrierError:
-            return  # the other may not come in meanwhile
+def run_until(loop: asyncio.AbstractEventLoop, is_over: Callable[[], bool]) -> None:
+    loop.run_until_complete(eventually(is_over))
 
 
-def test_two_that_finish_at_once_are_both_told(loop: asyncio.AbstractEventLoop) -> None:
+def test_whatever_finishes_is_told_however_the_threads_meet(
+    loop: asyncio.AbstractEventLoop, tmp_path: Path
+) -> None:
+    """Some is handed over while all threads sleep, some while they finish."""
     committer = Committer(loop, THREADS)
-    committer._finished = MeetingPlace()
-    told: list[OSError | None] = []
+    told: list[int] = []
+    with (tmp_path / "file").open("wb") as file:
+        for number in range(ROUNDS):
+            if number % 3:
+                committer.flush([file.fileno()] * (number % 4), partial(tell, told, number))
+            else:
+                committer.submit(lambda: None, partial(tell, told, number))
+            if number % 7 == 0:
+                run_until(loop, lambda: len(told) == number + 1)  # noqa: B023
+        run_until(loop, lambda: len(told) == ROUNDS)
+        committer.close()
+    assert sorted(told) == list(range(ROUNDS))
 
-    def done(error: OSError | None) -> None:
-        told.append(error)
-        if len(told) == THREADS:
-            loop.stop()
 
-    for _ in range(THREADS):
-        committer.submit(lambda: None, done)
-    loop.call_later(20 * MEETING_SECONDS_MAX, loop.stop)
-    loop.run_forever()
+def tell(told: list[int], number: int, *_result: object) -> None:
+    told.append(number)
+
+
+def test_one_thread_does_all_in_order(loop: asyncio.AbstractEventLoop) -> None:
+    committer = Committer(loop, 1)
+    told: list[int] = []
+    for number in range(10):
+        committer.flush([], partial(tell, told, number))
+    run_until(loop, lambda: len(told) == 10)
     committer.close()
-    assert told == [None] * THREADS
+    assert told == list(range(10))
+
+
+def test_a_flush_tells_its_failure_and_its_time(
+    loop: asyncio.AbstractEventLoop, tmp_path: Path
+) -> None:
+    committer = Committer(loop, 1)
+    told: list[tuple[int, int]] = []
+    reading, writing = os.pipe()
+    with (tmp_path / "file").open("wb") as file:
+        for descriptors in ([file.fileno()], [file.fileno(), reading], [], [-1]):
+            committer.flush(descriptors, lambda *result: told.append(result))
+        run_until(loop, lambda: len(told) == 4)
+    committer.close()
+    os.close(reading)
+    os.close(writing)
+    assert [failure for failure, _ in told] == [0, errno.EINVAL, 0, errno.EBADF]
+    assert all(took_us >= 0 for _, took_us in told)
+
+
+def test_what_is_handed_over_is_freed_once_it_is_told(loop: asyncio.AbstractEventLoop) -> None:
+    committer = Committer(loop, 1)
+    told: list[int] = []
+
+    class Work:
+        def __call__(self) -> None:
+            raise OSError(5, "no such luck")
+
+    work = Work()
+    freed = weakref.ref(work)
+    committer.submit(work, partial(tell, told, 1))
+    run_until(loop, lambda: bool(told))
+    del work
+    assert freed() is None
+    committer.close()
+
+
+def test_the_loop_may_be_closed_first() -> None:
+    loop = asyncio.new_event_loop()
+    committer = Committer(loop, 2)
+    loop.close()
+    committer.flush([], lambda *_: None)
+    committer.close()
 
 
 def test_a_failure_is_told_and_ends_no_thread(loop: asyncio.AbstractEventLoop) -> None:
