@@ -270,7 +270,7 @@ def test_a_consumer_whose_socket_is_full_may_have_the_rest_later():
     consumer = bench.consume(at_once=3)
     consumer.room = 3
     bench.store(8)
-    bench.turn._work()
+    bench.turn.run()
     assert (len(consumer.got), bench.ready) == (3, 5)
     consumer.room = 100
     bench.queue.wake(consumer)

@@ -15,18 +15,18 @@ a queue with one log.
 If one read packs into very many queues, as through a fanout exchange, their flushes would delay all
 others: the first flush of a queue makes a directory and a file. Such queues are parked: each turn
 flushes some of them, in order, and the connection that parked them is not read meanwhile.
+
+Compiled because clients that wait for every answer make a read, and often a turn, of each message.
 """
 
-from __future__ import annotations
+cimport cython
+from libc.stdint cimport int64_t
+
+from leveret.ports.records cimport BatchBuilder
 
 from collections import OrderedDict
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from leveret.ports.records import BatchBuilder
+from typing import Protocol
 
 
 class TouchedQueue(Protocol):
@@ -65,10 +65,16 @@ class Sender(Protocol):
 
 PASSED_OVER_IN = attrgetter("passed_over_in")
 WAS_SEALED = attrgetter("was_sealed")
-# After this many turns in a row with a single read, a turn is run directly after its read …
-SINGLE_READS_MIN = 4
-# … and after this many such turns one is scheduled again, to check whether this still holds.
-INLINE_TURNS_MAX = 16
+cdef enum:
+    # After this many turns in a row with a single read, a turn is run directly after its read …
+    _SINGLE_READS_MIN = 4
+    # … and after this many such turns one is scheduled again, to check whether this still holds.
+    _INLINE_TURNS_MAX = 16
+    _PUBLISHERS_FEW = 8     # that are sent their confirms after the deliveries of a turn
+
+SINGLE_READS_MIN = _SINGLE_READS_MIN
+INLINE_TURNS_MAX = _INLINE_TURNS_MAX
+PUBLISHERS_FEW = _PUBLISHERS_FEW
 # After this time a turn starts no more searches for filters: thousands of searching queues take
 # turns. Queues that need no search deliver as fast as is read, and are bounded in records.
 SEARCH_NS_MAX = 2_000_000
@@ -76,13 +82,13 @@ SEARCH_NS_MAX = 2_000_000
 # parked. A flush takes some 15 microseconds; the first one of a queue makes a file, in up to half a
 # millisecond.
 TOUCHED_TOGETHER_MAX = 256
-PUBLISHERS_FEW = 8  # that are sent their confirms after the deliveries of a turn
 MADE_TOGETHER_MAX = 64  # limit if some were never written to
 # Time per turn for flushing parked queues, beside those touched by others.
 PARKED_NS_MAX = 5_000_000
 
 
-class Turn:
+@cython.final
+cdef class Turn:
     """Collects what a turn of the event loop touched, and processes it once.
 
     `schedule(callback)` runs a callback after the sockets that are readable now were read. If each
@@ -92,38 +98,21 @@ class Turn:
     bounds the time of searches: searching queues that were not reached come first in the next turn.
     """
 
-    def __init__(
-        self,
-        schedule: Callable[[Callable[[], None]], object],
-        report: Callable[[object, Exception], None],
-        clock_ns: Callable[[], int] = lambda: 0,
-    ) -> None:
+    def __init__(self, schedule, report, clock_ns=lambda: 0):
         self.clock_ns = clock_ns
         self._schedule = schedule
         self._report = report
-        self._ends_ns = 0  # end of the time for searches
-        self._queues: dict[TouchedQueue, None] = {}
-        self._behind: dict[TouchedQueue, None] = {}  # that the last turn did not reach
-        # Touched queues that are not in `_queues`, with their builders and their numbers in parking
-        # order.
-        self.parked: OrderedDict[TouchedQueue, tuple[BatchBuilder, int]] = OrderedDict()
-        self._parked_count = 0  # queues parked since the start
-        self._senders: list[Sender] = []
-        self._scheduled = False
-        self._reading = False
-        self._comes_more = False  # whether a publisher had more to send than was read
-        self._reads = 0  # since the last turn
-        self._single_reads = 0  # turns in a row with a single read
-        self._inline_turns = 0  # run directly after their read, since the last scheduled one
-        self.pump_number = 0  # of the current pump, or of the last one
-        self.has_single_reader = False  # whether clients have lately waited for every answer
+        self._queues = {}
+        self._behind = {}
+        self.parked = OrderedDict()
+        self._senders = []
 
-    def begin_read(self) -> None:
+    cpdef void begin_read(self) noexcept:
         """Begin reading a socket: what it touches waits for `end_read`."""
         self._reading = True
         self._reads += 1
 
-    def end_read(self, *, more: bool) -> None:
+    cpdef int end_read(self, bint more) except -1:
         """End reading a socket. `more`: its peer sends faster than it is read."""
         self._reading = False
         if more:
@@ -131,28 +120,28 @@ class Turn:
             self._single_reads = 0
             self.has_single_reader = False
         if self._scheduled:
-            return
+            return 0
         if not (self._queues or self._senders or self.parked):
             self._reads = 0  # e.g. an ack: nothing to share a turn with
-            return
-        if self._single_reads < SINGLE_READS_MIN:
-            self._ensure_scheduled()
-            return
+            return 0
+        if self._single_reads < _SINGLE_READS_MIN:
+            return self._ensure_scheduled()
         self._inline_turns += 1
-        if self._inline_turns == INLINE_TURNS_MAX:
+        if self._inline_turns == _INLINE_TURNS_MAX:
             self._inline_turns = 0
-            self._single_reads = SINGLE_READS_MIN - 1
-        self._work()
+            self._single_reads = _SINGLE_READS_MIN - 1
+        return self._work()
 
-    def touch(self, queue: TouchedQueue) -> None:
+    cpdef int touch(self, queue) except -1:
         """Schedule a queue that has records to write or to deliver."""
         if not queue.touched:
             queue.touched = True
             self._queues[queue] = None
             if not self._scheduled:
                 self._ensure_scheduled()
+        return 0
 
-    def flush_queue(self, queue: TouchedQueue) -> None:
+    def flush_queue(self, queue):
         """Flush and pump a touched queue now.
 
         For callers that are about to query it: a method sees the effects of earlier ones.
@@ -164,13 +153,14 @@ class Turn:
             self._flush_all([queue])
             self._pump_all([queue])
 
-    def touch_packed(self, builders: Sequence[BatchBuilder], *, large: bool = False) -> int:
+    def touch_packed(self, list builders, *, bint large=False):
         """Touch the queues of builders that one connection packed into, or park them if many.
 
         They are parked in any case if what was packed is `large`. Returns a number if the
         connection must pack nothing until `is_flushed(number)`, else 0. The queues of few builders
         are flushed in this turn, even those that another connection has parked.
         """
+        cdef BatchBuilder builder
         parked = self.parked
         if not large and (len(builders) <= MADE_TOGETHER_MAX or _are_quick(builders)):
             for builder in builders:
@@ -193,56 +183,60 @@ class Turn:
         self._ensure_scheduled()
         return self._parked_count
 
-    def is_flushed(self, number: int) -> bool:
+    def is_flushed(self, int64_t number):
         """Whether all queues parked when `touch_packed` returned the number are flushed."""
         for _, first in self.parked.values():
             return first > number
         return True
 
-    def flush_parked(self) -> None:
+    def flush_parked(self):
         """Flush all parked queues, however long it takes: for shutdown."""
         while self.parked:
             self._flush_all([self._next_parked()])
 
-    def _unpark(self, queue: TouchedQueue) -> bool:
+    cdef bint _unpark(self, queue) except -1:
         found = self.parked.pop(queue, None)
         if found is None:
             return False
         found[0].parked = False
         return True
 
-    def _next_parked(self) -> TouchedQueue:
+    cdef object _next_parked(self):
         queue, (builder, _) = self.parked.popitem(last=False)
         builder.parked = False
         return queue
 
-    def touch_sender(self, sender: Sender) -> None:
+    cpdef int touch_sender(self, sender) except -1:
         """Schedule a connection that has output to send."""
         if not sender.touched:
             sender.touched = True
             self._senders.append(sender)
             if not (self._scheduled or self._reading):
                 self._ensure_scheduled()
+        return 0
 
-    def is_over(self) -> bool:
+    def is_over(self):
         """Whether the turn's time for searches is over."""
         return self.clock_ns() > self._ends_ns
 
-    def _ensure_scheduled(self) -> None:
+    cdef int _ensure_scheduled(self) except -1:
         if not self._scheduled and not self._reading:
             self._scheduled = True
             self._schedule(self.run)
+        return 0
 
-    def run(self) -> None:
+    def run(self):
         """Process what was touched; what is touched meanwhile waits for the next turn."""
         self._single_reads = self._single_reads + 1 if self._reads <= 1 else 0
-        self.has_single_reader = self._single_reads >= SINGLE_READS_MIN - 1
+        self.has_single_reader = self._single_reads >= _SINGLE_READS_MIN - 1
         self._work()
 
-    def _work(self) -> None:
+    cdef int _work(self) except -1:
+        cdef dict queues = self._queues
+        cdef list publishers, consumers
         self._scheduled = True  # so that touching from here on schedules no callback yet
         self._reads = 0
-        queues, self._queues = self._queues, {}
+        self._queues = {}
         if self._comes_more:
             queues = self._without_gathering(queues)
         self._flush_all(queues)
@@ -254,7 +248,7 @@ class Turn:
         consumers, self._senders = self._senders, []
         # A delivery goes out before the confirm of its publisher, one write earlier. But many
         # publishers go on first, since that makes larger batches.
-        if len(publishers) <= PUBLISHERS_FEW:
+        if len(publishers) <= _PUBLISHERS_FEW:
             self._send_all(consumers)
             self._send_all(publishers)
         else:
@@ -263,8 +257,9 @@ class Turn:
         self._scheduled = False
         if self._queues or self._senders or self.parked:
             self._ensure_scheduled()
+        return 0
 
-    def _without_gathering(self, queues: dict[TouchedQueue, None]) -> dict[TouchedQueue, None]:
+    cdef dict _without_gathering(self, dict queues):
         """Leave queues that gather to the next turn, which is sure to come. Return the others."""
         self._comes_more = False
         gathering = dict.fromkeys(q for q in queues if q.may_gather and q.gathers())
@@ -273,17 +268,18 @@ class Turn:
         self._queues.update(gathering)
         return {queue: None for queue in queues if queue not in gathering}
 
-    def _flush_some_parked(self, flushed: dict[TouchedQueue, None]) -> None:
+    cdef int _flush_some_parked(self, dict flushed) except -1:
         """Flush parked queues for a while, at least one, and add them to those to be pumped."""
-        ends_ns = self.clock_ns() + PARKED_NS_MAX
+        cdef int64_t ends_ns = self.clock_ns() + PARKED_NS_MAX
         while self.parked:
             queue = self._next_parked()
             self._flush_all([queue])
             flushed[queue] = None
             if self.clock_ns() > ends_ns:
-                return
+                break
+        return 0
 
-    def _in_order(self, queues: dict[TouchedQueue, None]) -> list[TouchedQueue]:
+    cdef list _in_order(self, dict queues):
         """Order queues: those not reached before, those short of capacity, then as touched."""
         ordered = list(queues)
         waiting = [queue for queue in ordered if queue.passed_over_in]
@@ -301,25 +297,27 @@ class Turn:
     # An exception of one queue or connection must not affect others. Hundreds of queues may share a
     # turn: the loops call nothing but the queues.
 
-    def _flush_all(self, queues: Iterable[TouchedQueue]) -> None:
+    cdef int _flush_all(self, queues) except -1:
         """Flush touched queues."""
         for queue in queues:
             queue.touched = False
             try:
                 queue.flush()
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 self._report(queue, error)
+        return 0
 
-    def _send_all(self, senders: list[Sender]) -> None:
+    cdef int _send_all(self, list senders) except -1:
         """Let touched connections write, in the order in which they were touched."""
         for sender in senders:
             sender.touched = False
             try:
                 sender.send_pending()
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 self._report(sender, error)
+        return 0
 
-    def _pump_all(self, queues: list[TouchedQueue]) -> None:
+    cdef int _pump_all(self, list queues) except -1:
         """Pump queues one after the other; they search while the turn's time lasts."""
         self._ends_ns = self.clock_ns() + SEARCH_NS_MAX
         for at, queue in enumerate(queues):
@@ -331,10 +329,11 @@ class Turn:
             try:
                 if not queue.deleted and queue.pump():
                     self.touch(queue)
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 self._report(queue, error)
+        return 0
 
 
-def _are_quick(builders: Sequence[BatchBuilder]) -> bool:
+cdef bint _are_quick(list builders) except -1:
     """Whether the queues of more than MADE_TOGETHER_MAX builders can be flushed quickly."""
     return len(builders) <= TOUCHED_TOGETHER_MAX and all(map(WAS_SEALED, builders))

@@ -1,0 +1,40 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+
+@cython.final
+cdef class Turn:
+    cdef public object clock_ns
+    cdef object _schedule
+    cdef object _report
+    cdef dict _queues           # touched, in order; the values are None
+    cdef dict _behind           # queues that the last turn did not reach
+    # Touched queues that are not in `_queues`, with their builders and their numbers in parking
+    # order.
+    cdef readonly object parked
+    cdef int64_t _parked_count      # queues parked since the start
+    cdef list _senders
+    cdef bint _scheduled
+    cdef bint _reading
+    cdef bint _comes_more           # whether a publisher had more to send than was read
+    cdef int64_t _ends_ns           # end of the time for searches
+    cdef int _reads                 # since the last turn
+    cdef int _single_reads          # turns in a row with a single read
+    cdef int _inline_turns          # run directly after their read, since the last scheduled one
+    cdef readonly int64_t pump_number       # of the current pump, or of the last one
+    cdef readonly bint has_single_reader    # whether clients have lately waited for every answer
+
+    cpdef void begin_read(self) noexcept
+    cpdef int end_read(self, bint more) except -1
+    cpdef int touch(self, queue) except -1
+    cpdef int touch_sender(self, sender) except -1
+    cdef bint _unpark(self, queue) except -1
+    cdef object _next_parked(self)
+    cdef int _ensure_scheduled(self) except -1
+    cdef int _work(self) except -1
+    cdef dict _without_gathering(self, dict queues)
+    cdef int _flush_some_parked(self, dict flushed) except -1
+    cdef list _in_order(self, dict queues)
+    cdef int _flush_all(self, queues) except -1
+    cdef int _send_all(self, list senders) except -1
+    cdef int _pump_all(self, list queues) except -1
