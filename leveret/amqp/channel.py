@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from leveret.amqp.frames import Publish
     from leveret.amqp.protocol import ConnectionBase
     from leveret.amqp.transaction import Transaction
-    from leveret.core.logs.log_writer import Committing
     from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
@@ -60,12 +59,9 @@ class Channel(ChannelDeliveries):
         self.consumers: dict[str, ChannelConsumer] = {}
         self.reply_consumer: ReplyConsumer | None = None
         self.consumer_prefetch = 0  # of each consumer that is started from now on; 0 = no limit
-        self.confirms: Confirms | None = None
         self.transaction: Transaction | None = None
         self.readable: tuple[str, DeclaredQueue, int] | None = None  # see operations.get
         self._held_back: list[base.Frame] | None = None  # see holding_back_cancels
-        self._collected = 0  # publishes that stand in a confirm group
-        self._taken_by: set[Committing] = set()  # with whom publishes are that were not routed
         self.choose_path()
 
     # -- what comes in
@@ -95,17 +91,11 @@ class Channel(ChannelDeliveries):
             )
         return cache
 
-    def collect(self) -> None:
-        """Take what the reader gathered: the publishes to confirm, and settlements.
+    def collect_settles(self) -> None:
+        """Take the settlements that the reader gathered.
 
         Raises ChannelError for a tag that is not outstanding.
         """
-        if self.confirms is not None and self.slot.published != self._collected:
-            self._open_confirm_group(self.confirms)
-        self.collect_settles()
-
-    def collect_settles(self) -> None:
-        """Take the settlements that the reader gathered. Raises as `collect`."""
         settles = self.slot.take_settles()
         if not settles or not self.alive:
             return
@@ -116,32 +106,16 @@ class Channel(ChannelDeliveries):
             if unknown is not None:
                 raise unknown_tag(kind, unknown)
 
-    def _open_confirm_group(self, confirms: Confirms) -> None:
-        slot = self.slot
-        touched = slot.take_touched()
-        self._collected = slot.published
-        taken_by, self._taken_by = self._taken_by, set()
-        group = confirms.open(slot.published, len(touched) + len(taken_by))
-        for builder in touched:
-            builder.owner.await_commit(group)
-        for committing in taken_by:
-            committing.await_commit(group)
-
     def start_confirming(self) -> None:
         """Number the publishes from now on."""
         if self.confirms is None:
-            self.confirms = Confirms(self._answer_confirm)
-            self.slot.confirming = True
-            self.slot.published = self._collected = 0
+            self.slot.published = 0
+            self.slot.confirms = Confirms(self.slot, self.connection.outbox, self.connection.touch)
 
     def refused(self, first: int, stop: int) -> None:
         """Note that a queue has refused the publishes [first, stop) of the open confirm group."""
         if self.confirms is not None:
             self.confirms.refuse(first, stop)
-
-    def _answer_confirm(self, tag: int, multiple: bool, nack: bool) -> None:
-        self.connection.outbox.confirm(self.slot, tag, multiple, nack)
-        self.connection.touch()
 
     def choose_path(self) -> None:
         """Set whether the reader packs this channel's publishes itself or hands each one out."""
@@ -192,15 +166,16 @@ class Channel(ChannelDeliveries):
 
         The message's confirm waits until a restart would find the queue.
         """
-        if missing_queue(self, key) is not None:
-            self._taken_by.add(KeptDefinitions(self.broker))
+        if missing_queue(self, key) is not None and self.confirms is not None:
+            self.confirms.wait_also([KeptDefinitions(self.broker)])
 
     def _is_taken(self, intercepted: InterceptedPublish) -> bool:
         """Whether a message is not to be routed now. Raises ChannelError."""
         committing = intercepted.intercept()
         if committing is None:
             return False
-        self._taken_by.update(committing)
+        if self.confirms is not None:
+            self.confirms.wait_also(committing)
         self.connection.check_alarms()
         return True
 
@@ -210,6 +185,11 @@ class Channel(ChannelDeliveries):
         if exchange is not None and self._restricts_topics(exchange):
             for key in (publish.routing_key, *publish.further_keys):
                 self.require_topic("write", exchange.name, key.decode(errors="replace"))
+
+    @property
+    def confirms(self) -> Confirms | None:
+        """Its confirms, in confirm mode."""
+        return self.slot.confirms
 
     @property
     def confirms_publishes(self) -> bool:

@@ -22,11 +22,11 @@ from leveret.amqp.operations import OPERATIONS
 from leveret.amqp.operations.connection import handle_connection_method, unexpected
 from leveret.amqp.protocol import Cause, ConnectionBase
 from leveret.amqp.rate_hold import RateHold
+from leveret.amqp.read_collector import ReadCollector
 from leveret.amqp.sasl import offered
 from leveret.amqp.unfinished import NOTED_BYTES_MIN
 from leveret.core.events import acting_as, actor
 from leveret.core.telemetry.usage import accounts_of_client
-from leveret.core.turn import MADE_TOGETHER_MAX
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
 from leveret.ports.authentication import UnansweredError
 from leveret.ports.counters import PUBLISH
@@ -61,6 +61,7 @@ class Connection(ConnectionBase):
     __slots__ = (
         "_again",
         "_channel_number",
+        "_collector",
         "_decoded",
         "_decoded_from",
         "_decoded_ids",
@@ -90,6 +91,7 @@ class Connection(ConnectionBase):
         """`unfinished` knows the unfinished messages of all connections."""
         super().__init__(transport, broker, configuration)
         self.channels = Channels(self)
+        self._collector = ReadCollector(self, self.reader, broker.turn, broker.alarms)
         self._header = b""
         self._tail = b""  # what came last on a stream whose frames cannot be told apart
         self._steps: list[Iterator[None]] = []  # see take_time
@@ -156,8 +158,20 @@ class Connection(ConnectionBase):
         if self.reader.lost:
             self._look_for_close_ok(data)
             return
-        self.reader.receive(data, self.transport.wall_ms())
-        self._advance()
+        now = self.transport.wall_ms()
+        if self.state is not RUNNING or self._waits or self._rate_hold is not None:
+            self.reader.receive(data, now)
+            self._advance()
+            return
+        try:
+            self._update_routes()
+            left = self._collector.take(data, now)
+        except Exception as error:  # noqa: BLE001  # as in `_advance`
+            self._method_ids, left = (0, 0), ()
+            self._failed(error)
+        if left is not None:
+            self._again = left or None
+            self._advance()
 
     def _look_for_close_ok(self, data: memoryview) -> None:
         """Ignore all but the client's close-ok, because frames can no longer be told apart."""
@@ -181,11 +195,7 @@ class Connection(ConnectionBase):
             self._method_ids = (0, 0)
             try:
                 if self.state is RUNNING:
-                    # Both only grow: with exchanges that come and go, and with permissions.
-                    generation = self.vhost.topology.generation + self.rights.generation
-                    if generation != self._route_generation:
-                        self._route_generation = generation
-                        reader.forget_routes()
+                    self._update_routes()
                 if not self._take_step():
                     break
             except Exception as error:  # noqa: BLE001  # whatever it is, only this connection ends
@@ -200,6 +210,14 @@ class Connection(ConnectionBase):
             if reader.unread:
                 reader.stash()
 
+    def _update_routes(self) -> None:
+        """Have the reader ask again for routes where exchanges or permissions have changed."""
+        # Both only grow: with exchanges that come and go, and with permissions.
+        generation = self.vhost.topology.generation + self.rights.generation
+        if generation != self._route_generation:
+            self._route_generation = generation
+            self.reader.forget_routes()
+
     def _has_had_its_share(self) -> bool:
         """Whether the turn's share of time is used up; the first step is always allowed."""
         now_ns = self.transport.monotonic_ns()
@@ -209,9 +227,9 @@ class Connection(ConnectionBase):
     def _take_step(self) -> bool:
         """Handle the next event, or collect what the reader gathered. Returns whether to go on."""
         reader = self.reader
-        event = self._again or reader.next()
+        event = self._again or self._collector.next()
         self._again = None
-        if event is not None:
+        if event:
             self._event = event
             self._handle(*event)
             if self.outbox.is_full and not self._waits:
@@ -219,16 +237,13 @@ class Connection(ConnectionBase):
             # What came before the event was taken in before it was handled.
             return reader.unread > 0 or self._rate_hold is not None
         if reader.paused:
-            if reader.settle_runs:
-                self._collect()
             return True
-        self._collect()
         return self._rate_hold is not None and self._rate_hold.goes_on()
 
     def _defer(self) -> None:
         """Put off the rest of what was read to a later turn, so that others are served."""
         try:
-            self._collect()
+            self._collector.collect()
         except Exception as error:  # noqa: BLE001  # as above
             self._failed(error)
         if not self._waits:
@@ -251,37 +266,20 @@ class Connection(ConnectionBase):
         if is_taken and self.reader.unread:
             return
         if not self._waits:  # else there are copies to be made yet, which the confirm must wait for
-            self._collect()
-
-    def _collect(self) -> None:
-        """Give channels their settlements and confirms, and the turn the builders that fill."""
-        reader = self.reader
-        filled = reader.take_filled()
-        if filled:
-            self._touch(filled)
-        for channel in reader.take_dirty():
-            try:
-                channel.collect()
-            except ChannelError as error:
-                self.channels.close(channel.number, error)
+            self._collector.collect()
 
     def park_filled(self) -> None:
         """Hand large packed builders to the turn, which flushes them as its time allows."""
         filled = self.reader.take_filled()
         if filled:
-            self._touch(filled, large=True)
-
-    def _touch(self, filled: list[BatchBuilder], *, large: bool = False) -> None:
-        turn = self.broker.turn
-        if large or len(filled) > MADE_TOGETHER_MAX or turn.parked:
-            number = turn.touch_packed(filled, large=large)
-            if number:
-                self.wait_for(self._flushed(number))
-        else:
-            for builder in filled:
-                turn.touch(builder.owner)
-        if self.broker.alarms.reason:
+            self.touch_packed(filled, large=True)
             self.check_alarms()
+
+    def touch_packed(self, filled: list[BatchBuilder], *, large: bool = False) -> None:
+        """Hand very many packed builders, or large ones, to the turn, and wait for their flush."""
+        number = self.broker.turn.touch_packed(filled, large=large)
+        if number:
+            self.wait_for(self._flushed(number))
 
     async def _flushed(self, number: int) -> None:
         """Wait until parked builders are flushed: a message to thousands of queues fills memory."""
@@ -309,7 +307,7 @@ class Connection(ConnectionBase):
         if isinstance(event, Publish):
             self._publish(number, event)
             return
-        self._collect()
+        self._collector.collect()
         if self._waits:  # for what came before it
             self._again = self._event
             return
@@ -484,6 +482,7 @@ class Connection(ConnectionBase):
         """Handle the loss of the socket, for `reason` if known; `cut`: this side closed it."""
         reports.lost(self, self.state, reason, cut=cut)
         self.state = CLOSED
+        self._collector.end()
         self.release()
 
     # -- what the broker and the node tell all connections

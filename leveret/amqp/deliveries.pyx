@@ -9,14 +9,12 @@ but for a header field that may be added; the method frame around them is made h
                     short exchange | short routing key | u32 message count
 """
 
-cimport cython
-
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, _PyBytes_Resize
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 
 from leveret.amqp.added cimport AddedField
 from leveret.amqp.frames cimport ChannelSlot
@@ -25,6 +23,11 @@ from leveret.ports.counters cimport Counters, DeliveryStatistics, _CONFIRM, _SEN
 from leveret.ports.records cimport BLIND_COPIED, Batch, RecordView
 from leveret.ports.traffic cimport Traffic
 
+cdef extern from "<sys/socket.h>" nogil:
+    int MSG_DONTWAIT
+    int MSG_NOSIGNAL
+    ssize_t send(int descriptor, const void* data, size_t size, int flags)
+
 cdef enum:
     FRAME_END = 0xCE
     FRAME_OVERHEAD = 8
@@ -32,12 +35,15 @@ cdef enum:
     DELIVER_FIXED_BYTES = 4 + 1 + 8 + 1     # class, method, tag length, delivery tag, redelivered
     GET_OK_FIXED_BYTES = 4 + 8 + 1 + 4
 
-OUTBOX_BYTES_MIN = 512      # an idle connection's answers fit; a busy one's buffer doubles
 OUTBOX_BYTES_MAX = 512 * 1024   # what deliveries may fill in a turn; they go on when the socket has it
 # Bodies from this size on are not copied but sent from where the batch lies: the extra entry in the
 # socket's list of buffers costs about as much as copying this many bytes.
 cdef enum:
     REFERENCE_BYTES_MIN = 16384
+    _OUTBOX_BYTES_MIN = 512     # an idle connection's answers fit; a busy one's buffer doubles
+    SENT_BYTES_MAX = 16384      # beyond this a socket may well take a part, and the rest would be moved
+
+OUTBOX_BYTES_MIN = _OUTBOX_BYTES_MIN
 
 
 cdef inline void store_be16(uint8_t* p, uint16_t v) noexcept nogil:
@@ -57,7 +63,6 @@ cdef inline uint8_t* frame_head(uint8_t* p, uint8_t frame_type, uint16_t channel
     return p + 7
 
 
-@cython.final
 cdef class Outbox:
     """Output of one connection, in bytes; handed to the transport once a turn.
 
@@ -70,19 +75,6 @@ cdef class Outbox:
     Where memory or a batch fails within a frame it `is_torn`: nobody could read what comes after that, so
     nothing is handed out any more, and the connection must end.
     """
-
-    cdef PyObject* block
-    cdef uint8_t* data
-    cdef size_t capacity
-    cdef size_t filled          # bytes of the block in use
-    cdef size_t earlier         # bytes in `parts`
-    cdef list parts             # finished blocks and views, in order
-    cdef public uint32_t frame_size_max
-    cdef public size_t size_max
-    cdef readonly bint is_torn
-    cdef readonly Traffic sent
-    cdef public Counters counters   # the connection's
-    cdef public Counters vhost      # what counts for the virtual host
 
     def __cinit__(self):
         self.block = NULL
@@ -116,7 +108,7 @@ cdef class Outbox:
         cdef size_t wanted = self.filled + extra
         if wanted <= self.capacity:
             return 0
-        return self.grow(max(wanted, self.capacity * 2, <size_t>OUTBOX_BYTES_MIN))
+        return self.grow(max(wanted, self.capacity * 2, <size_t>_OUTBOX_BYTES_MIN))
 
     cdef int grow(self, size_t capacity) except -1:
         cdef object fresh
@@ -174,7 +166,35 @@ cdef class Outbox:
         self.filled = 0
         return taken
 
-    def take(self):
+    cdef bint send(self, int descriptor) except -1:
+        """Send all output to a socket from where it lies, if it is little; False if some is left.
+
+        What is left has to be taken: the socket has no room, or is broken.
+        """
+        cdef ssize_t sent
+        if self.is_torn or self.earlier or self.filled > SENT_BYTES_MAX:
+            return False
+        sent = send(descriptor, self.data, self.filled, MSG_DONTWAIT | MSG_NOSIGNAL)
+        if sent <= 0:
+            return False
+        self.count_sent(sent)
+        self.filled -= sent
+        if self.filled:
+            memmove(self.data, self.data + sent, self.filled)
+            return False
+        if self.capacity > _OUTBOX_BYTES_MIN:
+            Py_XDECREF(self.block)
+            self.block = NULL
+            self.capacity = 0
+        return True
+
+    cdef void count_sent(self, size_t size) noexcept:
+        """Count a write of `size` bytes."""
+        self.counters.add(_SEND_OCT, size)
+        self.counters.add(_SEND_CNT, 1)
+        self.vhost.add(_SEND_OCT, size)
+
+    cpdef list take(self):
         """Return all output as a list of buffers to be sent in order, and empty the outbox.
 
         The list is empty if the outbox is torn.
@@ -187,9 +207,7 @@ cdef class Outbox:
             self.earlier = 0
             return []
         if size:
-            self.counters.add(_SEND_OCT, size)
-            self.counters.add(_SEND_CNT, 1)
-            self.vhost.add(_SEND_OCT, size)
+            self.count_sent(size)
         if self.filled:
             parts.append(self.take_block())
         if parts:
@@ -415,7 +433,7 @@ cdef class Outbox:
         if counted is not None:
             counted.handed_out(messages, stored, redelivered, since)
 
-    def confirm(self, ChannelSlot slot, uint64_t tag, bint multiple, bint nack):
+    cpdef int confirm(self, ChannelSlot slot, uint64_t tag, bint multiple, bint nack) except -1:
         """Append basic.ack or basic.nack for the publish `tag` and, if `multiple`, earlier ones."""
         cdef uint8_t* o
         if not nack:
@@ -429,3 +447,4 @@ cdef class Outbox:
         o[12] = multiple | (2 if nack else 0)      # a nack's bit `requeue` is set unless it is cleared
         o[13] = FRAME_END
         self.filled += FRAME_OVERHEAD + 13
+        return 0

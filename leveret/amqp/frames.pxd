@@ -29,7 +29,7 @@ cdef class ChannelSlot:
     cdef public bint closing
     cdef public bint one_by_one
     cdef public bint escalates_unrouted
-    cdef public bint confirming
+    cdef public object confirms         # Confirms of its publishes; None: they are not confirmed
     cdef public bytes reply_address     # what a reply-to of `amq.rabbitmq.reply-to` becomes; None: no consumer
     cdef public uint64_t published
     cdef public uint64_t confirmed      # the last of these that was answered
@@ -64,6 +64,8 @@ cdef class ChannelSlot:
     cdef bint mandatory
 
     cdef int begin_round(self) except -1
+    cpdef set take_touched(self)
+    cdef bint has_settles(self) noexcept
     cdef int touch(self, BatchBuilder builder) except -1
     cdef int close_run(self) except -1
     cdef int settle(self, int kind, uint64_t tag, bint multiple) except -1
@@ -109,9 +111,14 @@ cdef class FrameReader:
     cdef readonly bint stopped          # whether it has, before a basic.publish
     cdef uint64_t work                  # done since it last returned, in units of WORK_MAX
     cdef readonly bint paused           # whether that was much, and more is unread
-    cdef readonly Py_ssize_t settle_runs    # gathered since `take_dirty`
+    cdef Py_ssize_t settle_runs         # gathered since `take_dirty`
     cdef public set packed              # the builders packed into, if rates need them, else None
 
+    cpdef int receive(self, data, uint64_t now) except -1
+    cpdef object next(self)
+    cdef bint leaves_some(self) noexcept
+    cpdef list take_dirty(self)
+    cpdef list take_filled(self)
     cdef bytes rest(self)
     cdef int look_at(self, data) except -1
     cdef object _next(self)

@@ -1,6 +1,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
+from leveret.amqp.confirms import Confirms
 from leveret.core.routing.routes import RouteCache
 from leveret.errors import ChannelError
 from leveret.ports.counters import Counters, Histogram
@@ -46,7 +47,7 @@ class ChannelSlot:
     closing: bool
     one_by_one: bool
     escalates_unrouted: bool
-    confirming: bool
+    confirms: Confirms | None
     reply_address: bytes | None
     published: int
     confirmed: int
@@ -107,9 +108,7 @@ class FrameReader:
     def stopped(self) -> bool: ...
     @property
     def paused(self) -> bool: ...
-    @property
-    def settle_runs(self) -> int: ...
-    def take_dirty(self) -> list[Any]: ...
+    def take_dirty(self) -> list[ChannelSlot]: ...
     def take_filled(self) -> list[BatchBuilder]: ...
     def routed_singly(self, slot: ChannelSlot, exchange: bytes, queues: int) -> None: ...
     def unroutable(self, slot: ChannelSlot, exchange: bytes, returned: bool) -> None: ...

@@ -252,12 +252,15 @@ cdef class ChannelSlot:
             self.touched.add(builder)
         return 0
 
-    def take_touched(self):
+    cpdef set take_touched(self):
         """Return the builders that this channel's confirmed publishes went to since last asked."""
         cdef set touched = self.touched
         self.begin_round()
-        self.dirty = False
         return touched
+
+    cdef bint has_settles(self) noexcept:
+        """Return whether settlements wait to be taken."""
+        return self.run_kind != NOTHING or len(self.settles) > 0
 
     cdef int settle(self, int kind, uint64_t tag, bint multiple) except -1:
         """Add one ack, nack or reject to the current run, or start a new run."""
@@ -300,7 +303,6 @@ cdef class ChannelSlot:
             self.settles = []
             for _, _, last, _ in settles:
                 self.settled_tag = max(self.settled_tag, min(<uint64_t>last, self.delivery_tag))
-        self.dirty = False
         return settles
 
     cdef bint is_settling_surely(self) noexcept:
@@ -408,7 +410,7 @@ cdef class FrameReader:
         for slot in self.slots.values():
             slot.forget_routes()
 
-    def receive(self, data, uint64_t now):
+    cpdef int receive(self, data, uint64_t now) except -1:
         """Take new bytes, which must not change before `next` returned None or `stash` was called.
 
         `now` is the time that the records get, in milliseconds since 1970.
@@ -422,6 +424,7 @@ cdef class FrameReader:
             self.look_at(self.rest() + bytes(data))
         else:
             self.look_at(data)
+        return 0
 
     def stash(self):
         """Copy the bytes not read yet, so that the caller may reuse its buffer."""
@@ -439,6 +442,10 @@ cdef class FrameReader:
     @property
     def leaves(self):
         """Whether bytes are unread, or unfinished messages have another size than `noted`."""
+        return self.leaves_some()
+
+    cdef bint leaves_some(self) noexcept:
+        """Return whether it `leaves` something."""
         return self.position < self.size or self.unfinished != self.noted
 
     cdef int look_at(self, data) except -1:
@@ -452,24 +459,26 @@ cdef class FrameReader:
         PyBuffer_Release(&view)
         return 0
 
-    def take_dirty(self):
-        """Return the channels with settlements or publishes to collect, each once."""
+    cpdef list take_dirty(self):
+        """Return the channels' slots with settlements or publishes to collect, each once."""
         cdef list dirty = self.dirty
         cdef ChannelSlot slot
         self.settle_runs = 0
         if not dirty:
             return dirty
         self.dirty = []
-        return [slot.channel for slot in dirty if slot.channel is not None]
+        for slot in dirty:
+            slot.dirty = False
+        return [slot for slot in dirty if slot.channel is not None]
 
-    def take_filled(self):
+    cpdef list take_filled(self):
         """Return the builders this connection packed into first since they were empty or parked."""
         cdef list filled = self.filled
         if filled:
             self.filled = []
         return filled
 
-    def next(self):
+    cpdef object next(self):
         """Work until there is an event (see the module's docstring) or the bytes end (None)."""
         self.stopped = False
         self.paused = False
@@ -668,7 +677,7 @@ cdef class FrameReader:
         address_size = <uint32_t>(q - address)
         if q[0] & 2:
             raise publish_error(540, "immediate=true")
-        if (slot.run_kind != NOTHING or len(slot.settles)) and not slot.is_settling_surely():
+        if slot.has_settles() and not slot.is_settling_surely():
             # A wrong tag closes the channel before this publish; what it was right about counts.
             slot.channel.collect_settles()
         slot.mandatory = q[0] & 1
@@ -815,7 +824,7 @@ cdef class FrameReader:
         self.message_sizes.add(body_size, 1)
         self.allowance -= 1
         self.published.add(1, RECORD_HEADER_BYTES + address_size + 4 + header_size + body_size)
-        if slot.confirming:
+        if slot.confirms is not None:
             self.mark(slot)
         if route is None or slot.one_by_one or flags & LEAVES or (
             not route.builders and (mandatory or slot.escalates_unrouted)
@@ -851,7 +860,7 @@ cdef class FrameReader:
         self.publishing = None
         slot.counters.add(_PUBLISH, count)
         self.vhost.add(_PUBLISH, count)
-        if slot.confirming:
+        if slot.confirms is not None:
             self.vhost.add(_RECEIVED_CONFIRM, count)
         if cache is not None:
             cache.counters.add(_PUBLISH_IN, count)
@@ -934,7 +943,7 @@ cdef class FrameReader:
     ) except -1:
         cdef BatchBuilder builder
         cdef object target
-        cdef bint confirming = slot.confirming
+        cdef bint confirming = slot.confirms is not None
         self.work += PyTuple_GET_SIZE(route.builders) * (1 + (header_size + body_size) // WORK_COPIED_BYTES)
         for target in route.builders:
             if type(target) is Partitioner:

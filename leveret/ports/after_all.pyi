@@ -1,8 +1,11 @@
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Protocol
 
 class Then(Protocol):
     def __call__(self, *, failed: bool) -> object: ...
+
+class Waiter(Protocol):
+    def done(self, *, failed: bool) -> None: ...
 
 class AfterAll:
     @property
@@ -12,3 +15,7 @@ class AfterAll:
     def __init__(self, pending: int, then: Then | None = None) -> None: ...
     def done(self, *, failed: bool) -> None: ...
     def __await__(self) -> Generator[None, None, bool]: ...
+
+def tell_each(
+    waiters: Iterable[Waiter], report: Callable[[object, Exception], None], *, failed: bool
+) -> None: ...

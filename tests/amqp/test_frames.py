@@ -596,7 +596,7 @@ def test_each_channel_names_every_builder_that_its_confirms_wait_for():
     reader = FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
     slots = [reader.open_channel(number, broker) for number in (1, 2)]
     for slot in slots:
-        slot.confirming = True
+        slot.confirms = object()
     here = publish() + head(0)
     there = b"".join(
         framed(kind, 2, payload)
@@ -650,14 +650,14 @@ def test_what_there_is_to_collect_is_named_once():
     assert next_event(reader) is None
     ended.end()
     assert reader.take_dirty() == []
-    slots[0].confirming = True
+    slots[0].confirms = object()
     other = framed(1, 2, method(60, 40, b"\0\0\0\x02aa\0")) + framed(2, 2, b"\0\x3c" + bytes(12))
     nowhere = framed(1, 1, method(60, 40, b"\0\0\x07nowhere\0\0")) + head(0)
     reader.receive((publish() + head(0)) * 2 + other + nowhere + framed(1, 1, ACK) * 2, NOW)
     assert next_event(reader) is None
     odd, even = broker.builders["odd"], broker.builders["even"]
     assert reader.take_filled() == [odd, even]
-    assert reader.take_dirty() == [broker]
+    assert reader.take_dirty() == [slots[0]]
     assert slots[0].take_touched() == {odd}
     assert [slot.published for slot in slots] == [3, 1]
     assert [slot.counters.counted() for slot in slots] == [

@@ -154,8 +154,8 @@ AMQP = (
     ),
     Fault(
         name="failed-publish-is-confirmed",
-        file="leveret/amqp/confirms.py",
-        old=" and groups[0][1].failed == commits.failed:",
+        file="leveret/amqp/confirms.pyx",
+        old=" and group.failed == failed:",
         new=":",
         harm="A message that could not be stored is confirmed together with the next one.",
         near="tests/amqp",

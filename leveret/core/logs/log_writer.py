@@ -12,12 +12,12 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from leveret.ports.after_all import AfterAll
+from leveret.ports.after_all import AfterAll, tell_each
 from leveret.ports.callbacks import call_each
 from leveret.ports.counters import PUBLISH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from leveret.core.turn import Turn
     from leveret.ports import SharedLog, TopicLog
@@ -44,15 +44,6 @@ class Committing(Protocol):
 Uncommitted: TypeAlias = "deque[tuple[int, list[Waiter]]]"
 Unseen: TypeAlias = "deque[tuple[int, Waiter]]"
 Report: TypeAlias = "Callable[[object, Exception], None]"
-
-
-def tell_each(waiters: Iterable[Waiter], report: Report, *, failed: bool) -> None:
-    """Notify all waiters of the outcome; exceptions are reported with `report(waiter, error)`."""
-    for waiter in waiters:
-        try:
-            waiter.done(failed=failed)
-        except Exception as error:  # noqa: BLE001  # one waiter's fault is not another's
-            report(waiter, error)
 
 
 class PendingCommit:

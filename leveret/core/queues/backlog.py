@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from leveret.core.logs.log_restore import RETRY_MS
 from leveret.core.logs.log_scan import LogScan
-from leveret.core.logs.log_writer import tell_each
 from leveret.errors import StorageError
+from leveret.ports.after_all import tell_each
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.logs.log_writer import tell_each
 from leveret.core.logs.publish_tags import PublishTags
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.policies import NO_POLICY
+from leveret.ports.after_all import tell_each
 from leveret.ports.counters import Counters
 from leveret.ports.records import BatchBuilder
 from leveret.ports.usage import Usage
