@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from leveret.amqp.client_socket import ClientSocket
 from leveret.amqp.connection import Connection
 from leveret.amqp.deliveries import OUTBOX_BYTES_MAX
 from leveret.amqp.handshake import ConnectionState
@@ -60,7 +61,7 @@ async def committed(queues: Collection[Committing]) -> bool:
     return not queues or not await has_failed(*(queue.await_commit for queue in queues))
 
 
-class AmqpProtocol(asyncio.BufferedProtocol):
+class AmqpProtocol(ClientSocket, asyncio.BufferedProtocol):
     """One socket: reads into the shared buffer, writes once a turn, sends and checks heartbeats.
 
     `endpoints` are those of a trusted PROXY header, if any; `tls` can name the user of the peer's
@@ -72,38 +73,28 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         "__weakref__",
         "_admitted",
         "_awaited",
-        "_buffer",
         "_clogged",
         "_closing",
-        "_connection",
         "_cut_because",
         "_deferred",
         "_expiry",
         "_handshake",
         "_has_begun",
-        "_heard",
         "_heartbeat",
         "_heartbeat_seconds",
         "_held",
-        "_is_stranger",
         "_loop",
-        "_paced",
-        "_sent",
         "_silent_checks",
         "_sockets",
         "_stopping",
         "_tls",
-        "_transport",
-        "_turn",
         "_unserved",
         "certificate_login",
         "endpoints",
         "peer",
         "peer_is_loopback",
         "rights",
-        "touched",
         "wall_ms",
-        "writable",
     )
 
     def __init__(
@@ -112,34 +103,25 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         endpoints: Endpoints | None = None,
         tls: TlsContexts | None = None,
     ) -> None:
+        super().__init__(sockets.broker.turn, sockets.poller, sockets.stranger_buffer)
         self.certificate_login = ""  # the user that the peer's verified certificate names
         self.rights: Rights | None = None  # of a client within (leveret.amqp.in_process)
         self.endpoints = endpoints or Endpoints()
         self._tls = tls
         self._sockets = sockets
         self._loop = sockets.loop
-        self._turn = sockets.broker.turn
         self.wall_ms = sockets.broker.timers.wall_ms
-        self._transport: asyncio.Transport | None = None
-        self._connection: Connection  # once it may shake hands
-        self._buffer = sockets.stranger_buffer
         self._admitted = False  # whether it may
         self._has_begun = False
         self._awaited: asyncio.Future[None] | None = None  # until it may, before a TLS handshake
         self._unserved = b""  # input of a stranger that waits for its turn
-        self._is_stranger = True  # until then
-        self.touched = False
-        self.writable = True
         self.peer = ""
         self.peer_is_loopback = False
-        self._heard = False
         self._silent_checks = 0
         self._clogged: asyncio.Future[None] | None = None  # until the peer reads its answers
-        self._paced = False  # until the end of this turn
         self._deferred = False  # until others were served
         self._held = False  # while an alarm stands
         self._stopping = False
-        self._sent = False
         self._cut_because = ""  # where this side has cut the socket
         self._heartbeat_seconds = 0
         self._handshake: asyncio.TimerHandle | None = None
@@ -158,7 +140,10 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self.endpoints = Endpoints(peer[0], peer[1], here[0], here[1])
         self.peer = f"{self.endpoints.peer_host}:{self.endpoints.peer_port}"
         self.peer_is_loopback = is_loopback(self.endpoints.peer_host)
-        if self._tls is not None:
+        if self._tls is None:
+            plain = self._transport.get_extra_info("socket")
+            self.send_directly(-1 if plain is None else plain.fileno())
+        else:
             secured = self._transport.get_extra_info("ssl_object")
             self.certificate_login = self._tls.login(secured)
             self.endpoints = replace(self.endpoints, is_secure=True)
@@ -213,28 +198,6 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         )
         if self._unserved:
             sockets.handshakes.hear(self)
-
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # the whole buffer is free anyway
-        """Return the shared buffer: its content is processed before another socket is read."""
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Process the bytes that were read."""
-        if self._is_stranger:
-            self._keep(nbytes)
-            return
-        self._heard = True
-        turn = self._turn
-        more = nbytes == len(self._buffer)
-        turn.begin_read()
-        try:
-            self._connection.received(self._buffer[:nbytes])
-            if more:
-                self._pace()
-        finally:
-            turn.end_read(more=more)
-        if turn.has_single_reader:
-            self._sockets.poller.expect_more()
 
     def _keep(self, nbytes: int) -> None:
         """Buffer what a stranger has sent until its turn, at most one frame's size.
@@ -330,45 +293,17 @@ class AmqpProtocol(asyncio.BufferedProtocol):
 
     monotonic_ns = staticmethod(time.monotonic_ns)
 
-    def touch(self) -> None:
-        """Schedule the output to be sent at the end of this turn."""
-        if not self.touched:
-            self._turn.touch_sender(self)
-
-    def send_pending(self) -> None:
-        """Write the output to the socket; wake consumers that only waited for room in it."""
-        if self._paced:
-            self._paced = False
-            self._resume_reading()
-        transport = self._transport
-        if transport is None:
-            return
-        connection = self._connection
-        outbox = connection.outbox
-        was_full = outbox.is_full
-        buffers = outbox.take()
-        if not buffers:
-            if outbox.is_torn:
-                self._abort()
-            return
-        self._sent = True
-        if len(buffers) == 1:
-            transport.write(buffers[0])
-        else:
-            transport.writelines(buffers)
-        if not self.writable:
-            self._check_unread(transport)
-        elif was_full:
-            connection.channels.wake_consumers()
-
-    def _check_unread(self, transport: asyncio.Transport) -> None:
+    def _check_unread(self) -> None:
         """Stop reading from a peer that sends requests and does not read the answers.
 
         Deliveries alone never get here, since they stop at the high-water mark: a client that sends
         before it reads what it was delivered must not be kept from sending.
         """
+        transport = self._transport
+        if transport is None or self._clogged is not None:
+            return
         unread_bytes = transport.get_write_buffer_size()
-        if self._clogged is None and unread_bytes > self._sockets.unread_bytes_max:
+        if unread_bytes > self._sockets.unread_bytes_max:
             self._clogged = self._loop.create_future()
             transport.pause_reading()
 

@@ -1,10 +1,14 @@
 """The rim around one connection, on a loop and a transport that only a test moves."""
 
 import gc
+import socket
 import weakref
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pamqp import commands, frame
 
 from leveret.amqp.handshake import ConnectionState
@@ -53,10 +57,13 @@ class Transport:
     def __init__(self, protocol, loop):
         self.protocol, self.loop = protocol, loop
         self.sent, self.reads = b"", True
-        self.reading, self.ended_at = True, None
+        self.reading, self.ended_at, self.closing = True, None, False
 
-    def get_extra_info(self, _name):
-        return "127.0.0.1", 4000
+    def is_closing(self):
+        return self.closing
+
+    def get_extra_info(self, name):
+        return {"peername": ("127.0.0.1", 4000), "sockname": ("127.0.0.1", 4000)}.get(name)
 
     def set_write_buffer_limits(self, high):
         self.high = high
@@ -391,3 +398,71 @@ def test_credentials_expire_at_their_time_and_can_be_renewed(monkeypatch):
     assert rim.protocol._connection.state is ConnectionState.CLOSING
     rim.stage.run()
     assert rim.names() == ["Connection.Close"]
+
+
+# -- output that is sent to the socket itself
+
+
+@contextmanager
+def direct():
+    """A connection whose output goes to a socket with little room, and that socket's peer."""
+    rim = Rim().open()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for each in (ours, theirs):
+            each.setblocking(False)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        rim.transport.reads = False
+        rim.protocol.send_directly(ours.fileno())
+        yield rim, ours, theirs
+
+
+@pytest.fixture(name="direct")
+def direct_fixture():
+    with direct() as found:
+        yield found
+
+
+def send(rim, data):
+    rim.protocol._connection.outbox.write(data)
+    rim.protocol.send_pending()
+
+
+def received(theirs):
+    data = b""
+    with suppress(BlockingIOError):
+        while piece := theirs.recv(65536):
+            data += piece
+    return data
+
+
+@given(sizes=st.lists(st.integers(1, 20_000), max_size=40), random=st.randoms())
+def test_output_keeps_its_order_whether_the_socket_has_room_or_not(sizes, random):
+    with direct() as (rim, ours, theirs):
+        got, sent = b"", b""
+        for number, size in enumerate(sizes):
+            data = bytes([number]) * size
+            sent += data
+            send(rim, data)
+            if random.random() < 0.5:
+                got += received(theirs)
+            if rim.transport.sent and random.random() < 0.5:  # the transport goes on with the rest
+                with suppress(BlockingIOError):
+                    rim.transport.sent = rim.transport.sent[ours.send(rim.transport.sent) :]
+        assert got + received(theirs) + rim.transport.sent == sent
+
+
+def test_the_transport_gets_no_more_than_the_socket_has_no_room_for(direct):
+    rim, _, theirs = direct
+    send(rim, b"first")
+    assert (received(theirs), rim.transport.sent) == (b"first", b"")
+    for _ in range(100):
+        send(rim, b"x" * 10_000)
+    assert 0 < len(rim.transport.sent) < 1_000_000
+
+
+def test_nothing_is_sent_to_a_socket_that_may_be_another_s_already(direct):
+    rim, _, theirs = direct
+    rim.transport.closing = True
+    send(rim, b"late")
+    assert (received(theirs), rim.transport.sent) == (b"", b"late")
