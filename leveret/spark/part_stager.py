@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from leveret.spark.errors import SourceError
 from leveret.spark.message_columns import MessageColumns
-from leveret.spark.servers import servers_of
+from leveret.spark.servers import PartName, servers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,19 +26,12 @@ if TYPE_CHECKING:
 
     from leveret.spark.write_options import WriteOptions
 
-__all__ = ["PartName", "StagedParts", "stage_rows", "staged_in_order"]
+__all__ = ["StagedParts", "stage_rows", "staged_in_order"]
 
 PART_BYTES: Final = 16 << 20
 PARTS_BITS: Final = 32  # of the number of a batch that is one part
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
-
-
-class PartName(NamedTuple):
-    """One part: the number of its batch, and its name."""
-
-    number: int
-    name: str
 
 
 @dataclass(frozen=True)

@@ -41,10 +41,9 @@ if TYPE_CHECKING:
     )
     from leveret.spark.connection_options import ConnectionOptions
     from leveret.spark.offsets import OffsetRange
-    from leveret.spark.part_stager import PartName
     from leveret.spark.read_options import MessageFilters
 
-__all__ = ["BrokerServers", "servers_of"]
+__all__ = ["BrokerServers", "PartName", "servers_of"]
 
 T = TypeVar("T")
 C = TypeVar("C", bound=ApiClient)
@@ -56,6 +55,13 @@ PAUSE_MAX_S: Final = 5.0
 BUSY_STATUSES: Final = (429, 502, 503, 504)
 NOT_PERMITTED: Final = "not_authorised"  # of a 401: the password was right
 CHUNK_BYTES: Final = 4 << 20
+
+
+class PartName(NamedTuple):
+    """Name of a part of a staged batch: the number of its batch, and its name there."""
+
+    number: int
+    name: str
 
 
 class Access(NamedTuple):

@@ -17,9 +17,8 @@ from leveret.spark.errors import (
     WrongCredentialsError,
 )
 from leveret.spark.option_reader import OptionReader
-from leveret.spark.part_stager import PartName
 from leveret.spark.read_options import MessageFilters
-from leveret.spark.servers import BrokerServers
+from leveret.spark.servers import BrokerServers, PartName
 from tests.support.http import HttpClient
 from tests.support.node import node_in_thread
 
