@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.errors import LeveretError
@@ -68,7 +69,7 @@ class Broker(Protocol):
         """Stop in order, or at least stop."""
 
 
-class BrokerProcess:
+class BrokerProcess(ABC):
     """A broker that is one process, told its port, with everything that it keeps in `directory`."""
 
     name = ""
@@ -108,9 +109,9 @@ class BrokerProcess:
             end(self._process)
         self._process = None
 
+    @abstractmethod
     def _command(self) -> list[str]:
         """Return how it is started."""
-        raise NotImplementedError
 
     def _environment(self) -> dict[str, str]:
         """Return what is added to the environment."""

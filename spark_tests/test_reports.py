@@ -97,7 +97,7 @@ def take(channel, queue):
 
 
 def test_dead_letters_agree_with_the_page_after_kills(tmp_path):
-    """What was rejected right before a kill is in its queue, in the dead-letter queue, or both."""
+    """A message rejected right before a kill is in its queue, the dead-letter queue, or both."""
     node = Node(tmp_path / "data")
     node.directory.mkdir()
     letter = {"x-dead-letter-topic": True}

@@ -36,9 +36,9 @@ cdef enum:
     GET_OK_FIXED_BYTES = 4 + 8 + 1 + 4
 
 OUTBOX_BYTES_MAX = 512 * 1024   # what deliveries may fill in a turn; they go on when the socket has it
-# Bodies from this size on are not copied but sent from where the batch lies: the extra entry in the
-# socket's list of buffers costs about as much as copying this many bytes.
 cdef enum:
+    # Bodies from this size on are not copied but sent from where the batch lies: the extra entry in
+    # the socket's list of buffers costs about as much as copying this many bytes.
     REFERENCE_BYTES_MIN = 16384
     _OUTBOX_BYTES_MIN = 512     # an idle connection's answers fit; a busy one's buffer doubles
     SENT_BYTES_MAX = 16384      # beyond this a socket may well take a part, and the rest would be moved
