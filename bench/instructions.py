@@ -50,8 +50,10 @@ WARM_ROUNDS = 1 / 10  # of the counted ones: CPython specializes what runs often
 class Exchange:
     """Messages that a client repeats: `publishers` send `burst` messages each in one write.
 
-    Then it waits until all are confirmed and delivered; they are acknowledged in the next write. A
-    burst is less than 100 kB, which a socket takes although nobody reads.
+    Then it waits until all are confirmed and delivered; they are acknowledged in the next write.
+    With `gets` they are not delivered but fetched by basic.get, one after the other, and each is
+    acknowledged with the next. A burst is less than 100 kB, which a socket takes although nobody
+    reads.
     """
 
     name: str
@@ -62,11 +64,13 @@ class Exchange:
     arguments: dict[str, Any] = field(default_factory=dict)
     consumed: str = QUEUE
     durability: str = "os"
+    gets: bool = False
 
 
 DEAD_LETTERED = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 EXCHANGES = (
     Exchange("one", 2000),
+    Exchange("get", 100, burst=20, gets=True),
     Exchange("hundred", 300, burst=100),
     Exchange("thousand", 60, burst=1000),
     Exchange("twenty-1-kib", 800, burst=20, size=1024),
@@ -124,7 +128,8 @@ class Client:
             self._consumer.call(
                 commands.Queue.Declare(queue=queue, durable=True, arguments=arguments)
             )
-        self._consumer.call(commands.Basic.Consume(queue=exchange.consumed))
+        if not exchange.gets:
+            self._consumer.call(commands.Basic.Consume(queue=exchange.consumed))
         for publisher in self._publishers:
             publisher.call(commands.Confirm.Select())
         properties = commands.Basic.Properties(delivery_mode=2)
@@ -140,14 +145,29 @@ class Client:
         """Repeat the exchange. The node is stopped meanwhile, so that it reads all at once."""
         for _ in range(rounds):
             os.kill(pid, signal.SIGSTOP)
-            self._consumer.socket.sendall(self._ack)
+            if not self._exchange.gets:
+                self._consumer.socket.sendall(self._ack)
             for publisher in self._publishers:
                 publisher.socket.sendall(self._burst)
             os.kill(pid, signal.SIGCONT)
-            tag = self._last_delivered()
-            self._ack = frame.marshal(commands.Basic.Ack(delivery_tag=tag, multiple=True), 1)
+            if not self._exchange.gets:
+                tag = self._last_delivered()
+                self._ack = frame.marshal(commands.Basic.Ack(delivery_tag=tag, multiple=True), 1)
             for publisher in self._publishers:
                 self._await_confirms(publisher)
+            if self._exchange.gets:
+                self._get_all()
+
+    def _get_all(self) -> None:
+        """Get the messages of one round; each request acknowledges the message before."""
+        get = frame.marshal(commands.Basic.Get(queue=QUEUE), 1)
+        methods = self._consumer.methods()
+        for _ in range(self._exchange.burst):
+            self._consumer.socket.sendall(self._ack + get)
+            method, arguments = next(methods)
+            assert method == commands.Basic.GetOk.frame_id, "all of the burst is ready"
+            tag = int.from_bytes(arguments[:8], "big")
+            self._ack = frame.marshal(commands.Basic.Ack(delivery_tag=tag), 1)
 
     def _last_delivered(self) -> int:
         """Wait for the deliveries of one round; return the last one's tag."""
