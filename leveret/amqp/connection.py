@@ -14,6 +14,7 @@ from pamqp import commands
 
 from leveret.amqp import announcements, handshake, reports
 from leveret.amqp.channels import CHANNEL_ENDS, CHANNEL_METHODS, Channels
+from leveret.amqp.client_input import NO_METHOD
 from leveret.amqp.description import describe, describe_channels, describe_flows, holder_of
 from leveret.amqp.frames import Publish
 from leveret.amqp.handshake import CLOSED, HEADER, RUNNING, ConnectionState
@@ -22,7 +23,6 @@ from leveret.amqp.operations import OPERATIONS
 from leveret.amqp.operations.connection import handle_connection_method, unexpected
 from leveret.amqp.protocol import Cause, ConnectionBase
 from leveret.amqp.rate_hold import RateHold
-from leveret.amqp.read_collector import ReadCollector
 from leveret.amqp.sasl import offered
 from leveret.amqp.unfinished import NOTED_BYTES_MIN
 from leveret.core.events import acting_as, actor
@@ -59,17 +59,13 @@ class Connection(ConnectionBase):
     """State machine of the server's side of one connection."""
 
     __slots__ = (
-        "_again",
         "_channel_number",
-        "_collector",
         "_decoded",
         "_decoded_from",
         "_decoded_ids",
         "_event",
         "_header",
         "_is_noted",
-        "_method_ids",
-        "_rate_hold",
         "_steps",
         "_stop_ns",
         "_tail",
@@ -91,7 +87,6 @@ class Connection(ConnectionBase):
         """`unfinished` knows the unfinished messages of all connections."""
         super().__init__(transport, broker, configuration)
         self.channels = Channels(self)
-        self._collector = ReadCollector(self, self.reader, broker.turn, broker.alarms)
         self._header = b""
         self._tail = b""  # what came last on a stream whose frames cannot be told apart
         self._steps: list[Iterator[None]] = []  # see take_time
@@ -100,10 +95,7 @@ class Connection(ConnectionBase):
         self._stop_ns = 0  # when this turn's share of time is over, once there is a second step
         self._turn_ns = configuration.connection_turn_microseconds * 1000
         self._unfinished = unfinished
-        self._rate_hold: RateHold | None = None  # where a rate limits what it publishes
         self._event: Event | None = None  # the one being handled
-        self._again: Event | None = None  # the one to be handled again: an answer has come
-        self._method_ids = (0, 0)  # of the method being handled, for close methods
         self._decoded_from = b""  # the method decoded last, which nobody changes
         self._decoded: base.Frame
         self._decoded_ids = (0, 0)
@@ -147,8 +139,8 @@ class Connection(ConnectionBase):
 
     # -- bytes in
 
-    def received(self, data: memoryview) -> None:
-        """Process the bytes that a socket read brought. `data` may be reused after the call."""
+    def receive(self, data: memoryview, now: int) -> None:
+        """Take bytes that cannot be processed at once (see ClientInput.received)."""
         if self.state is CLOSED:
             return
         if self.state is HEADER:
@@ -158,20 +150,8 @@ class Connection(ConnectionBase):
         if self.reader.lost:
             self._look_for_close_ok(data)
             return
-        now = self.transport.wall_ms()
-        if self.state is not RUNNING or self._waits or self._rate_hold is not None:
-            self.reader.receive(data, now)
-            self._advance()
-            return
-        try:
-            self._update_routes()
-            left = self._collector.take(data, now)
-        except Exception as error:  # noqa: BLE001  # as in `_advance`
-            self._method_ids, left = (0, 0), ()
-            self._failed(error)
-        if left is not None:
-            self._again = left or None
-            self._advance()
+        self.reader.receive(data, now)
+        self.advance()
 
     def _look_for_close_ok(self, data: memoryview) -> None:
         """Ignore all but the client's close-ok, because frames can no longer be told apart."""
@@ -181,42 +161,34 @@ class Connection(ConnectionBase):
 
     def resumed(self, error: Exception | None) -> None:
         """Continue after an awaited operation has ended, with `error` if it failed."""
-        self._waits -= 1
+        self.waits -= 1
         if self.state is CLOSED:
             return
         if error is not None:
-            self._failed(error)
-        self._advance()
+            self.failed(error)
+        self.advance()
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
         """Process unread bytes for at most one turn's share of time."""
         reader, self._stop_ns = self.reader, 0
-        while not self._waits and self.state is not CLOSED:
-            self._method_ids = (0, 0)
+        while not self.waits and self.state is not CLOSED:
+            self.method_ids = NO_METHOD
             try:
                 if self.state is RUNNING:
-                    self._update_routes()
+                    self.update_routes()
                 if not self._take_step():
                     break
             except Exception as error:  # noqa: BLE001  # whatever it is, only this connection ends
-                self._failed(error)
-            if reader.unread and not self._waits and self._has_had_its_share():
+                self.failed(error)
+            if reader.unread and not self.waits and self._has_had_its_share():
                 self._defer()
                 break
-        if not self._waits:
+        if not self.waits:
             self._event = None  # it may be a large message
         if reader.leaves:
             self.note_unfinished()
             if reader.unread:
                 reader.stash()
-
-    def _update_routes(self) -> None:
-        """Have the reader ask again for routes where exchanges or permissions have changed."""
-        # Both only grow: with exchanges that come and go, and with permissions.
-        generation = self.vhost.topology.generation + self.rights.generation
-        if generation != self._route_generation:
-            self._route_generation = generation
-            self.reader.forget_routes()
 
     def _has_had_its_share(self) -> bool:
         """Whether the turn's share of time is used up; the first step is always allowed."""
@@ -227,26 +199,26 @@ class Connection(ConnectionBase):
     def _take_step(self) -> bool:
         """Handle the next event, or collect what the reader gathered. Returns whether to go on."""
         reader = self.reader
-        event = self._again or self._collector.next()
-        self._again = None
+        event = self.again or self.next_event()
+        self.again = None
         if event:
             self._event = event
             self._handle(*event)
-            if self.outbox.is_full and not self._waits:
+            if self.outbox.is_full and not self.waits:
                 self.wait_for(self.transport.room())  # answers are no way to fill the memory
             # What came before the event was taken in before it was handled.
-            return reader.unread > 0 or self._rate_hold is not None
+            return reader.unread > 0 or self.rate_hold is not None
         if reader.paused:
             return True
-        return self._rate_hold is not None and self._rate_hold.goes_on()
+        return self.rate_hold is not None and self.rate_hold.goes_on()
 
     def _defer(self) -> None:
         """Put off the rest of what was read to a later turn, so that others are served."""
         try:
-            self._collector.collect()
+            self.collect()
         except Exception as error:  # noqa: BLE001  # as above
-            self._failed(error)
-        if not self._waits:
+            self.failed(error)
+        if not self.waits:
             self.transport.defer()
 
     def _publish(self, number: int, publish: Publish) -> None:
@@ -261,12 +233,12 @@ class Connection(ConnectionBase):
         if channel is None or not channel.alive:
             return  # it ended while a permission was asked for
         channel.collect_settles()
-        self._method_ids = BASIC_PUBLISH
+        self.method_ids = BASIC_PUBLISH
         is_taken = channel.published(publish)
         if is_taken and self.reader.unread:
             return
-        if not self._waits:  # else there are copies to be made yet, which the confirm must wait for
-            self._collector.collect()
+        if not self.waits:  # else there are copies to be made yet, which the confirm must wait for
+            self.collect()
 
     def park_filled(self) -> None:
         """Hand large packed builders to the turn, which flushes them as its time allows."""
@@ -307,22 +279,22 @@ class Connection(ConnectionBase):
         if isinstance(event, Publish):
             self._publish(number, event)
             return
-        self._collector.collect()
-        if self._waits:  # for what came before it
-            self._again = self._event
+        self.collect()
+        if self.waits:  # for what came before it
+            self.again = self._event
             return
         if isinstance(event, ChannelError):
-            self._method_ids = BASIC_PUBLISH
+            self.method_ids = BASIC_PUBLISH
             raise event
         # A client that asks in a loop (basic.get) sends the same bytes again and again.
         if event == self._decoded_from:
-            self._method_ids, method = self._decoded_ids, self._decoded
+            self.method_ids, method = self._decoded_ids, self._decoded
         else:
-            self._method_ids = method_ids(event)
+            self.method_ids = method_ids(event)
             method = decode_method(event)
             if len(event) <= REMEMBERED_BYTES_MAX:
                 self._decoded_from, self._decoded = event, method
-                self._decoded_ids = self._method_ids
+                self._decoded_ids = self.method_ids
         attribution = actor.set(self.user)  # as `acting_as` does, but a get pays for each call
         try:
             self._handle_method(number, method)
@@ -383,7 +355,7 @@ class Connection(ConnectionBase):
                             return False
                 except Exception as error:  # noqa: BLE001  # what comes next has its own to give
                     if self.state is RUNNING:
-                        self._failed(error)
+                        self.failed(error)
                     else:
                         self.broker.report(self, error)
                 del steps[0]
@@ -419,13 +391,14 @@ class Connection(ConnectionBase):
 
     # -- errors
 
-    def _failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
+        """Answer a failure: close the channel or the connection, or ask and try again."""
         with acting_as(self.user):
             self._answer_failure(error)
 
     def _answer_failure(self, error: Exception) -> None:
         if isinstance(error, UnansweredError):
-            self._again = self._event  # it has changed nothing: permissions come first
+            self.again = self._event  # it has changed nothing: permissions come first
             self.wait_for(error.ask())
             return
         if not isinstance(error, AmqpError):
@@ -434,7 +407,7 @@ class Connection(ConnectionBase):
                 self.close_socket()  # what is wrong did not end with the connection.close
                 return
             error = ConnectionClosingError(541, "an error in the broker; its log has the details")
-        error.method_ids = error.method_ids or self._method_ids
+        error.method_ids = error.method_ids or self.method_ids
         if isinstance(error, ChannelError) and self._channel_number in self.channels.by_number:
             self.channels.close(self._channel_number, error)
         else:
@@ -482,7 +455,6 @@ class Connection(ConnectionBase):
         """Handle the loss of the socket, for `reason` if known; `cut`: this side closed it."""
         reports.lost(self, self.state, reason, cut=cut)
         self.state = CLOSED
-        self._collector.end()
         self.release()
 
     # -- what the broker and the node tell all connections
@@ -498,23 +470,23 @@ class Connection(ConnectionBase):
         """Set the rate limits anew, when the connection opens or a limit has changed."""
         if self.state is not RUNNING:
             return
-        was_held = self._rate_hold is not None and self._rate_hold.is_holding
+        was_held = self.rate_hold is not None and self.rate_hold.is_holding
         self._end_rates()
         meter = self.limits.follow()
-        self._rate_hold = None if meter is None else RateHold(self, meter)
+        self.rate_hold = None if meter is None else RateHold(self, meter)
         self.channels.follow_rates()
         if was_held:  # not at once: one of its own methods may have changed the limit
             self.broker.timers.after(0, self.go_on)
 
     def _end_rates(self) -> None:
-        if self._rate_hold is not None:
-            self._rate_hold.end()
-            self._rate_hold = None
+        if self.rate_hold is not None:
+            self.rate_hold.end()
+            self.rate_hold = None
 
     def go_on(self) -> None:
         """Process unread bytes, unless an operation is being waited for."""
         if self.reader.unread or self.reader.stopped:
-            self._advance()
+            self.advance()
 
     def choose_paths(self) -> None:
         """Follow the virtual host's settings: its firehose, and whether messages create queues."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
-from leveret.amqp.deliveries import Outbox
+from leveret.amqp.client_input import ClientInput
 from leveret.amqp.frames import FrameReader
 from leveret.amqp.handshake import HEADER, RUNNING, Tuned
 from leveret.amqp.methods import build, encode_method
@@ -51,7 +51,7 @@ class Cause(Enum):
     UNFINISHED = auto()
 
 
-class ConnectionBase(ABC):
+class ConnectionBase(ClientInput, ABC):
     """Connection as its channels, limits and operations see it.
 
     They refer to it weakly where they belong to it, so that a lost connection is freed with its
@@ -62,8 +62,6 @@ class ConnectionBase(ABC):
     __slots__ = (
         "__weakref__",
         "_blocked_by",
-        "_route_generation",
-        "_waits",
         "broker",
         "capabilities",
         "client_properties",
@@ -73,34 +71,24 @@ class ConnectionBase(ABC):
         "limits",
         "mechanism",
         "name",
-        "outbox",
-        "reader",
-        "rights",
-        "state",
         "touch",
-        "transport",
         "tuned",
         "user",
-        "vhost",
     )
 
     def __init__(self, transport: Transport, broker: Broker, configuration: Configuration) -> None:
-        self.transport = transport
-        self.touch = transport.touch  # there is output to be sent at the end of the turn
-        self.broker = broker
-        self.configuration = configuration
-        self.state = HEADER
-        self.reader = FrameReader(
+        reader = FrameReader(
             configuration.initial_frame_max,
             configuration.message_bytes_max,
             configuration.unfinished_message_bytes_max,
         )
-        self.outbox = Outbox()
+        super().__init__(transport, reader, broker.turn, broker.alarms, HEADER)
+        self.touch = transport.touch  # there is output to be sent at the end of the turn
+        self.broker = broker
+        self.configuration = configuration
         self.outbox.counters = self.counters = self.reader.counters
         self.reader.message_sizes = broker.statistics.message_sizes
-        self.vhost: Vhost
         self.user = ""
-        self.rights: Rights
         self.name = ""  # from its ends, once it is open
         self.mechanism = ""
         self.connected_at_ms = 0
@@ -109,8 +97,6 @@ class ConnectionBase(ABC):
         self.tuned = Tuned(0, configuration.initial_frame_max, 0)
         self.limits: ConnectionLimits  # of rates, once it is open
         self._blocked_by: set[Cause] = set()
-        self._route_generation = -1  # of what the reader remembers of routes
-        self._waits = 0  # for how many works it waits
 
     def __str__(self) -> str:
         return self.name
@@ -125,7 +111,7 @@ class ConnectionBase(ABC):
     @property
     def is_waiting(self) -> bool:
         """Whether an operation must end before more is read."""
-        return self._waits > 0
+        return self.waits > 0
 
     @property
     def can_send(self) -> bool:
@@ -144,7 +130,7 @@ class ConnectionBase(ABC):
     def take_rights(self, rights: Rights) -> None:
         """Set the user's rights and, where they expire, the time."""
         self.user, self.rights = rights.user, rights
-        self._route_generation = -1
+        self.route_generation = -1
         self.reader.accept_user_id(None if IMPERSONATOR in rights.tags else self.user)
         self.transport.set_expiry(rights.expires_at_ms)
 
@@ -196,7 +182,7 @@ class ConnectionBase(ABC):
     def wait_for(self, work: Awaitable[None] | None) -> None:
         """Stop reading until `work` is done, unless it is None."""
         if work is not None:
-            self._waits += 1
+            self.waits += 1
             self.transport.wait_for(work)
 
     @abstractmethod

@@ -9,17 +9,17 @@ import asyncio
 import logging
 import platform
 import signal
-import time
 from typing import TYPE_CHECKING, Any
 
 from leveret.errors import DiskFullError, LeveretError, ToleratedError
+from leveret.ports.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from leveret.config import Configuration
 
-__all__ = ["Process", "SystemClock", "node_name"]
+__all__ = ["Process", "node_name"]
 
 logger = logging.getLogger(__package__)
 
@@ -27,22 +27,6 @@ logger = logging.getLogger(__package__)
 def node_name() -> str:
     """Return the node's name in logs, lists and metrics."""
     return f"leveret@{platform.node()}"
-
-
-class SystemClock:
-    """The machine's time (ports.Clock)."""
-
-    def wall_ms(self) -> int:
-        """Return ms since 1970, and 0 while the clock says an earlier year.
-
-        Records store their times as unsigned numbers.
-        """
-        now_ns = time.time_ns()
-        return now_ns // 1_000_000 if now_ns > 0 else 0  # asked with every read: no call of max
-
-    def monotonic_ms(self) -> int:
-        """Return ms since some fixed moment."""
-        return time.monotonic_ns() // 1_000_000
 
 
 class Process:

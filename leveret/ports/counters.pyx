@@ -6,7 +6,8 @@ computed by the reader.
 """
 
 from libc.stdint cimport uint64_t
-from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+from leveret.ports.clock cimport now_ms
 
 # RabbitMQ's names in `message_stats` and of connections, except the two with a comment:
 NAMES = (
@@ -39,14 +40,6 @@ RECV_OCT = _RECV_OCT
 RECV_CNT = _RECV_CNT
 SEND_OCT = _SEND_OCT
 SEND_CNT = _SEND_CNT
-
-
-cdef uint64_t now_ms() noexcept:
-    cdef timespec time
-    clock_gettime(CLOCK_REALTIME, &time)
-    if time.tv_sec < 0:     # the clock says a year before 1970
-        return 0
-    return <uint64_t>time.tv_sec * 1000 + <uint64_t>time.tv_nsec // 1000000
 
 
 cdef class Counters:

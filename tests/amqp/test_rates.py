@@ -269,7 +269,7 @@ def test_connections_that_no_rate_concerns_are_not_counted():
     client = opened(stage)
     client.declare("q")
     client.consume("q")
-    assert client.connection._rate_hold is None
+    assert client.connection.rate_hold is None
     assert client.connection.channels.by_number[1].consumers["c"].meter is None
 
 

@@ -3,7 +3,7 @@ import logging
 
 from leveret.config import Configuration
 from leveret.errors import DiskFullError, StorageError, ToleratedError
-from leveret.node.process import Process, SystemClock
+from leveret.node.process import Process
 
 
 async def with_process(use):
@@ -79,8 +79,3 @@ async def test_our_own_mistakes_are_reported_with_their_traces(caplog):
     assert (warning.levelno, warning.exc_info) == (logging.WARNING, None)
     assert "report this as a bug" in error.getMessage()
     assert error.exc_info[0] is ZeroDivisionError
-
-
-def test_a_clock_before_1970_stands_at_its_beginning(monkeypatch):
-    monkeypatch.setattr("time.time_ns", lambda: -86_400 * 10**9)
-    assert SystemClock().wall_ms() == 0

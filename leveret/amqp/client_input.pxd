@@ -1,0 +1,23 @@
+from leveret.amqp.deliveries cimport Outbox
+from leveret.amqp.frames cimport FrameReader
+from leveret.core.turn cimport Turn
+
+
+cdef class ClientInput:
+    cdef readonly FrameReader reader
+    cdef readonly Outbox outbox
+    cdef readonly object transport
+    cdef public object state
+    cdef public object vhost            # once the connection is open
+    cdef public object rights           # the same
+    cdef public object rate_hold        # where a rate limits what is published; else None
+    cdef public int waits               # for how many works it waits
+    cdef public object route_generation     # of what the reader remembers of routes
+    cdef public object again            # the event to be handled again: an answer has come
+    cdef public tuple method_ids        # of the method being handled, for close methods
+    cdef Turn turn
+    cdef object alarms
+
+    cpdef object next_event(self)
+    cpdef int collect(self) except -1
+    cpdef int update_routes(self) except -1

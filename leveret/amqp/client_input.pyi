@@ -1,0 +1,40 @@
+from leveret.amqp.connection import Event
+from leveret.amqp.deliveries import Outbox
+from leveret.amqp.frames import FrameReader
+from leveret.amqp.handshake import ConnectionState
+from leveret.amqp.rate_hold import RateHold
+from leveret.amqp.transport import Transport
+from leveret.core.alarms import Alarms
+from leveret.core.turn import Turn
+from leveret.core.vhost import Vhost
+from leveret.ports.authentication import Rights
+
+NO_METHOD: tuple[int, int]
+
+class ClientInput:
+    state: ConnectionState
+    vhost: Vhost
+    rights: Rights
+    rate_hold: RateHold | None
+    waits: int
+    route_generation: int
+    again: Event | None
+    method_ids: tuple[int, int]
+    @property
+    def reader(self) -> FrameReader: ...
+    @property
+    def outbox(self) -> Outbox: ...
+    @property
+    def transport(self) -> Transport: ...
+    def __init__(
+        self,
+        transport: Transport,
+        reader: FrameReader,
+        turn: Turn,
+        alarms: Alarms,
+        state: ConnectionState,
+    ) -> None: ...
+    def received(self, data: bytes | bytearray | memoryview) -> None: ...
+    def next_event(self) -> Event | tuple[()] | None: ...
+    def collect(self) -> None: ...
+    def update_routes(self) -> None: ...

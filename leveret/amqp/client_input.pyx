@@ -1,0 +1,103 @@
+"""The compiled half of a connection: what each read passes through.
+
+Most reads bring publishes and acknowledgements to an open connection: they are told to queues and
+channels without an object of Python for each. The rest, as a handshake, a method or an error, comes
+out as an event that the connection handles.
+"""
+
+from libc.stdint cimport uint64_t
+
+from leveret.amqp.confirms cimport Confirms
+from leveret.amqp.deliveries cimport Outbox
+from leveret.amqp.frames cimport ChannelSlot, FrameReader
+from leveret.core.turn cimport Turn
+
+from leveret.amqp.handshake import RUNNING as _RUNNING
+from leveret.core.turn import MADE_TOGETHER_MAX
+from leveret.errors import ChannelError
+
+cdef Py_ssize_t _MADE_TOGETHER_MAX = MADE_TOGETHER_MAX
+cdef object RUNNING = _RUNNING
+NO_METHOD = (0, 0)     # class and method ids where no method is being handled
+
+
+cdef class ClientInput:
+    """Takes what a socket read brought, and tells the turn and the channels.
+
+    Subclasses have `receive(data, now)` for what cannot be taken at once, `advance()` for what is
+    left of a read, `failed(error)`, `check_alarms()`, which is called after publishes while `alarms`
+    give a reason, `touch_packed(builders)` for those of very many queues, and `close_channel(number,
+    error)`.
+    """
+
+    def __init__(self, transport, FrameReader reader not None, Turn turn not None, alarms, state):
+        self.transport = transport
+        self.reader = reader
+        self.outbox = Outbox()
+        self.turn = turn
+        self.alarms = alarms
+        self.state = state
+        self.route_generation = -1
+        self.method_ids = NO_METHOD
+
+    def received(self, data):
+        """Process the bytes that a socket read brought. `data` may be reused after the call."""
+        cdef uint64_t now = self.transport.wall_ms()
+        if self.state is not RUNNING or self.waits or self.rate_hold is not None or self.reader.lost:
+            self.receive(data, now)
+            return
+        try:
+            self.update_routes()
+            self.reader.receive(data, now)
+            event = self.next_event()
+        except Exception as error:  # whatever it is, only this connection ends
+            event, self.method_ids = (), NO_METHOD
+            self.failed(error)
+        if event is not None:
+            self.again = event or None
+            self.advance()
+
+    cpdef int update_routes(self) except -1:
+        """Have the reader ask again for routes where exchanges or permissions have changed."""
+        # Both only grow: with exchanges that come and go, and with permissions.
+        generation = self.vhost.topology.generation + self.rights.generation
+        if generation != self.route_generation:
+            self.route_generation = generation
+            self.reader.forget_routes()
+        return 0
+
+    cpdef object next_event(self):
+        """Let the reader work, and collect what it has gathered; None if nothing is left.
+
+        Else returns the event that the reader has met, before which nothing was collected, or an
+        empty one if it is to go on. Publishes of several pauses are collected together.
+        """
+        cdef FrameReader reader = self.reader
+        event = reader.next()
+        if event is not None:
+            return event
+        if not reader.paused or reader.settle_runs:
+            self.collect()
+        return () if reader.paused or reader.stopped or reader.leaves_some() else None
+
+    cpdef int collect(self) except -1:
+        """Give channels their settlements and confirms, and the turn the builders that fill."""
+        cdef list filled = self.reader.take_filled()
+        cdef ChannelSlot slot
+        if filled:
+            if len(filled) > _MADE_TOGETHER_MAX or self.turn.parked:
+                self.touch_packed(filled)
+            else:
+                for builder in filled:
+                    self.turn.touch(builder.owner)
+            if self.alarms.reason:
+                self.check_alarms()
+        for slot in self.reader.take_dirty():
+            try:
+                if slot.confirms is not None:
+                    (<Confirms>slot.confirms).collect()
+                if slot.has_settles():
+                    slot.channel.collect_settles()
+            except ChannelError as error:
+                self.close_channel(slot.number, error)
+        return 0
