@@ -37,17 +37,12 @@ if TYPE_CHECKING:
     from leveret.amqp.direct_reply import ReplyConsumer
     from leveret.amqp.frames import Publish
     from leveret.amqp.protocol import ConnectionBase
-    from leveret.amqp.transaction import Transaction
     from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
 
 # Consumers that end before somebody looks at the clock. Some 0.2 ms.
 SLICE_CONSUMERS = 16
-
-BASIC_ACK = (60, 80)
-BASIC_REJECT = (60, 90)
-BASIC_NACK = (60, 120)
 
 
 class Channel(ChannelDeliveries):
@@ -56,10 +51,8 @@ class Channel(ChannelDeliveries):
     def __init__(self, connection: ConnectionBase, number: int) -> None:
         super().__init__(connection, number)
         self.slot = connection.reader.open_channel(number, self)
-        self.consumers: dict[str, ChannelConsumer] = {}
         self.reply_consumer: ReplyConsumer | None = None
         self.consumer_prefetch = 0  # of each consumer that is started from now on; 0 = no limit
-        self.transaction: Transaction | None = None
         self.readable: tuple[str, DeclaredQueue, int] | None = None  # see operations.get
         self._held_back: list[base.Frame] | None = None  # see holding_back_cancels
         self.choose_path()
@@ -90,21 +83,6 @@ class Channel(ChannelDeliveries):
                 cache.exchange, cache.lookup, cacheable=False, counters=cache.counters
             )
         return cache
-
-    def collect_settles(self) -> None:
-        """Take the settlements that the reader gathered.
-
-        Raises ChannelError for a tag that is not outstanding.
-        """
-        settles = self.slot.take_settles()
-        if not settles or not self.alive:
-            return
-        self.resume_members()
-        settle = self.settle if self.transaction is None else self.transaction.buffer_settle
-        for kind, first, last, multiple in settles:
-            unknown = settle(kind, first, last, multiple=multiple)
-            if unknown is not None:
-                raise unknown_tag(kind, unknown)
 
     def start_confirming(self) -> None:
         """Number the publishes from now on."""
@@ -305,13 +283,3 @@ class Channel(ChannelDeliveries):
         self.slot.end()
         self.transaction = None
         self.forget_deliveries()
-
-
-def unknown_tag(kind: int, tag: int) -> ChannelError:
-    """Build the 406 for a delivery tag that is not outstanding."""
-    error = ChannelError(406, f"unknown delivery tag {tag}")
-    if kind & frames.REJECT:
-        error.method_ids = BASIC_REJECT
-    else:
-        error.method_ids = BASIC_ACK if kind == frames.SETTLE else BASIC_NACK
-    return error

@@ -7,6 +7,7 @@ cdef class ClientInput:
     cdef readonly FrameReader reader
     cdef readonly Outbox outbox
     cdef readonly object transport
+    cdef public object touch            # there is output to be sent at the end of the turn
     cdef public object state
     cdef public object vhost            # once the connection is open
     cdef public object rights           # the same
@@ -18,6 +19,8 @@ cdef class ClientInput:
     cdef Turn turn
     cdef object alarms
 
+    cdef bint keeps_up(self) except -1
+    cdef bint can_send(self) except -1
     cpdef object next_event(self)
     cpdef int collect(self) except -1
     cpdef int update_routes(self) except -1

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 from leveret.amqp.connection import Event
 from leveret.amqp.deliveries import Outbox
 from leveret.amqp.frames import FrameReader
@@ -15,6 +17,7 @@ class ClientInput:
     state: ConnectionState
     vhost: Vhost
     rights: Rights
+    touch: Callable[[], None]
     rate_hold: RateHold | None
     waits: int
     route_generation: int

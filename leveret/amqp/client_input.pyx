@@ -32,6 +32,7 @@ cdef class ClientInput:
 
     def __init__(self, transport, FrameReader reader not None, Turn turn not None, alarms, state):
         self.transport = transport
+        self.touch = transport.touch
         self.reader = reader
         self.outbox = Outbox()
         self.turn = turn
@@ -101,3 +102,12 @@ cdef class ClientInput:
             except ChannelError as error:
                 self.close_channel(slot.number, error)
         return 0
+
+    cdef bint keeps_up(self) except -1:
+        """Whether the peer reads fast enough: the socket's buffer is below its limit."""
+        return self.transport.writable and self.state is RUNNING
+
+    cdef bint can_send(self) except -1:
+        """Whether deliveries may be added to the outbox."""
+        cdef Outbox outbox = self.outbox
+        return outbox.earlier + outbox.filled < outbox.size_max and self.keeps_up()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.amqp.added import CountedFields, PlacedFields
-from leveret.amqp.timeouts import LeaseHolder
+from leveret.amqp.consumer_base import LACKS_SHARED, ConsumerBase
 from leveret.core.queues.queue import Queue
 from leveret.core.queues.stream import Stream
 from leveret.core.settings.stream_offsets import STREAM_OFFSET
@@ -16,22 +16,16 @@ if TYPE_CHECKING:
     from leveret.amqp.settling import ChannelDeliveries
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.features.groups.groups import ConsumerGroup
-    from leveret.features.rates.rates import ConnectionLimits, ConsumeMeter
+    from leveret.features.rates.rates import ConnectionLimits
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
 
 OFFSET = "x-offset"  # header of what groups get
 RETRY_COUNT = "x-retry-count"  # the same; elsewhere it stands in the record (features.retry.rules)
-UNLIMITED = 1 << 32  # capacity of a consumer without prefetch
-LACKS_SHARED = -1  # the capacity of a consumer that waits for what others may take, too
 
 
-class ChannelConsumer(LeaseHolder):
-    """A consumer started by basic.consume: its tag, queue and prefetch limit.
-
-    `in_flight` counts its unsettled deliveries. A consumer without acknowledgements has no limit
-    but the connection's ability to send.
-    """
+class ChannelConsumer(ConsumerBase):
+    """A consumer started by basic.consume: its tag, queue and prefetch limit."""
 
     def __init__(
         self,
@@ -47,108 +41,13 @@ class ChannelConsumer(LeaseHolder):
         added_again: AddedField | None = None,
     ) -> None:
         """`added` goes into the headers of first deliveries, `added_again` of redeliveries."""
-        super().__init__(
-            queue, channel.delivery_statistics(queue, DELIVER_NO_ACK if no_ack else DELIVER)
-        )
-        self.channel = channel
-        self.tag = tag
-        self.tag_bytes = tag.encode()
-        self.no_ack = no_ack
-        self.prefetch = prefetch
+        counted = channel.delivery_statistics(queue, DELIVER_NO_ACK if no_ack else DELIVER)
+        super().__init__(queue, counted, channel, tag, no_ack, prefetch, added, added_again)
         self.priority = priority
         self.arguments = arguments
-        self.added = added
-        self.added_again = added_again
         self.visibility_timeout_ms = arguments.get("x-visibility-timeout")
-        self.in_flight = 0
-        self.meter: ConsumeMeter | None = None  # where a rate limits what it is delivered
 
-    def capacity(self, *, once_sent: bool = False) -> int:
-        """Return the number of deliveries that prefetch limits, rates and outbox still allow.
-
-        0 where its own prefetch is used up; negative where the channel's prefetch, the room of the
-        connection or a rate is, which other consumers share. `once_sent`: when the connection has
-        sent what it has.
-        """
-        channel = self.channel
-        connection = channel.connection
-        limit = UNLIMITED
-        if not self.no_ack:
-            if self.prefetch:
-                limit = self.prefetch - self.in_flight
-                if limit <= 0:
-                    return 0
-            if channel.prefetch:
-                shared = channel.prefetch - channel.in_flight
-                limit = shared if shared < limit else limit
-        if not (connection.keeps_up if once_sent else connection.can_send):
-            return LACKS_SHARED
-        if self.meter is not None:
-            available = self.meter.available()
-            limit = available if available < limit else limit
-        return limit if limit > 0 else LACKS_SHARED
-
-    def credit(self) -> int:
-        """Return the deliveries it could take once the outbox is sent (see QueueConsumer)."""
-        return max(self.capacity(once_sent=True), 0)
-
-    def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
-        """Write deliveries into the connection's outbox until it is full."""
-        channel = self.channel
-        connection, slot = channel.connection, channel.slot
-        tag = slot.delivery_tag + 1
-        connection.touch()
-        reached = connection.outbox.deliver(
-            slot,
-            self.tag_bytes,
-            batches,
-            first,
-            stop,
-            redelivered,
-            self.added_again if redelivered else self.added,
-            self.counted,
-        )
-        if channel.vhost.traced:
-            channel.trace_deliveries(self.queue, batches, first, reached, redelivered=redelivered)
-        if self.meter is not None:
-            self.meter.delivered(reached - first)
-        if not self.no_ack:
-            count = reached - first
-            channel.unacked.add(tag, count, first, self)
-            self.in_flight += count
-            channel.in_flight += count
-            if self.visibility_timeout_ms or self.queue.settings.visibility_timeout_ms:
-                self._lease(tag, count)
-        return reached
-
-    def send_runs(
-        self, batches: list[Batch], runs: list[tuple[int, int]], *, redelivered: bool
-    ) -> int:
-        """Write deliveries of several runs [(first, stop)] in order, otherwise as `send`."""
-        channel = self.channel
-        connection, slot = channel.connection, channel.slot
-        tag = slot.delivery_tag + 1
-        added = self.added_again if redelivered else self.added
-        connection.touch()
-        reached = connection.outbox.deliver_runs(
-            slot, self.tag_bytes, batches, runs, redelivered, added, self.counted
-        )
-        if runs[-1][1] > reached:
-            runs = [(first, min(stop, reached)) for first, stop in runs if first < reached]
-        if channel.vhost.traced:
-            for first, stop in runs:
-                channel.trace_deliveries(self.queue, batches, first, stop, redelivered=redelivered)
-        count = slot.delivery_tag + 1 - tag
-        if self.meter is not None:
-            self.meter.delivered(count)
-        if not self.no_ack:
-            channel.unacked.add_runs(tag, runs, self)
-            self.in_flight += count
-            channel.in_flight += count
-            self._lease(tag, count)
-        return reached
-
-    def _lease(self, tag: int, count: int) -> None:
+    def lease(self, tag: int, count: int) -> None:
         """Start the visibility timeout of `count` deliveries from `tag` on, if one is set."""
         term_ms = self.visibility_timeout_ms or self.queue.settings.visibility_timeout_ms
         if term_ms is not None and count:
@@ -188,15 +87,6 @@ class ChannelConsumer(LeaseHolder):
             self.meter.stop()
             self.meter = None
 
-    def release(self, count: int) -> None:
-        """Return the credit of `count` deliveries that were settled or returned."""
-        self.in_flight -= count
-        self.channel.in_flight -= count
-
-    def wake(self) -> None:
-        """Wake its queue, so that it delivers to this consumer again."""
-        self.queue.wake(self)
-
     def queue_gone(self) -> None:
         """End the consumer of a deleted queue; send basic.cancel if the client supports it."""
         if self.channel.consumers.get(self.tag) is not self:
@@ -231,9 +121,9 @@ class ConsumerShare(ChannelConsumer):
         )
         self.whole = whole
 
-    def capacity(self, *, once_sent: bool = False) -> int:
+    def capacity(self, once_sent: bool = False) -> int:
         """Return the capacity of the whole consumer, which its other shares use as well."""
-        return self.whole.capacity(once_sent=once_sent) or LACKS_SHARED
+        return self.whole.capacity(once_sent) or LACKS_SHARED
 
     def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
         """Write deliveries, see ChannelConsumer."""

@@ -41,6 +41,14 @@ cdef class Outbox:
         self, Batch batch, uint16_t channel, RecordView* record, AddedField added, uint64_t offset
     ) except -1
     cdef size_t copied_size(self, RecordView* record) noexcept
+    cpdef uint64_t deliver(
+        self, ChannelSlot slot, bytes consumer_tag, list batches, uint64_t first, uint64_t stop,
+        bint redelivered, AddedField added=*, DeliveryStatistics counted=*,
+    ) except? 0
+    cpdef uint64_t deliver_runs(
+        self, ChannelSlot slot, bytes consumer_tag, list batches, list runs, bint redelivered,
+        AddedField added=*, DeliveryStatistics counted=*,
+    ) except? 0
     cdef uint64_t _deliver_from(
         self, Batch batch, ChannelSlot slot, bytes consumer_tag, uint64_t first, uint64_t stop,
         bint redelivered, AddedField added, DeliveryStatistics counted,

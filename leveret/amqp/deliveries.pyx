@@ -284,10 +284,10 @@ cdef class Outbox:
             return FRAME_OVERHEAD
         return record.body_size + FRAME_OVERHEAD
 
-    def deliver(
+    cpdef uint64_t deliver(
         self, ChannelSlot slot, bytes consumer_tag, list batches, uint64_t first, uint64_t stop,
         bint redelivered, AddedField added=None, DeliveryStatistics counted=None,
-    ):
+    ) except? 0:
         """Append basic.deliver for the records [first, stop), numbered on from the slot's delivery tag.
 
         Each gets the header field `added`, where that has a value for its offset, and is `counted`.
@@ -315,10 +315,10 @@ cdef class Outbox:
             raise
         return first
 
-    def deliver_runs(
+    cpdef uint64_t deliver_runs(
         self, ChannelSlot slot, bytes consumer_tag, list batches, list runs, bint redelivered,
         AddedField added=None, DeliveryStatistics counted=None,
-    ):
+    ) except? 0:
         """Append basic.deliver for several runs [(first, stop)] of records, as `deliver` does."""
         cdef Py_ssize_t at = 0, i
         cdef uint64_t first, stop, reached = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.amqp.consumer import ChannelConsumer
-from leveret.amqp.timeouts import LeaseHolder
+from leveret.amqp.settlements import LeaseHolder
 from leveret.core.clients import ChannelFacts, ChannelFlows, ClientFacts, ConsumerFacts, Holder
 
 if TYPE_CHECKING:

@@ -71,7 +71,6 @@ class ConnectionBase(ClientInput, ABC):
         "limits",
         "mechanism",
         "name",
-        "touch",
         "tuned",
         "user",
     )
@@ -83,7 +82,6 @@ class ConnectionBase(ClientInput, ABC):
             configuration.unfinished_message_bytes_max,
         )
         super().__init__(transport, reader, broker.turn, broker.alarms, HEADER)
-        self.touch = transport.touch  # there is output to be sent at the end of the turn
         self.broker = broker
         self.configuration = configuration
         self.outbox.counters = self.counters = self.reader.counters
@@ -112,16 +110,6 @@ class ConnectionBase(ClientInput, ABC):
     def is_waiting(self) -> bool:
         """Whether an operation must end before more is read."""
         return self.waits > 0
-
-    @property
-    def can_send(self) -> bool:
-        """Whether deliveries may be added to the outbox."""
-        return not self.outbox.is_full and self.transport.writable and self.state is RUNNING
-
-    @property
-    def keeps_up(self) -> bool:
-        """Whether the peer reads fast enough: the socket's buffer is below its limit."""
-        return self.transport.writable and self.state is RUNNING
 
     def client_understands(self, capability: str) -> bool:
         """Whether the client has announced a capability."""
@@ -228,14 +216,15 @@ class ConnectionBase(ClientInput, ABC):
 class ChannelBase(ABC):
     """Channel as its operations see it: whose it is, the user's permissions, answers."""
 
+    connection: ConnectionBase
     slot: ChannelSlot  # its state that the frame reader shares
+    alive: bool  # until it is closed by either side
 
     def __init__(self, connection: ConnectionBase, number: int) -> None:
         self.connection = connection
         self.broker: Broker = connection.broker
         self.vhost: Vhost = connection.vhost
         self.number = number
-        self.alive = True  # until it is closed by either side
         self.last_queue: str | None = None  # what an empty queue name means
 
     @property

@@ -5,15 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from leveret.amqp import frames
 from leveret.amqp.protocol import ChannelBase, ConnectionBase
-from leveret.amqp.timeouts import (
-    DeliveryAges,
-    LeaseHolder,
-    Leases,
-    consumer_timeout_ms,
-    visibility_timeout_ms,
-)
+from leveret.amqp.settlements import SLICE_RUNS, LeaseHolder, Settlements
+from leveret.amqp.timeouts import DeliveryAges, Leases, consumer_timeout_ms, visibility_timeout_ms
 from leveret.amqp.unacked import Unacked
 from leveret.core.routing.message import StoredMessage
 from leveret.core.settings.discard_reasons import Reason
@@ -23,18 +17,13 @@ from leveret.ports.counters import GET, GET_NO_ACK
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator
 
-    from leveret.amqp.timeouts import Holding
+    from leveret.amqp.settlements import Holding
     from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.features.groups.groups import ConsumerGroup
     from leveret.ports.counters import Counters, DeliveryStatistics
     from leveret.ports.records import Batch
-
-# Runs of deliveries that are settled or returned together before somebody looks at the clock, where
-# a client may have made it long. Some 0.2 ms each.
-SLICE_RUNS = 256
 
 DELIVERY_STATISTICS_MIN = (
     32  # queues that a channel counts for before it looks which of them are gone
@@ -49,20 +38,13 @@ class Getter(LeaseHolder):
         self.counted_no_ack = channel.delivery_statistics(queue, GET_NO_ACK)
 
 
-class ChannelDeliveries(ChannelBase):
+class ChannelDeliveries(Settlements, ChannelBase):
     """Deliveries of one channel that are not settled, and the counters of all."""
-
-    consumers: Mapping[str, LeaseHolder]  # by tag
 
     def __init__(self, connection: ConnectionBase, number: int) -> None:
         super().__init__(connection, number)
-        self.unacked: Unacked[LeaseHolder] = Unacked()
-        self.prefetch = 0  # shared by all consumers of the channel; 0 = no limit
-        self.in_flight = 0  # unsettled deliveries to consumers
         self.delivery_ages = DeliveryAges()
         self.leases: Leases | None = None  # see needed_leases
-        # Members of groups that have not settled in time, until something is settled.
-        self.suspended: dict[LeaseHolder, ConsumerGroup] = {}
         self._getters: dict[OpenQueue, Getter] = {}
         self.delivery_statistics_by_queue: dict[
             DeclaredQueue, dict[int, DeliveryStatistics]
@@ -77,64 +59,15 @@ class ChannelDeliveries(ChannelBase):
 
     def resume_members(self) -> None:
         """Have groups deliver again to members that were too slow: their client settles."""
-        if self.suspended:
-            suspended, self.suspended = self.suspended, {}
-            for member, group in suspended.items():
-                group.resume(member)
-
-    def settle(self, kind: int, first: int, last: int, *, multiple: bool) -> int | None:
-        """Settle, return or discard a run of delivery tags. Returns the first unknown one."""
-        unacked = self.unacked
-        unknown: int | None = None
-        if multiple:
-            # Every tag up to `last`, which must be outstanding itself unless it means "all".
-            if last != frames.ALL_TAGS and not unacked.is_outstanding(last):
-                unknown = last
-                held: list[Holding] = []
-            else:
-                held = unacked.take_up_to(last, SLICE_RUNS)
-        else:
-            held, unknown = unacked.take(first, last)
-        self.apply(kind, held)
-        if multiple and len(held) == SLICE_RUNS:
-            # What is delivered meanwhile is not meant by it.
-            self.connection.take_time(self.settling(kind, min(last, self.slot.delivery_tag)))
-        return unknown
+        suspended, self.suspended = self.suspended, {}
+        for member, group in suspended.items():
+            group.resume(member)
 
     def settling(self, kind: int, last: int, cause: Reason = Reason.REQUEUED) -> Iterator[None]:
         """Settle, return or discard all outstanding deliveries up to tag `last`, in slices."""
         while held := self.unacked.take_up_to(last, SLICE_RUNS):
             self.apply(kind, held, cause)
             yield
-
-    def apply(self, kind: int, held: list[Holding], cause: Reason = Reason.REQUEUED) -> None:
-        """Release the credit of settled or returned deliveries and pass their ranges to the queues.
-
-        `cause`: the reason of a return.
-        """
-        settles = kind == frames.SETTLE
-        if len(held) == 1:  # whoever acknowledges one by one comes here once a message
-            holder, first, stop = held[0]
-            holder.release(stop - first)
-            if settles:
-                holder.counted.acknowledged(stop - first)
-                holder.queue.settle([(first, stop)])
-            else:
-                _tell(holder.queue, kind, [(first, stop)], cause)
-            if self.consumers:
-                self._wake((holder,), stop - first)
-            return
-        freed = release_held(held, acknowledged=settles)
-        ranges: dict[OpenQueue, list[tuple[int, int]]] = {}
-        for holder, first, stop in held:
-            ranges.setdefault(holder.queue, []).append((first, stop))
-        for queue, of_queue in ranges.items():
-            if settles:
-                queue.settle(of_queue)
-            else:
-                _tell(queue, kind, of_queue, cause)
-        if self.consumers:
-            self._wake(freed, sum(freed.values()))
 
     def restore(self, tag: int, held: list[Holding]) -> None:
         """Make settled deliveries outstanding again, from `tag` on: their transaction failed.
@@ -148,23 +81,6 @@ class ChannelDeliveries(ChannelBase):
             if term_ms is not None and self.alive:
                 self.needed_leases().begin(holder, tag, count, term_ms)
             tag += count
-
-    def release_credit(self, held: list[Holding]) -> None:
-        """Release the credit of acknowledged deliveries that their queues have settled already."""
-        freed = release_held(held, acknowledged=True)
-        if self.consumers:
-            self._wake(freed, sum(freed.values()))
-
-    def _wake(self, holders: Iterable[LeaseHolder], freed: int) -> None:
-        """Wake holders with new credit, or all consumers if the shared prefetch had run out.
-
-        `freed`: deliveries that they hold no longer.
-        """
-        if self.prefetch and self.in_flight + freed >= self.prefetch:
-            self.wake_consumers()  # there was nothing left of what they share
-        else:
-            for holder in holders:
-                holder.wake()
 
     def wake_consumers(self) -> None:
         """Wake the queues of all the channel's consumers, so that they deliver again."""
@@ -268,23 +184,3 @@ class ChannelDeliveries(ChannelBase):
         self.unacked = Unacked()
         self.suspended.clear()
         self._getters.clear()
-
-
-def release_held(held: list[Holding], *, acknowledged: bool) -> dict[LeaseHolder, int]:
-    """Release the credit of settled deliveries, summed by holder. Returns the sums."""
-    freed: dict[LeaseHolder, int] = {}
-    for holder, first, stop in held:
-        freed[holder] = freed.get(holder, 0) + stop - first
-    for holder, count in freed.items():
-        holder.release(count)
-        if acknowledged:
-            holder.counted.acknowledged(count)
-    return freed
-
-
-def _tell(queue: OpenQueue, kind: int, ranges: list[tuple[int, int]], cause: Reason) -> None:
-    """Settle, return or discard ranges of unsettled records in a queue."""
-    if kind & frames.RETURN:
-        queue.return_(ranges, failed=bool(kind & frames.REJECT), cause=cause)
-    else:
-        queue.discard(ranges)

@@ -14,7 +14,7 @@ leveret.features.pull.rules.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from leveret.amqp import frames
 from leveret.core.settings.discard_reasons import Reason
@@ -23,39 +23,14 @@ from leveret.features.pull.rules import LeaseEnds, Terms, rounded_end
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from leveret.amqp.settlements import Holding, LeaseHolder
     from leveret.amqp.unacked import Unacked
-    from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.timers import Timers
-    from leveret.ports.counters import DeliveryStatistics
-    from leveret.ports.definitions import Arguments
-
-    Holding: TypeAlias = tuple["LeaseHolder", int, int]  # and the offsets [first, stop)
 
 # Holders that are gone are looked for when there are so many more than those that were left.
 HOLDERS_MIN = 16
 # A delivery whose lease has expired is returned and counts as failed.
 TIMED_OUT = frames.RETURN | frames.REJECT
-
-
-class LeaseHolder:
-    """Holder of a channel's unsettled deliveries from one queue: a consumer, or basic.get.
-
-    `counted` counts deliveries with acknowledgements; the rest is of basic.get: it has no prefetch,
-    and a client must send it again for more.
-    """
-
-    arguments: Arguments = {}  # of basic.consume
-    visibility_timeout_ms: int | None = None  # of its own
-
-    def __init__(self, queue: OpenQueue, counted: DeliveryStatistics) -> None:
-        self.queue = queue
-        self.counted = counted
-
-    def release(self, count: int) -> None:
-        """Return the credit of `count` deliveries that were settled or returned."""
-
-    def wake(self) -> None:
-        """Have more delivered, because there is credit again."""
 
 
 class DeliveryAges:

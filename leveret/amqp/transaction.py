@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from leveret.amqp.frames import Publish
+    from leveret.amqp.settlements import Holding
     from leveret.amqp.settling import ChannelDeliveries
-    from leveret.amqp.timeouts import Holding
     from leveret.core.logs.log_writer import Committing, Waiter
 
     Deposit = tuple[Publish, Destinations]

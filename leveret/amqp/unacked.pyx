@@ -12,7 +12,7 @@ cimport cython
 
 from libc.stdint cimport uint64_t
 
-from leveret.ports.ranges cimport RangeSet, Runs, range_at
+from leveret.ports.ranges cimport RangeSet, range_at
 
 # Ended leases are remembered in so many runs of tags; beyond, the two oldest runs and the settled tags
 # between them become one. To settle such a tag twice is forgiven then.
@@ -20,21 +20,9 @@ ENDED_RUNS_MAX = 1024
 
 cdef Py_ssize_t RUNS_UNLIMITED = <Py_ssize_t>1 << 62
 
-cdef struct Entry:
-    uint64_t tag
-    uint64_t stop       # one past the last tag
-    uint64_t offset     # of the record `tag` stands for
-    Py_ssize_t holder   # index into `holders`
-
-
 @cython.final
 cdef class Unacked(Runs):
     """Outstanding deliveries of one channel, in order of their tags. `count` is their number."""
-
-    cdef readonly uint64_t count
-    cdef list holders
-    cdef dict holder_numbers
-    cdef RangeSet ended         # tags; None until there are some
 
     def __cinit__(self):
         self.width = sizeof(Entry)
@@ -45,7 +33,7 @@ cdef class Unacked(Runs):
     def __len__(self):
         return self.count
 
-    cdef inline Entry* _at(self, Py_ssize_t i) noexcept:
+    cdef Entry* _at(self, Py_ssize_t i) noexcept:
         """Return the entry at `i`; valid until the entries change."""
         return (<Entry*>self.flat) + i if self.blocks == NULL else <Entry*>self._far(i)
 
@@ -60,7 +48,7 @@ cdef class Unacked(Runs):
             self.holders.append(holder)
         return number
 
-    def add(self, uint64_t tag, uint64_t count, uint64_t offset, holder):
+    cpdef int add(self, uint64_t tag, uint64_t count, uint64_t offset, holder) except -1:
         """Add `count` deliveries from `tag` on, of the records from `offset` on."""
         cdef Py_ssize_t number = self._holder(holder)
         cdef Entry* last
@@ -70,13 +58,14 @@ cdef class Unacked(Runs):
             last = self._at(self.size - 1)
             if last.stop == tag and last.holder == number and last.offset + (last.stop - last.tag) == offset:
                 last.stop += count
-                return
+                return 0
         fresh = Entry(tag, tag + count, offset, number)
         if self.blocks == NULL and self.size < self.capacity:
             self._at(self.size)[0] = fresh
             self.size += 1
         else:
             self._splice(self.size, 0, &fresh, 1)
+        return 0
 
     def add_runs(self, uint64_t tag, list runs, holder):
         """Add the records of several runs [(first, stop)], one after the other, as `add` does."""
@@ -85,7 +74,7 @@ cdef class Unacked(Runs):
             self.add(tag, stop - first, first, holder)
             tag += stop - first
 
-    def take(self, uint64_t first, uint64_t last):
+    cpdef tuple take(self, uint64_t first, uint64_t last):
         """Remove the tags [first, last]; each must be outstanding, or its lease have ended.
 
         Returns ([(holder, first offset, stop offset)], None), or what could be removed and the first tag
@@ -253,7 +242,7 @@ cdef class Unacked(Runs):
             self._splice(i, 1, rest, 2)
         return stop
 
-    cdef inline void _drop_first(self) noexcept:
+    cdef void _drop_first(self) noexcept:
         """Remove the first entry of a flat array, which is fast: acks mostly come in order."""
         self.size -= 1
         if self.size:

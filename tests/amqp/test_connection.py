@@ -219,7 +219,7 @@ def test_publishes_between_right_acks_are_taken_and_the_acks_stay_together(clien
         client.send(commands.Basic.Get(queue="q"))
     client.received()
     client.feed(b"".join(wire(commands.Basic.Ack(n)) + message("q", b"n") for n in range(1, 5)))
-    assert runs == [(frames.SETTLE, 1, 4)]
+    assert runs == [(frames.SETTLE, 1, 4, False)]
     assert client.count("q") == 4
 
 
