@@ -16,6 +16,7 @@ from leveret.amqp import announcements, frames
 from leveret.amqp.confirms import Confirms
 from leveret.amqp.creating import KeptDefinitions, missing_queue
 from leveret.amqp.destinations import deposit, route, send_back, stored_form
+from leveret.amqp.methods import encode_payload
 from leveret.amqp.received import ReceivedMessage
 from leveret.amqp.sender_selected import select_keys
 from leveret.amqp.settling import ChannelDeliveries
@@ -36,11 +37,13 @@ if TYPE_CHECKING:
     from leveret.amqp.consumer import ChannelConsumer
     from leveret.amqp.direct_reply import ReplyConsumer
     from leveret.amqp.frames import Publish
+    from leveret.amqp.getting import Getting
     from leveret.amqp.protocol import ConnectionBase
-    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
 
+# Repeated basic.gets that a channel remembers, before it begins anew.
+GETTINGS_MAX = 64
 # Consumers that end before somebody looks at the clock. Some 0.2 ms.
 SLICE_CONSUMERS = 16
 
@@ -53,7 +56,6 @@ class Channel(ChannelDeliveries):
         self.slot = connection.reader.open_channel(number, self)
         self.reply_consumer: ReplyConsumer | None = None
         self.consumer_prefetch = 0  # of each consumer that is started from now on; 0 = no limit
-        self.readable: tuple[str, DeclaredQueue, int] | None = None  # see operations.get
         self._held_back: list[base.Frame] | None = None  # see holding_back_cancels
         self.choose_path()
 
@@ -83,6 +85,13 @@ class Channel(ChannelDeliveries):
                 cache.exchange, cache.lookup, cacheable=False, counters=cache.counters
             )
         return cache
+
+    def remember(self, method: commands.Basic.Get, getting: Getting) -> None:
+        """Have the same basic.get answered by `getting` if the client repeats it."""
+        gettings = self.slot.gettings
+        if gettings is None or len(gettings) >= GETTINGS_MAX:
+            gettings = self.slot.gettings = {}
+        gettings[encode_payload(method)] = getting
 
     def start_confirming(self) -> None:
         """Number the publishes from now on."""

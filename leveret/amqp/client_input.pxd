@@ -15,6 +15,7 @@ cdef class ClientInput:
     cdef public int waits               # for how many works it waits
     cdef public object route_generation     # of what the reader remembers of routes
     cdef public object again            # the event to be handled again: an answer has come
+    cdef public int channel_number      # of the event being handled
     cdef public tuple method_ids        # of the method being handled, for close methods
     cdef Turn turn
     cdef object alarms
@@ -22,5 +23,6 @@ cdef class ClientInput:
     cdef bint keeps_up(self) except -1
     cdef bint can_send(self) except -1
     cpdef object next_event(self)
+    cdef bint repeats(self, event) except -1
     cpdef int collect(self) except -1
     cpdef int update_routes(self) except -1

@@ -11,7 +11,7 @@ from leveret.core.turn import Turn
 from leveret.core.vhost import Vhost
 from leveret.ports.authentication import Rights
 
-NO_METHOD: tuple[int, int]
+GETS_TOGETHER: int
 
 class ClientInput:
     state: ConnectionState
@@ -22,6 +22,7 @@ class ClientInput:
     waits: int
     route_generation: int
     again: Event | None
+    channel_number: int
     method_ids: tuple[int, int]
     @property
     def reader(self) -> FrameReader: ...

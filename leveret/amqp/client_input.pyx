@@ -13,12 +13,16 @@ from leveret.amqp.frames cimport ChannelSlot, FrameReader
 from leveret.core.turn cimport Turn
 
 from leveret.amqp.handshake import RUNNING as _RUNNING
+from leveret.amqp.methods import NO_METHOD
 from leveret.core.turn import MADE_TOGETHER_MAX
 from leveret.errors import ChannelError
 
 cdef Py_ssize_t _MADE_TOGETHER_MAX = MADE_TOGETHER_MAX
 cdef object RUNNING = _RUNNING
-NO_METHOD = (0, 0)     # class and method ids where no method is being handled
+BASIC_GET = (60, 70)
+cdef enum:
+    _GETS_TOGETHER = 64     # repeated basic.gets of one read before somebody looks at the clock
+GETS_TOGETHER = _GETS_TOGETHER
 
 
 cdef class ClientInput:
@@ -47,12 +51,13 @@ cdef class ClientInput:
         if self.state is not RUNNING or self.waits or self.rate_hold is not None or self.reader.lost:
             self.receive(data, now)
             return
+        self.method_ids = NO_METHOD
         try:
             self.update_routes()
             self.reader.receive(data, now)
             event = self.next_event()
         except Exception as error:  # whatever it is, only this connection ends
-            event, self.method_ids = (), NO_METHOD
+            event = ()
             self.failed(error)
         if event is not None:
             self.again = event or None
@@ -74,12 +79,36 @@ cdef class ClientInput:
         empty one if it is to go on. Publishes of several pauses are collected together.
         """
         cdef FrameReader reader = self.reader
+        cdef int gets = 0
         event = reader.next()
-        if event is not None:
-            return event
+        while event is not None:
+            if gets == _GETS_TOGETHER or not self.repeats(event):
+                return event
+            if self.waits:
+                return ()
+            gets += 1
+            event = reader.next()
         if not reader.paused or reader.settle_runs:
             self.collect()
         return () if reader.paused or reader.stopped or reader.leaves_some() else None
+
+    cdef bint repeats(self, event) except -1:
+        """Answer an event that is a repeated basic.get; False if it is none, or not as before."""
+        cdef ChannelSlot slot = self.reader.slot_of(event[0])
+        if slot is None or slot.gettings is None or type(event[1]) is not bytes:
+            return False
+        getting = slot.gettings.get(event[1])
+        if getting is None:
+            return False
+        self.collect()      # what came before it
+        if self.waits or slot.closing or self.outbox.is_full or not getting.is_current:
+            return False
+        self.channel_number, self.method_ids = slot.number, BASIC_GET
+        work = getting.get()
+        if work is not None:
+            self.wait_for(work)
+        self.method_ids = NO_METHOD
+        return True
 
     cpdef int collect(self) except -1:
         """Give channels their settlements and confirms, and the turn the builders that fill."""

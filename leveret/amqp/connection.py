@@ -14,18 +14,17 @@ from pamqp import commands
 
 from leveret.amqp import announcements, handshake, reports
 from leveret.amqp.channels import CHANNEL_ENDS, CHANNEL_METHODS, Channels
-from leveret.amqp.client_input import NO_METHOD
 from leveret.amqp.description import describe, describe_channels, describe_flows, holder_of
 from leveret.amqp.frames import Publish
 from leveret.amqp.handshake import CLOSED, HEADER, RUNNING, ConnectionState
-from leveret.amqp.methods import closing, decode_method, encode_method, method_ids
+from leveret.amqp.methods import NO_METHOD, closing, decode_method, encode_method, method_ids
 from leveret.amqp.operations import OPERATIONS
 from leveret.amqp.operations.connection import handle_connection_method, unexpected
 from leveret.amqp.protocol import Cause, ConnectionBase
 from leveret.amqp.rate_hold import RateHold
 from leveret.amqp.sasl import offered
 from leveret.amqp.unfinished import NOTED_BYTES_MIN
-from leveret.core.events import acting_as, actor
+from leveret.core.events import acting_as
 from leveret.core.telemetry.usage import accounts_of_client
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
 from leveret.ports.authentication import UnansweredError
@@ -50,8 +49,6 @@ if TYPE_CHECKING:
 
 PROTOCOL_HEADER_BYTES = 8
 BASIC_PUBLISH = (60, 40)
-# A longer method is not remembered when it was handled: 128 kB of a table are megabytes of values.
-REMEMBERED_BYTES_MAX = 512
 CLOSE_OK = encode_method(0, commands.Connection.CloseOk())
 
 
@@ -59,10 +56,6 @@ class Connection(ConnectionBase):
     """State machine of the server's side of one connection."""
 
     __slots__ = (
-        "_channel_number",
-        "_decoded",
-        "_decoded_from",
-        "_decoded_ids",
         "_event",
         "_header",
         "_is_noted",
@@ -96,10 +89,6 @@ class Connection(ConnectionBase):
         self._turn_ns = configuration.connection_turn_microseconds * 1000
         self._unfinished = unfinished
         self._event: Event | None = None  # the one being handled
-        self._decoded_from = b""  # the method decoded last, which nobody changes
-        self._decoded: base.Frame
-        self._decoded_ids = (0, 0)
-        self._channel_number = 0
 
     @property
     def channel_count(self) -> int:
@@ -275,7 +264,7 @@ class Connection(ConnectionBase):
         self.note_unfinished()
 
     def _handle(self, number: int, event: bytes | Publish | ChannelError) -> None:
-        self._channel_number = number
+        self.channel_number = number
         if isinstance(event, Publish):
             self._publish(number, event)
             return
@@ -286,20 +275,10 @@ class Connection(ConnectionBase):
         if isinstance(event, ChannelError):
             self.method_ids = BASIC_PUBLISH
             raise event
-        # A client that asks in a loop (basic.get) sends the same bytes again and again.
-        if event == self._decoded_from:
-            self.method_ids, method = self._decoded_ids, self._decoded
-        else:
-            self.method_ids = method_ids(event)
-            method = decode_method(event)
-            if len(event) <= REMEMBERED_BYTES_MAX:
-                self._decoded_from, self._decoded = event, method
-                self._decoded_ids = self.method_ids
-        attribution = actor.set(self.user)  # as `acting_as` does, but a get pays for each call
-        try:
+        self.method_ids = method_ids(event)
+        method = decode_method(event)
+        with acting_as(self.user):
             self._handle_method(number, method)
-        finally:
-            actor.reset(attribution)
 
     def _handle_method(self, number: int, method: base.Frame) -> None:
         channel = self.channels.by_number.get(number)
@@ -408,8 +387,8 @@ class Connection(ConnectionBase):
                 return
             error = ConnectionClosingError(541, "an error in the broker; its log has the details")
         error.method_ids = error.method_ids or self.method_ids
-        if isinstance(error, ChannelError) and self._channel_number in self.channels.by_number:
-            self.channels.close(self._channel_number, error)
+        if isinstance(error, ChannelError) and self.channel_number in self.channels.by_number:
+            self.channels.close(self.channel_number, error)
         else:
             self.shut(error)
 

@@ -33,6 +33,7 @@ cdef class ChannelSlot:
     cdef public bytes reply_address     # what a reply-to of `amq.rabbitmq.reply-to` becomes; None: no consumer
     cdef public uint64_t published
     cdef public uint64_t confirmed      # the last of these that was answered
+    cdef public dict gettings           # Getting of each basic.get that may be repeated, by payload; or None
     cdef readonly Counters counters
     cdef public uint64_t delivery_tag
     cdef public uint64_t settled_tag    # the highest that was settled so far

@@ -347,6 +347,7 @@ cdef class ChannelSlot:
     def end(self):
         """Ignore further frames on the number of a closed channel until it is free."""
         self.closing = True
+        self.gettings = None
         self.channel = None     # they refer to each other, and nothing is to wait for the collector
 
 

@@ -44,6 +44,7 @@ __all__ = [
     "decode_raw_value",
     "encode_content",
     "encode_method",
+    "encode_payload",
     "method_ids",
 ]
 
@@ -192,9 +193,14 @@ def method_ids(payload: bytes) -> tuple[int, int]:
 
 def encode_method(channel: int, method: base.Frame) -> bytes:
     """Encode a method frame. Raises ValueError for a value that its field cannot hold."""
+    return _frame(FRAME_METHOD, channel, encode_payload(method))
+
+
+def encode_payload(method: base.Frame) -> bytes:
+    """Encode a method without the frame around it, otherwise as `encode_method`."""
     _, names, kinds = ARGUMENTS[method.index]
     arguments = tables.encode_fields(kinds, [getattr(method, name) for name in names])
-    return _frame(FRAME_METHOD, channel, method.index.to_bytes(4, "big") + arguments)
+    return method.index.to_bytes(4, "big") + arguments
 
 
 def encode_content(

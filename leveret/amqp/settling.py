@@ -5,15 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
+from leveret.amqp.getting import Getter
 from leveret.amqp.protocol import ChannelBase, ConnectionBase
-from leveret.amqp.settlements import SLICE_RUNS, LeaseHolder, Settlements
+from leveret.amqp.settlements import SLICE_RUNS, Settlements
 from leveret.amqp.timeouts import DeliveryAges, Leases, consumer_timeout_ms, visibility_timeout_ms
 from leveret.amqp.unacked import Unacked
 from leveret.core.routing.message import StoredMessage
 from leveret.core.settings.discard_reasons import Reason
 from leveret.errors import ChannelError
 from leveret.ports.contents import open_header
-from leveret.ports.counters import GET, GET_NO_ACK
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -28,14 +28,6 @@ if TYPE_CHECKING:
 DELIVERY_STATISTICS_MIN = (
     32  # queues that a channel counts for before it looks which of them are gone
 )
-
-
-class Getter(LeaseHolder):
-    """Lease holder of what basic.get took from one queue."""
-
-    def __init__(self, queue: OpenQueue, channel: ChannelDeliveries) -> None:
-        super().__init__(queue, channel.delivery_statistics(queue, GET))
-        self.counted_no_ack = channel.delivery_statistics(queue, GET_NO_ACK)
 
 
 class ChannelDeliveries(Settlements, ChannelBase):

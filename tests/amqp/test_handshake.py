@@ -4,7 +4,6 @@ from pamqp import commands, frame
 from leveret import __version__
 from leveret.amqp import handshake
 from leveret.amqp.client_properties import CAPABILITIES_MAX
-from leveret.amqp.connection import REMEMBERED_BYTES_MAX
 from leveret.amqp.handshake import Tuned
 from leveret.config import Configuration
 from leveret.errors import ConnectionClosingError
@@ -359,11 +358,3 @@ def test_an_operator_may_allow_longer_tokens():
     client.send(commands.Connection.StartOk({}, "PLAIN", f"\0guest\0{token}"), channel=0)
     stage.advance(3)
     assert "refused the login of user 'guest' by PLAIN: " in client.transport.logged[-1][2]
-
-
-def test_a_long_method_is_not_kept_when_it_was_handled(stage):
-    client = begun(stage)
-    client.send(
-        commands.Connection.StartOk({"a": "x" * 4000}, "PLAIN", "\0guest\0guest"), channel=0
-    )
-    assert len(client.connection._decoded_from) <= REMEMBERED_BYTES_MAX
