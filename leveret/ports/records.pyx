@@ -39,10 +39,13 @@ reader for both, and a golden file of the old one (tests/golden/).
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
+from cpython.buffer cimport PyBUF_READ, PyBUF_WRITABLE, PyBuffer_FillInfo
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
+
+from crc32c import crc32c
 
 from leveret.errors import CorruptBatchError
 from leveret.ports.counters cimport _PUBLISH
@@ -55,6 +58,8 @@ CHECKSUM_FROM = 20          # the first byte that the CRC covers
 BUILDER_BYTES_MIN = 4096    # smaller initial blocks cost a realloc for nearly every batch
 
 cdef uint32_t _MAGIC = MAGIC
+cdef Py_ssize_t _CHECKSUM_FROM = CHECKSUM_FROM
+cdef object _crc32c = crc32c
 
 
 cdef inline uint16_t load16(const uint8_t* p) noexcept nogil:
@@ -160,6 +165,9 @@ cdef class Batch:
     @property
     def last_time(self):
         """Timestamp of the last record, milliseconds since 1970."""
+        return self.last_ms()
+
+    cdef uint64_t last_ms(self) noexcept:
         return load64(self.data + 40)
 
     @property
@@ -192,9 +200,14 @@ cdef class Batch:
         store16(self.data + 20, load16(self.data + 20) | PENDING)
         store64(self.data + 48, transaction)
 
-    def set_checksum(self, uint32_t crc):
+    cpdef int set_checksum(self) except -1:
         """Write the CRC-32C of `checked` into the header."""
-        store32(self.data + 16, crc)
+        cdef char* checked = <char*>self.data + _CHECKSUM_FROM
+        store32(
+            self.data + 16,
+            _crc32c(PyMemoryView_FromMemory(checked, self.size - _CHECKSUM_FROM, PyBUF_READ)),
+        )
+        return 0
 
     def offset_at(self, uint64_t time_ms):
         """Return the first offset stored at `time_ms` or later; `stop_offset` if there is none."""
@@ -505,7 +518,7 @@ cdef class BatchBuilder:
         """Return itself: the builder for a message, as `Partitioner.for_message` does."""
         return self
 
-    def seal(self, uint64_t base_offset, uint32_t leader_epoch=0):
+    cpdef Batch seal(self, uint64_t base_offset, uint32_t leader_epoch=0):
         """Return the gathered records as a Batch and start anew. The caller sets its checksum.
 
         Raises ValueError if the builder is empty.

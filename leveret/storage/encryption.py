@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -97,7 +96,7 @@ class Sealer:
         front = SEALED.pack(self.key.id, self._salt, nonce)
         records = self._cipher.encrypt(nonce, payload, _authenticated(header, front))
         sealed = Batch.parse(b"".join((header, front, records)))
-        sealed.set_checksum(crc32c(sealed.checked))
+        sealed.set_checksum()
         return sealed
 
 

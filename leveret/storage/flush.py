@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from crc32c import crc32c
-
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from leveret.ports.callbacks import call_each
@@ -211,7 +209,7 @@ class FlushedLog(ABC):
 
     def _spill(self, batch: Batch) -> None:
         """Write a batch to disk that leaves the memory cache. Raises StorageError."""
-        batch.set_checksum(crc32c(batch.checked))
+        batch.set_checksum()
         self._segments.write(batch, batch.base_offset)
 
     @abstractmethod

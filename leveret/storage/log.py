@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
 from leveret.errors import StorageError
 from leveret.ports import Damage, Durability, LogFile
 from leveret.ports.ranges import RangeSet
@@ -272,7 +270,7 @@ class PartitionLog(CompactedLog):
             if not self._unresolved:
                 self.committed = self.end
         else:
-            batch.set_checksum(crc32c(batch.checked))
+            batch.set_checksum()
             segment, position = self._segments.write(batch, base)
             self.end = base + batch.count
             if self._flushes and (self._unflushed or not transient):
@@ -327,7 +325,7 @@ class PartitionLog(CompactedLog):
                 self._cache.write_down_stuck()
         else:
             batch.set_pending(transaction)
-            batch.set_checksum(crc32c(batch.checked))
+            batch.set_checksum()
             segment, position = self._segments.write(batch, base)
             if self._flushes:
                 self._add_unflushed(batch, segment, position)
@@ -517,7 +515,7 @@ class PartitionLog(CompactedLog):
 
     def _write_control(self, payload: bytes) -> None:
         batch = Batch.control(self.end, payload, self._services.clock.wall_ms())
-        batch.set_checksum(crc32c(batch.checked))
+        batch.set_checksum()
         self._segments.write(batch, self.end)
 
     async def settlements_safe(self) -> None:

@@ -19,8 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
 from leveret.errors import StorageError
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch, BatchAttribute
@@ -239,7 +237,7 @@ class Rewrite:
         made = Batch.control(
             self._source.segment.base, self._settled, first.first_time, producer_id=key_id_of(head)
         )
-        made.set_checksum(crc32c(made.checked))
+        made.set_checksum()
         return made
 
     def _stored(self, handle: int, stored: Batch, part: Batch) -> Batch:
@@ -250,7 +248,7 @@ class Rewrite:
                 head = read_exactly(self._files, handle, 0, HEAD_BYTES)
                 self._sealer = keyring.sealer(keyring.key(key_id_of(head)))
             return self._sealer.seal(part)
-        part.set_checksum(crc32c(part.checked))
+        part.set_checksum()
         return part
 
 
@@ -260,7 +258,7 @@ def _end(stop: int, now_ms: int) -> Batch:
     attributes = BatchAttribute.CONTROL | BatchAttribute.COMPACTED
     ATTRIBUTES.pack_into(raw, ATTRIBUTES_AT, attributes)
     batch = Batch.parse(raw)
-    batch.set_checksum(crc32c(batch.checked))
+    batch.set_checksum()
     return batch
 
 

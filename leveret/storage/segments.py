@@ -11,8 +11,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
 from leveret.errors import CorruptBatchError
 from leveret.ports.callbacks import do_nothing
 from leveret.ports.records import Batch
@@ -244,7 +242,7 @@ class Segments:
         batch = Batch.control(
             segment.base, self._checkpoint(), segment.began_ms, producer_id=key_id
         )
-        batch.set_checksum(crc32c(batch.checked))
+        batch.set_checksum()
         try:
             write_all(self._pwrite, segment.handle, batch, 0)
         except OSError:

@@ -40,7 +40,7 @@ def seal(records, base_offset=0) -> Batch:
     for flags, now, exchange, routing_key, header, body in records:
         builder.add(flags, now, exchange, routing_key, header, body)
     batch = builder.seal(base_offset)
-    batch.set_checksum(crc32c(batch.checked))
+    batch.set_checksum()
     return batch
 
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from crc32c import crc32c
 
 from leveret.errors import CorruptBatchError
 from leveret.ports import Durability
@@ -237,7 +236,7 @@ async def test_nothing_is_settled_before_it_is_written():
     files, directory = await written_log()
     (path,) = [path for path in files.files if path.suffix == ".log"]
     batch = Batch.control(9, settlement_payload(RangeSet([(5, 100)])), 0)
-    batch.set_checksum(crc32c(batch.checked))
+    batch.set_checksum()
     files.files[path].cached.extend(bytes(batch))
     found = recover(files, directory, None)
     assert (found.end, list(found.settled)) == (9, [(0, 2), (3, 4), (5, 9)])
@@ -339,7 +338,7 @@ async def test_what_looks_like_a_batch_within_a_torn_one_is_a_message():
     (path,) = [path for path in files.files if path.suffix == ".log"]
     whole = len(files.files[path].cached)
     forged = Batch.control(9, settlement_payload(RangeSet([(4, 8)])), 0)
-    forged.set_checksum(crc32c(forged.checked))
+    forged.set_checksum()
     async with store_at(DATA, files) as store:
         log = open_log(store)
         put(log, bytes(forged) * 3, b"x" * 100)
