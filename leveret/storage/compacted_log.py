@@ -57,10 +57,6 @@ class CompactedLog(FlushedLog):
     def retention_waits_from(self) -> int | None:
         """Return the offset from which on retention keeps all for a reader that is behind."""
 
-    @abstractmethod
-    def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Settle ranges of records."""
-
     def tell_removed(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Tell who asked for it (`on_remove`) that records were removed."""
         for callback in self._reclaimer.on_remove:

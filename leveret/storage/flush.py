@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from leveret.errors import StorageError
 from leveret.ports import Durability
@@ -23,6 +23,7 @@ from leveret.storage.reclaimer import Reclaimer
 from leveret.storage.segments import Segments
 from leveret.storage.tail import LogTail
 from leveret.storage.transaction_participants import TransactionParticipants
+from leveret.storage.written_log import WrittenLog
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,19 +36,9 @@ if TYPE_CHECKING:
     from leveret.storage.recovery import Recovered
     from leveret.storage.segment import Segment
     from leveret.storage.services import LogServices
+    from leveret.storage.written_log import UnflushedBatch
 
 __all__ = ["Flush", "FlushedLog"]
-
-REWRITE_BYTES_MAX = 256 << 20  # kept per log to be written anew should a flush fail
-
-
-class UnflushedBatch(NamedTuple):
-    """Batch that was written and waits for its flush; `batch` is None when memory is short."""
-
-    batch: Batch | None
-    segment: Segment
-    position: int
-    stop: int
 
 
 @dataclass(slots=True)
@@ -87,48 +78,29 @@ class Flush:
                 segment.write_index(self.files, stop)
 
 
-class FlushedLog(ABC):
+class FlushedLog(WrittenLog, ABC):
     """A log's files and offsets, and its flushes.
 
-    `settled` are all settled offsets; `_stated`, the same set unless the log was compacted, those
-    of them that control batches say: compacted segments speak for themselves.
-
-    `is_flushing` says whether a flush runs. `_unflushed` are the batches that were written and wait
-    for a flush, oldest first; `_failures` counts flushes in a row that have failed.
+    `_failures` counts flushes in a row that have failed.
     """
 
     # More attributes than Python would find without a dictionary: see core.logs.log_writer.
     __slots__ = (
-        "_cache",
         "_closed",
         "_commit_callbacks",
-        "_durable",
         "_failure_callbacks",
         "_failures",
         "_flush_again",
-        "_flushes",
-        "_keeps",
         "_parts",
-        "_reader",
         "_reclaimer",
         "_running",
-        "_segments",
         "_services",
-        "_stated",
-        "_tail",
-        "_unflushed",
-        "_unflushed_bytes",
-        "_unresolved",
         "_until_flushed",
         "_until_idle",
-        "committed",
         "directory",
-        "end",
         "erased",
         "flushed",
-        "is_flushing",
         "retained_from",
-        "settled",
         "undone",
     )
 
@@ -187,7 +159,7 @@ class FlushedLog(ABC):
         self._running: Flush | None = None
         self._flush_again = False  # something was written since that wants to be flushed
         self._failures = 0
-        self._unflushed: list[UnflushedBatch] = []
+        self._unflushed = []
         self._unflushed_bytes = 0
         self._until_flushed: list[asyncio.Future[None]] = []
         self._until_idle: list[asyncio.Future[None]] = []
@@ -209,7 +181,6 @@ class FlushedLog(ABC):
 
     def _spill(self, batch: Batch) -> None:
         """Write a batch to disk that leaves the memory cache. Raises StorageError."""
-        batch.set_checksum()
         self._segments.write(batch, batch.base_offset)
 
     @abstractmethod
@@ -247,12 +218,6 @@ class FlushedLog(ABC):
         """Flush what was written so far, if anything; after the flush that is running."""
         if self._flushes and self._segments.dirty:
             self._start_flush_behind()
-
-    def _add_unflushed(self, batch: Batch, segment: Segment, position: int) -> None:
-        """Let a batch that was written wait for a flush."""
-        self._unflushed_bytes += batch.size
-        kept = batch if self._unflushed_bytes <= REWRITE_BYTES_MAX else None
-        self._unflushed.append(UnflushedBatch(kept, segment, position, batch.stop_offset))
 
     def _start_flush(self) -> None:
         """Start a flush of what was written so far, unless one runs or nothing is dirty."""
@@ -420,8 +385,7 @@ class FlushedLog(ABC):
 
     def _write_again(self, batches: list[Batch]) -> None:
         for batch in batches:
-            segment, position = self._segments.write(batch, batch.base_offset)
-            self._add_unflushed(batch, segment, position)
+            self._rewrite(batch)
         if self._parts.preparing and self._segments.untrusted:
             self._segments.roll(self.end)  # its checkpoint tells what will be settled
         self._start_flush()

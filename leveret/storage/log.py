@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from leveret.errors import StorageError
 from leveret.ports import Damage, Durability, LogFile
 from leveret.ports.ranges import RangeSet
-from leveret.ports.records import HEADER_BYTES, Batch, BatchBuilder
+from leveret.ports.records import Batch, BatchBuilder
 from leveret.storage.checkpoint import (
     RecoveredState,
     TransactionPart,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["PartitionLog"]
 
 RETENTION = "retention"  # as a reader that needs records (see keep_from)
-MERGED_RANGES_MIN = 64  # so many settled at once take one pass over all ranges, not one each
 
 
 class PartitionLog(CompactedLog):
@@ -57,13 +56,9 @@ class PartitionLog(CompactedLog):
     __slots__ = (
         "_erasing",
         "_is_retaining",
-        "_pending",
         "_quarantine",
         "_retainer",
         "_returned",
-        "_touched",
-        "appended_bytes",
-        "builder",
         "key",
         "noted",
         "redelivered_stop",
@@ -257,33 +252,6 @@ class PartitionLog(CompactedLog):
         """Seal new batches with another key; None: stop sealing."""
         self._segments.use_key(key)
 
-    def append(self) -> int:
-        """Append the builder's records as one batch (see ports.TopicLog)."""
-        base = self.end
-        transient = self.builder.transient
-        batch = self.builder.seal(base)
-        self.appended_bytes += batch.size - HEADER_BYTES
-        if not self._keeps:
-            if self._cache.stuck:
-                self._cache.write_down_stuck()
-            self.end = self._durable = base + batch.count
-            if not self._unresolved:
-                self.committed = self.end
-        else:
-            batch.set_checksum()
-            segment, position = self._segments.write(batch, base)
-            self.end = base + batch.count
-            if self._flushes and (self._unflushed or not transient):
-                self._add_unflushed(batch, segment, position)
-                if not self.is_flushing:
-                    self._start_flush()
-            else:
-                self._durable = self.end
-                if not self._unresolved:
-                    self.committed = self.end
-        self._cache.add(self._tail, batch)
-        return base
-
     # Taking part in transactions
 
     def prepare(
@@ -316,22 +284,6 @@ class PartitionLog(CompactedLog):
         self._parts.await_flush(transaction, prepared)
         self._start_flush()
 
-    def _append_pending(self, transaction: int, records: BatchBuilder) -> None:
-        base = self.end
-        batch = records.seal(base)
-        self.appended_bytes += batch.size - HEADER_BYTES
-        if not self._keeps:
-            if self._cache.stuck:
-                self._cache.write_down_stuck()
-        else:
-            batch.set_pending(transaction)
-            batch.set_checksum()
-            segment, position = self._segments.write(batch, base)
-            if self._flushes:
-                self._add_unflushed(batch, segment, position)
-        self.end = base + batch.count
-        self._cache.add(self._tail, batch)
-
     def resolve(self, transaction: int, *, committed: bool) -> None:
         """Apply a transaction's outcome (see ports.TopicLog)."""
         if transaction not in self._unresolved or self._closed:
@@ -361,17 +313,6 @@ class PartitionLog(CompactedLog):
 
     # Reading
 
-    def read(self, offset: int, bytes_max: int) -> list[Batch] | None:
-        """Return batches from memory or page cache, else None (see ports.TopicLog)."""
-        if offset >= self.committed:
-            return []
-        found = self._tail.read(offset, self.committed, bytes_max)
-        return found or self._reader.read(offset, self.committed, bytes_max)
-
-    def peek(self, offset: int) -> Batch | None:
-        """Return the batch of a record if it is in memory (see ports.TopicLog)."""
-        return self._tail.holding(offset, self.committed)
-
     @property
     def held_bytes(self) -> int:
         """Bytes held in memory (see ports.TopicLog)."""
@@ -397,26 +338,6 @@ class PartitionLog(CompactedLog):
         return await self._quarantine.set_aside(offset)
 
     # Settlements
-
-    def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Settle ranges of records (see ports.TopicLog)."""
-        settled, pending, cache, tail = self.settled, self._pending, self._cache, self._tail
-        if len(ranges) >= MERGED_RANGES_MIN:
-            settled.add_all(ranges)
-            pending.add_all(ranges)
-        else:
-            for first, stop in ranges:
-                settled.add(first, stop)
-                pending.add(first, stop)
-        if self._stated is not settled:
-            self._stated.add_all(ranges)
-        if len(ranges) > 1 and tail.place(ranges[-1][0]) - tail.place(ranges[0][0]) < len(ranges):
-            cache.settle(tail, ranges[0][0], ranges[-1][1], settled)  # close together
-        else:
-            for first, stop in ranges:
-                cache.settle(tail, first, stop, settled)
-        if not self._touched:
-            self._touch()
 
     def erase(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Settle ranges of records, and let nobody read them (see ports.TopicLog)."""
@@ -515,7 +436,6 @@ class PartitionLog(CompactedLog):
 
     def _write_control(self, payload: bytes) -> None:
         batch = Batch.control(self.end, payload, self._services.clock.wall_ms())
-        batch.set_checksum()
         self._segments.write(batch, self.end)
 
     async def settlements_safe(self) -> None:

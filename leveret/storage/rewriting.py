@@ -214,7 +214,7 @@ class Rewrite:
         """Write and flush the file, and make its index."""
         if self._files.exists(draft):
             self._files.unlink(draft)
-        writer = _SegmentWriter(self._files, draft, self._source.throttle, new)
+        writer = _FileWriter(self._files, draft, self._source.throttle, new)
         try:
             writer.add(self._checkpoint(handle))
             expected = new.base
@@ -262,7 +262,7 @@ def _end(stop: int, now_ms: int) -> Batch:
     return batch
 
 
-class _SegmentWriter:
+class _FileWriter:
     """Writes the batches of a new file one after the other; `new` gets its size and index."""
 
     def __init__(self, files: FileSystem, path: Path, throttle: Throttle, new: Segment) -> None:

@@ -18,6 +18,7 @@ from leveret.storage.encryption import HEAD_BYTES, Sealer, key_id_of
 from leveret.storage.files import read_exactly, storage_error, write_all
 from leveret.storage.index import SparseIndex
 from leveret.storage.segment import OFFSET_MAX, Segment
+from leveret.storage.segment_writer import SegmentWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ ROLL_FIRST = -1  # as `_roll_at`: the next write begins a new segment in any cas
 OPEN_FIRST = 0  # as `_roll_at`: the next write opens the last segment, if it still has room
 
 
-class Segments:
+class Segments(SegmentWriter):
     """Ordered segments; the last one is written to. Invariant: each stops where the next begins.
 
     A segment is full at `segment_bytes_max`. `position` is where the next batch goes, `dirty` the
@@ -49,21 +50,14 @@ class Segments:
         "_checkpoint",
         "_contradicting",
         "_files",
-        "_index",
         "_key",
         "_new_sealer",
         "_on_open",
         "_on_roll",
-        "_pwrite",
         "_rests_unflushed",
-        "_roll_at",
-        "_sealer",
         "_wall_ms",
         "directory",
         "dirty",
-        "items",
-        "latest_ms",
-        "position",
         "segment_bytes_max",
     )
 
@@ -81,8 +75,8 @@ class Segments:
         on_open: Callable[[Segments], None] = lambda _: None,
         rests_unflushed: bool = False,
     ) -> None:
+        super().__init__(files)
         self._files = files
-        self._pwrite = files.pwrite
         self.directory = directory
         self.segment_bytes_max = segment_bytes_max
         self._checkpoint = checkpoint
@@ -92,14 +86,9 @@ class Segments:
         self._rests_unflushed = rests_unflushed
         self._key = key
         self._new_sealer = new_sealer
-        self._sealer: Sealer | None = None  # of the last segment, once it is written to
-        self.items: list[Segment] = []
         self.dirty: list[Segment] = []
-        self.position = 0
-        self.latest_ms = 0
         self._contradicting: list[Path] = []
-        self._index = SparseIndex()
-        self._roll_at = OPEN_FIRST  # from this position on a write first prepares a segment
+        self._roll_at = OPEN_FIRST
 
     def adopt(self, items: list[Segment], *, begins_anew: bool = False) -> None:
         """Set the recovered segments. The last one is opened when it is first written to.
@@ -144,34 +133,7 @@ class Segments:
         at = bisect_right(self.items, offset, key=lambda segment: segment.base)
         return self.items[at - 1] if at else None
 
-    def write(self, batch: Batch, end: int) -> tuple[Segment, int]:
-        """Write one sealed batch; `end` is the log's end before it. Returns segment and position.
-
-        Raises StorageError; the log is then as before.
-        """
-        if self.position >= self._roll_at:
-            self._prepare(end)
-        if self._sealer is not None and not batch.is_control:
-            batch = self._sealer.seal(batch)
-        position = self.position
-        active = self.items[-1]
-        size = batch.size
-        try:
-            if self._pwrite(active.handle, batch, position) != size:  # type: ignore[arg-type]
-                self._write_rest(active, batch, position)
-        except OSError as error:
-            self._undo(active, position)
-            raise storage_error("write to", active.path, error) from error
-        self.position = active.size = position + size
-        latest_ms = batch.last_time
-        self.latest_ms = max(self.latest_ms, latest_ms)
-        if position >= self._index.due and batch.count:
-            self._index.note(batch.base_offset, position)
-        if not active.dirty:
-            self._soil(active)
-        return active, position
-
-    def _soil(self, segment: Segment) -> None:
+    def _mark_dirty(self, segment: Segment) -> None:
         """Mark a segment as dirty and pin it, so that its file stays open until it is flushed."""
         if self._checkpoint is None:
             return  # nothing is kept: nothing is ever flushed
@@ -179,10 +141,18 @@ class Segments:
         segment.pins += 1
         self.dirty.append(segment)
 
-    def _write_rest(self, active: Segment, batch: Batch, position: int) -> None:
-        # A short write is how a nearly full disk begins to say so: the second try says why.
+    def _write_whole(self, batch: Batch) -> None:
+        """Write a batch of which one call has not written all. Raises StorageError.
+
+        A short write is how a nearly full disk begins to say so: this one says why.
+        """
+        active = self.items[-1]
         assert active.handle is not None
-        write_all(self._pwrite, active.handle, batch, position)
+        try:
+            write_all(self._files.pwrite, active.handle, batch, self.position)
+        except OSError as error:
+            self._undo(active, self.position)
+            raise storage_error("write to", active.path, error) from error
 
     def _undo(self, active: Segment, position: int) -> None:
         # Should even this fail, the next write goes over the remains, or recovery sets them aside.
@@ -210,7 +180,7 @@ class Segments:
             self._seal(end)
         self.items.append(segment)
         self._sealer = sealer
-        self._soil(segment)
+        self._mark_dirty(segment)
         self.position = segment.size
         self._index = segment.index = SparseIndex()
         self._roll_at = segment.size + self.segment_bytes_max
@@ -244,7 +214,7 @@ class Segments:
         )
         batch.set_checksum()
         try:
-            write_all(self._pwrite, segment.handle, batch, 0)
+            write_all(self._files.pwrite, segment.handle, batch, 0)
         except OSError:
             segment.release(self._files)
             with suppress(OSError):
@@ -256,7 +226,8 @@ class Segments:
         sealed = self.items[-1]
         sealed.stop = end
         if not sealed.dirty and not sealed.suspect:
-            self._soil(sealed)  # flushed already, perhaps, but its index is not in its file yet
+            # It is flushed already, perhaps, but its index is not in its file yet.
+            self._mark_dirty(sealed)
 
     def _prepare(self, end: int) -> None:
         """Open the recovered segment, or begin a new one if that one cannot be written to."""

@@ -35,13 +35,6 @@ cdef inline uint64_t stop_of(Batch batch) noexcept:
 cdef class LogTail:
     """The cached batches of one log in the order of their offsets; changed by the cache alone."""
 
-    cdef list bases
-    cdef readonly list batches          # None where a batch has left
-    cdef readonly size_t bytes          # of those that have not
-    cdef Py_ssize_t head                # everything before has left
-    cdef object spill                   # writes down what must leave; raises StorageError
-    cdef Py_ssize_t stuck               # batches that should have left and could not be written down
-
     def __init__(self, spill=None):
         self.bases = []
         self.batches = []
@@ -68,7 +61,7 @@ cdef class LogTail:
             size += batch.size
         return taken
 
-    def holding(self, uint64_t offset, uint64_t stop):
+    cpdef Batch holding(self, uint64_t offset, uint64_t stop):
         """Return the cached batch that holds `offset` and ends by `stop`, or None."""
         cdef list found = self.read(offset, stop, 1)
         return found[0] if found else None
@@ -110,20 +103,13 @@ cdef class TailCache:
     first.
     """
 
-    cdef size_t bytes_max
-    cdef size_t excess_max
-    cdef readonly size_t bytes
-    cdef readonly uint64_t dropped_bytes    # since the start, of batches that have left
-    cdef object tails                       # of each batch, in the order in which they came
-    cdef object stuck_tails                 # the same of those that could not be written down
-
     def __init__(self, bytes_max):
         self.bytes_max = bytes_max
         self.excess_max = self.bytes_max // 8
         self.tails = OrderedDict()
         self.stuck_tails = OrderedDict()
 
-    def add(self, LogTail tail not None, Batch batch not None):
+    cpdef int add(self, LogTail tail, Batch batch) except -1:
         """Add the newest batch of a log; old ones of any log may be evicted."""
         tail.bases.append(batch.base_offset)
         tail.batches.append(batch)
@@ -132,8 +118,11 @@ cdef class TailCache:
         tail.bytes += batch.size
         if self.bytes > self.bytes_max:
             self.shrink()
+        return 0
 
-    def settle(self, LogTail tail not None, uint64_t first, uint64_t stop, RangeSet settled not None):
+    cpdef int settle(
+        self, LogTail tail, uint64_t first, uint64_t stop, RangeSet settled
+    ) except -1:
         """Drop the batches touching [first, stop) of which every record is settled."""
         cdef Py_ssize_t at = max(tail.place(first), tail.head), before
         cdef list batches = tail.batches
@@ -142,7 +131,7 @@ cdef class TailCache:
             batch = batches[at]
             if batch is not None:
                 if batch.base_offset >= stop:
-                    return
+                    return 0
                 if settled.contains(batch.base_offset, stop_of(batch)):
                     before = len(batches)
                     self.drop(tail, batch)
@@ -150,6 +139,7 @@ cdef class TailCache:
                     # The lists may have been moved up, by those behind that had left already, too.
                     at = max(at - (before - len(batches)), -1)
             at += 1
+        return 0
 
     def cut(self, LogTail tail not None, uint64_t end):
         """Drop the batches at or behind offset `end`: they were cut off the log."""
@@ -170,13 +160,14 @@ cdef class TailCache:
         tail.head = 0
         tail.spill = None
 
-    def write_down_stuck(self):
+    cpdef int write_down_stuck(self) except -1:
         """Retry the writes of `stuck` batches. Raises StorageError if one fails again."""
         cdef LogTail tail
         while self.stuck_tails:
             batch, tail = next(iter(self.stuck_tails.items()))
             tail.spill(batch)
             self.forget(tail, batch)
+        return 0
 
     cdef int forget(self, LogTail tail, Batch batch) except -1:
         cdef Py_ssize_t at = tail.place(batch.base_offset)

@@ -105,6 +105,14 @@ STORAGE = (
         near="tests/storage",
     ),
     Fault(
+        name="cut-off-batch-counts-as-written",
+        file="leveret/storage/segment_writer.pyx",
+        old="return written == <ssize_t>batch.size",
+        new="return written > 0",
+        harm="On a nearly full disk a confirmed batch is cut off, and those behind it are lost.",
+        near="tests/storage",
+    ),
+    Fault(
         name="segment-goes-before-its-settlements",
         file="leveret/storage/reclaimer.py",
         old=" or self.pending.overlap(segment.base, segment.stop):",

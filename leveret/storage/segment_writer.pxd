@@ -1,0 +1,16 @@
+from libc.stdint cimport int64_t, uint64_t
+
+from leveret.ports.records cimport Batch
+
+
+cdef class SegmentWriter:
+    cdef public list items              # segments; the last one is written to
+    cdef public int64_t position        # in it, where the next batch goes
+    cdef public uint64_t latest_ms      # time of the youngest record
+    cdef public int64_t _roll_at        # from this position on a write first prepares a segment
+    cdef public object _index           # of the last segment, once it is written to
+    cdef public object _sealer          # the same, None where it is not encrypted
+    cdef bint _is_direct                # whether the system's own call writes
+
+    cdef int64_t _write(self, Batch batch, uint64_t end) except -1
+    cdef bint _is_written(self, int handle, Batch batch) noexcept

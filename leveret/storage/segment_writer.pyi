@@ -1,0 +1,17 @@
+from leveret.ports.records import Batch
+from leveret.storage.encryption import Sealer
+from leveret.storage.files import FileSystem
+from leveret.storage.index import SparseIndex
+from leveret.storage.segment import Segment
+
+UNLOCKED_BYTES_MIN: int
+
+class SegmentWriter:
+    items: list[Segment]
+    position: int
+    latest_ms: int
+    _roll_at: int
+    _index: SparseIndex
+    _sealer: Sealer | None
+    def __init__(self, files: FileSystem) -> None: ...
+    def write(self, batch: Batch, end: int) -> int: ...

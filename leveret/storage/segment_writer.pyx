@@ -1,0 +1,67 @@
+"""The compiled half of a log's segments: the write of each batch behind the one before."""
+
+from libc.stdint cimport int64_t, uint64_t
+from posix.unistd cimport pwrite
+
+from leveret.ports.records cimport Batch
+
+import os
+
+UNLOCKED_BYTES_MIN = 65536      # less is copied within microseconds
+
+cdef size_t _UNLOCKED_BYTES_MIN = UNLOCKED_BYTES_MIN
+
+
+cdef class SegmentWriter:
+    """Writes to the last segment: seal or checksum, one system call, and notes for the index.
+
+    Subclasses have `_prepare(end)`, which has a segment to be written to, `_write_whole(batch)`,
+    which writes what one call did not, or takes it back and raises StorageError, and
+    `_mark_dirty(segment)`.
+    """
+
+    def __init__(self, files):
+        self.items = []
+        self._is_direct = files.pwrite is os.pwrite
+
+    def write(self, Batch batch not None, uint64_t end):
+        """Write one batch and return its position; `end` is the log's end before it.
+
+        Its checksum is set. Raises StorageError; the log is then as before.
+        """
+        return self._write(batch, end)
+
+    cdef int64_t _write(self, Batch batch, uint64_t end) except -1:
+        cdef int64_t position
+        if self.position >= self._roll_at:
+            self._prepare(end)
+        if self._sealer is not None and not batch.is_control:
+            batch = self._sealer.seal(batch)
+        else:
+            batch.set_checksum()
+        active = self.items[len(self.items) - 1]
+        if not self._is_direct or not self._is_written(active.handle, batch):
+            self._write_whole(batch)
+        position = self.position
+        self.position += batch.size
+        active.size = self.position
+        self.latest_ms = max(self.latest_ms, batch.last_ms())
+        if batch.count and position >= <int64_t>self._index.due:
+            self._index.note(batch.base_offset, position)
+        if not active.dirty:
+            self._mark_dirty(active)
+        return position
+
+    cdef bint _is_written(self, int handle, Batch batch) noexcept:
+        """Write a batch with one call; False unless all of it was written.
+
+        A small one is written with the interpreter's lock held: to give it away would have the
+        event loop wait for whoever takes it.
+        """
+        cdef ssize_t written
+        if batch.size < _UNLOCKED_BYTES_MIN:
+            written = pwrite(handle, batch.data, batch.size, self.position)
+        else:
+            with nogil:
+                written = pwrite(handle, batch.data, batch.size, self.position)
+        return written == <ssize_t>batch.size

@@ -1,0 +1,49 @@
+from collections.abc import Sequence
+
+from leveret.ports.ranges import RangeSet
+from leveret.ports.records import Batch, BatchBuilder
+from leveret.storage.checkpoint import TransactionPart
+from leveret.storage.reader import LogReader
+from leveret.storage.segment import Segment
+from leveret.storage.segments import Segments
+from leveret.storage.tail import LogTail, TailCache
+
+MERGED_RANGES_MIN: int
+REWRITE_BYTES_MAX: int
+
+class UnflushedBatch:
+    @property
+    def batch(self) -> Batch | None: ...
+    @property
+    def segment(self) -> Segment: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def stop(self) -> int: ...
+
+class WrittenLog:
+    builder: BatchBuilder
+    end: int
+    committed: int
+    appended_bytes: int
+    settled: RangeSet
+    is_flushing: bool
+    _durable: int
+    _keeps: bool
+    _flushes: bool
+    _segments: Segments
+    _reader: LogReader
+    _cache: TailCache
+    _tail: LogTail
+    _unresolved: dict[int, TransactionPart]
+    _unflushed: list[UnflushedBatch]
+    _unflushed_bytes: int
+    _stated: RangeSet
+    _pending: RangeSet
+    _touched: bool
+    def append(self) -> int: ...
+    def _append_pending(self, transaction: int, records: BatchBuilder) -> None: ...
+    def _rewrite(self, batch: Batch) -> None: ...
+    def read(self, offset: int, bytes_max: int) -> list[Batch] | None: ...
+    def peek(self, offset: int) -> Batch | None: ...
+    def settle(self, ranges: Sequence[tuple[int, int]]) -> None: ...
