@@ -57,8 +57,11 @@ class Flush:
         """Files, if flushing them is all there is to do and the system's own call does it."""
         if self.sealed or self.files.fdatasync is not os.fdatasync:
             return None
-        handles = [segment.handle for segment in self.segments if segment.listed]
-        opened = [handle for handle in handles if handle is not None]
+        opened = [
+            segment.handle
+            for segment in self.segments
+            if segment.listed and segment.handle is not None
+        ]
         return opened if len(opened) == len(self.segments) else None
 
     def run(self) -> None:
@@ -319,10 +322,7 @@ class FlushedLog(WrittenLog, ABC):
         newly_covered = flush.segments[-1] is not self._reclaimer.covered
         self._reclaimer.covered = flush.segments[-1]
         if flush.count:
-            del self._unflushed[: flush.count]
-            self._unflushed_bytes = sum(
-                entry.batch.size for entry in self._unflushed if entry.batch is not None
-            )
+            self._forget_unflushed(flush.count)
             self._durable = flush.stop
             self.flushed = max(self.flushed, flush.stop)
         if flush.sealed:

@@ -115,6 +115,15 @@ cdef class WrittenLog:
         self._unflushed.append(entry)
         return 0
 
+    def _forget_unflushed(self, Py_ssize_t count):
+        """Have the first batches wait no longer for a flush."""
+        cdef UnflushedBatch entry
+        del self._unflushed[:count]
+        self._unflushed_bytes = 0
+        for entry in self._unflushed:
+            if entry.batch is not None:
+                self._unflushed_bytes += entry.batch.size
+
     def read(self, uint64_t offset, size_t bytes_max):
         """Return batches from memory or page cache, else None (see ports.TopicLog)."""
         if offset >= self.committed:
