@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from pamqp import commands
 
@@ -224,6 +226,34 @@ def test_a_commit_that_a_full_queue_refused_in_part_is_partial(client):
     text = "PRECONDITION_FAILED - partial tx completion"
     assert client.methods() == [("Channel.Close", 406, text, 90, 20)]
     assert (client.count("q", channel=2), client.count("full", channel=2)) == (0, 1)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_commit_to_many_queues_is_written_in_several_turns_and_decided_as_one(client, refuses):
+    names = [f"q{number}" for number in range(2 * transaction.QUEUES_TOGETHER + 1)]
+    client.call(commands.Exchange.Declare(exchange="e", exchange_type="fanout"), channel=2)
+    for name in names:
+        is_full = refuses and name == names[-1]
+        limits = {"x-max-length": 1, "x-overflow": "reject-publish"} if is_full else {}
+        client.declare(name, channel=2, arguments=limits)
+        client.call(commands.Queue.Bind(queue=name, exchange="e"), channel=2)
+    if refuses:
+        client.publish(names[-1], b"full", channel=2)
+    begin(client)
+    logs, run_once = [client.stage.log(name) for name in names], client.stage.run_once
+    written = [sum(log.end for log in logs)]
+
+    def run_and_count():
+        more = run_once()
+        written.append(sum(log.end for log in logs))
+        return more
+
+    client.stage.run_once = run_and_count
+    client.feed(message("", b"m", exchange="e") + wire(commands.Tx.Commit()))
+    assert max(after - before for before, after in pairwise(written)) == transaction.QUEUES_TOGETHER
+    client.methods()
+    found = [client.count(name, channel=2) for name in names]
+    assert found == ([0] * (len(names) - 1) + [1] if refuses else [1] * len(names))
 
 
 def test_a_transaction_has_a_limit(client, monkeypatch):
