@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 __all__ = ["LOOK_SECONDS", "Ebb", "find_trim"]
 
 LOOK_SECONDS = 2.0
-FREED_BYTES_MIN = 16 * 1024 * 1024  # less is not worth looking for
-RESTING_BYTES_MAX = 1024 * 1024  # freed between two looks: it is more while there is traffic
 
 
 def find_trim() -> Callable[[], object] | None:
@@ -29,20 +27,23 @@ def find_trim() -> Callable[[], object] | None:
 
 
 class Ebb:
-    """Detects that much memory was freed, and that no more is being freed.
+    """Detects that much was freed, such as bytes of batches, and that no more is being freed.
 
-    While there is traffic pages stay: fresh ones cost more than those that the process has.
+    Less than `least` is not worth looking for. With more than `resting` between two looks there is
+    traffic: pages stay then, since fresh ones cost more than those that the process has.
     """
 
-    def __init__(self) -> None:
-        self._returned = 0  # bytes freed when pages were released last
+    def __init__(self, least: int, resting: int) -> None:
+        self._least = least
+        self._resting = resting
+        self._returned = 0  # freed when pages were released last
         self._last = 0
 
-    def has_come(self, freed_bytes: int) -> bool:
-        """Return whether to release pages, by the bytes freed so far. Call each LOOK_SECONDS."""
-        rests = freed_bytes - self._last <= RESTING_BYTES_MAX
-        self._last = freed_bytes
-        if not rests or freed_bytes - self._returned < FREED_BYTES_MIN:
+    def has_come(self, freed: int) -> bool:
+        """Return whether to release pages, by what was freed so far. Call each LOOK_SECONDS."""
+        rests = freed - self._last <= self._resting
+        self._last = freed
+        if not rests or freed - self._returned < self._least:
             return False
-        self._returned = freed_bytes
+        self._returned = freed
         return True

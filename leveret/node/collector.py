@@ -34,6 +34,9 @@ CLOSED_MIN, CLOSED_MAX = 100, 5_000
 # queues are, wait for CLOSED_MAX.
 FROZEN_QUICK_MAX = 400_000
 DELETED_MIN = 100  # queues of which memory is worth giving back
+FREED_BYTES_MIN = 16 * 1024 * 1024  # the same of batches
+# While there is traffic, more of these come between two looks.
+RESTING_BYTES_MAX, RESTING_CLOSED_MAX = 1024 * 1024, 10
 
 
 class Collector:
@@ -64,6 +67,11 @@ class Collector:
         """Restore the collector's defaults."""
         gc.callbacks.remove(_set_aside)
         gc.unfreeze()
+
+    @property
+    def closed(self) -> int:
+        """Number of connections closed since the start."""
+        return self._churn()[0]
 
     def look(self) -> bool:
         """Collect garbage if it is worth it now, frozen objects too after many closed connections.
@@ -117,13 +125,15 @@ async def collect_garbage(process: Process, collector: Collector, cache: TailCac
 
     `cache` counts the bytes of batches that have left memory.
     """
-    trim, ebb = find_trim(), Ebb()
+    trim = find_trim()
+    batches = Ebb(FREED_BYTES_MIN, RESTING_BYTES_MAX)
+    connections = Ebb(CLOSED_MIN, RESTING_CLOSED_MAX)  # with their consumers and output
     try:
         while not process.stopping.is_set():
             await asyncio.sleep(LOOK_SECONDS)
-            may_return = ebb.has_come(cache.dropped_bytes)
-            if collector.look():
-                may_return = True
+            may_return = batches.has_come(cache.dropped_bytes)
+            may_return |= connections.has_come(collector.closed)
+            may_return |= collector.look()
             if may_return and trim is not None:
                 await asyncio.to_thread(trim)
     finally:

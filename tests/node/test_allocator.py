@@ -2,9 +2,10 @@
 
 import pytest
 
-from leveret.node.allocator import FREED_BYTES_MIN, RESTING_BYTES_MAX, Ebb, find_trim
+from leveret.node.allocator import Ebb, find_trim
 
-MUCH = 2 * FREED_BYTES_MIN
+LEAST, RESTING = 1000, 10
+MUCH = 2 * LEAST
 
 
 @pytest.mark.parametrize(
@@ -14,13 +15,13 @@ MUCH = 2 * FREED_BYTES_MIN
         pytest.param([MUCH, MUCH, MUCH], [0, 1, 0], id="all at once"),
         pytest.param([MUCH, 2 * MUCH, 3 * MUCH, 3 * MUCH], [0, 0, 0, 1], id="for a while"),
         pytest.param([MUCH, MUCH, 2 * MUCH, 2 * MUCH], [0, 1, 0, 1], id="each time"),
-        pytest.param([FREED_BYTES_MIN - 1] * 3, [0, 0, 0], id="little"),
-        pytest.param([MUCH, MUCH + RESTING_BYTES_MAX], [0, 1], id="with some traffic"),
+        pytest.param([LEAST - 1] * 3, [0, 0, 0], id="little"),
+        pytest.param([MUCH, MUCH + RESTING], [0, 1], id="with some traffic"),
     ],
 )
 def test_pages_are_returned_when_much_was_freed_and_no_more_is(freed, answers):
-    ebb = Ebb()
-    assert [ebb.has_come(freed_bytes) for freed_bytes in freed] == [bool(each) for each in answers]
+    ebb = Ebb(LEAST, RESTING)
+    assert [ebb.has_come(so_far) for so_far in freed] == [bool(each) for each in answers]
 
 
 def test_the_library_can_be_asked_to_return_pages():

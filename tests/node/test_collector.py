@@ -1,6 +1,8 @@
 """The garbage collector looks at what is new; at the rest when that is worth it."""
 
+import asyncio
 import gc
+from types import SimpleNamespace
 
 import pytest
 
@@ -124,6 +126,26 @@ def test_memory_of_deleted_queues_is_given_back(collector, node, forgotten):
     assert collector.look()  # the last of what they had goes a little later
     assert not collector.look()
     assert not forgotten  # nothing that is set aside was looked at
+
+
+async def test_a_busy_node_gives_the_memory_of_closed_connections_back(monkeypatch):
+    trims, process = [], SimpleNamespace(stopping=asyncio.Event())
+    collector = SimpleNamespace(closed=0, look=lambda: False, stop=lambda: None)
+    loop = asyncio.get_running_loop()
+
+    def trim():
+        trims.append(collector.closed)
+        loop.call_soon_threadsafe(process.stopping.set)
+
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(module, "find_trim", lambda: trim)
+    async with asyncio.TaskGroup() as tasks:
+        cache = SimpleNamespace(dropped_bytes=0)
+        tasks.create_task(module.collect_garbage(process, collector, cache))
+        for collector.closed in (CLOSED_MIN - 1, CLOSED_MIN):
+            for _ in range(10):
+                await asyncio.sleep(0)
+    assert trims == [CLOSED_MIN]
 
 
 def test_collections_of_all_do_not_depend_on_what_lives(node):
