@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from leveret.core.logs.error_throttle import ErrorThrottle
 from leveret.core.logs.log_scan import quarantine
-from leveret.core.logs.window import LogWindow, ScatteredWindow, batch_of
+from leveret.core.logs.window import LogWindow, ScatteredWindow, WindowReader, batch_of
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.callbacks import do_nothing
 from leveret.ports.ranges import RangeSet
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leveret.ports.records import Batch
 
 
-class QueueReader:
+class QueueReader(WindowReader):
     """Log reader of one queue.
 
     `fetched` is called when a read started by `read` has completed. `scattered`: what is read in a
@@ -31,13 +31,10 @@ class QueueReader:
 
     __slots__ = (
         "_fetched",
-        "_last",
         "_log",
         "_queue",
         "_spawn",
-        "_window",
         "errors",
-        "fetching",
         "head",
     )
 
@@ -56,21 +53,8 @@ class QueueReader:
         self._window = ScatteredWindow(queue.log) if scattered else LogWindow(queue.log)
         self.errors = ErrorThrottle(queue, services.report)
         self.fetching = False
-        self._last: Batch | None = None  # of the last single-record lookup
+        self._last = None
         self.head: tuple[int, int | None] | None = None  # see core.queues.head_timestamp
-
-    def read(self, offset: int) -> list[Batch] | None:
-        """Return batches, one of them with `offset`; None after starting a device read for it."""
-        if self.fetching:
-            return None
-        try:
-            batches = self._window.at_hand(offset)
-        except StorageError:
-            batches = None  # the fetch finds the damage again and handles it
-        if batches is None:
-            self.fetching = True
-            self._spawn(self._fetch(offset))
-        return batches
 
     async def _fetch(self, offset: int) -> None:
         try:
@@ -81,18 +65,6 @@ class QueueReader:
         finally:
             self.fetching = False
         self._fetched()
-
-    def batch_at_hand(self, offset: int) -> Batch | None:
-        """Return the batch with `offset` if that takes no waiting, else None."""
-        last = self._last
-        if last is not None and last.base_offset <= offset < last.stop_offset:
-            return last
-        try:
-            batches = self._window.at_hand(offset)
-        except CorruptBatchError:
-            return None  # handling damage requires waiting
-        self._last = None if batches is None else batch_of(batches, offset)
-        return self._last
 
     def in_memory(self, offset: int) -> Batch | None:
         """Return the batch with `offset` if it is in memory, else None; reads no file."""
@@ -150,11 +122,6 @@ class QueueReader:
             queue.settle([(offset, offset + 1)])
             lost.add(offset, offset + 1)
         return lost
-
-    def clear(self) -> None:
-        """Drop all batches from memory."""
-        self._last = None
-        self._window.clear()
 
     def close(self) -> None:
         """Drop everything and stop reporting: the queue was deleted."""

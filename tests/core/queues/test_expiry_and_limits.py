@@ -4,6 +4,7 @@ import pytest
 
 from leveret.core.logs.window import batch_of
 from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
+from leveret.core.queues.reading import QueueReader
 from leveret.core.settings.queue_settings import Overflow, QueueSettings
 from leveret.errors import StorageError
 from leveret.ports import Durability
@@ -483,17 +484,11 @@ def test_bytes_beyond_the_limit_go_however_many_pieces_they_are_in():
     assert bench.queue.message_count == 1001
 
 
-class OneBatchAtATime:
+class OneBatchAtATime(QueueReader):
     """A reader that has no more at hand than the batch it was asked for."""
 
-    def __init__(self, reader):
-        self._reader = reader
-
     def read(self, offset):
-        return [batch_of(self._reader.read(offset), offset)]
-
-    def __getattr__(self, name):
-        return getattr(self._reader, name)
+        return [batch_of(super().read(offset), offset)]
 
 
 def test_a_consumer_may_take_more_than_was_read_of_what_may_expire():
@@ -502,7 +497,8 @@ def test_a_consumer_may_take_more_than_was_read_of_what_may_expire():
     for _ in range(100):
         bench.store(1, size=200)
     bench.run()
-    bench.queue.reader = OneBatchAtATime(bench.queue.reader)
+    queue = bench.queue
+    queue.reader = OneBatchAtATime(queue, bench.services, queue.touch, scattered=False)
     consumer = bench.consume(limit=20)
     bench.run()
     assert [offset for offset, _ in consumer.got] == list(range(20))
