@@ -164,7 +164,6 @@ class RecordedQueueState(_Recorded, QueueState):
 
     def __init__(self, ledger: Any, **options: Any) -> None:
         self.commands = CommandLog()
-        self._commit = ledger.commit
         QueueState.__init__(self, ledger, **options)
 
     @classmethod
@@ -173,19 +172,6 @@ class RecordedQueueState(_Recorded, QueueState):
         state = super().of_log(log, settings, **counts)
         state.commands = CommandLog(lambda: QueueState.of_log(frozen.again(), settings, **counts))
         return state
-
-    @property
-    def commit(self) -> Any:
-        return lambda offset: _recorded("commit")(self, offset)
-
-    @commit.setter
-    def commit(self, command: Any) -> None:  # the state has another when it counts bytes
-        self._commit = command
-
-    def call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        if name == "commit":
-            return self._commit(*arguments)
-        return super().call(name, *arguments, **options)
 
 
 class RecordedStreamState(_Recorded, StreamState):

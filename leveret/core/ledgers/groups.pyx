@@ -27,6 +27,7 @@ from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
 from leveret.errors import ChannelError
+from leveret.core.ledgers.ledger cimport LedgerBase, Run
 from leveret.ports.contents cimport HeadersPlace, be32, field_end, field_is, find_headers
 from leveret.ports.ranges cimport RangeSet, range_at
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_GROUP, RecordView
@@ -130,7 +131,7 @@ cdef bint read_group(const RecordView* record, uint64_t* group) noexcept nogil:
 
 # ----- the ledger
 
-cdef class GroupLedger:
+cdef class GroupLedger(LedgerBase):
     """Delivery state with groups.
 
     Nothing is ready at first; `settled` is known up to `committed`.
@@ -157,7 +158,6 @@ cdef class GroupLedger:
     cdef uint64_t served                # messages of groups since the last turn of ungrouped ones
     cdef RangeSet earlier               # settled in an earlier run
     cdef uint64_t earlier_stop
-    cdef readonly uint64_t committed
 
     def __cinit__(
         self, uint64_t first, uint64_t committed, RangeSet settled not None, uint64_t redelivered_stop=0
@@ -180,8 +180,7 @@ cdef class GroupLedger:
         """Offset below which messages may have been delivered before."""
         return self.reached
 
-    @property
-    def ready_count(self):
+    cdef uint64_t count_ready(self) noexcept:
         return self.free_ready.count + self.ready.count
 
     @property
@@ -255,7 +254,7 @@ cdef class GroupLedger:
         while not self.indexed.empty() and self.indexed.back().offset >= offset:
             self.indexed.pop_back()
 
-    def commit(self, uint64_t stop):
+    cpdef commit(self, uint64_t stop):
         cdef uint64_t at = self.committed
         cdef size_t i = 0
         assert stop >= self.committed, "the committed offset does not go back"
@@ -476,46 +475,44 @@ cdef class GroupLedger:
     cdef bint _was_delivered(self, uint64_t offset):
         return offset < self.first_redelivered_stop or _has(self.returned, offset)
 
-    def peek(self, uint64_t limit):
+    cdef Run next_run(self, uint64_t limit) except *:
         cdef uint32_t number = self._front()
-        cdef uint64_t first, stop
-        cdef bint redelivered
+        cdef Run run
         assert number != NOWHERE and limit, "nothing can be delivered"
         if number == UNGROUPED:
-            return self._peek_free(limit)
-        first = self.offsets[self.groups[number].head]
-        redelivered = self._was_delivered(first)
-        stop = first + 1
+            return self._next_free(limit)
+        run.first = self.offsets[self.groups[number].head]
+        run.redelivered = self._was_delivered(run.first)
+        run.stop = run.first + 1
         # Adjacent offsets of other groups whose turns come next extend the run.
-        while stop - first < limit:
+        while run.stop - run.first < limit:
             number = self.groups[number].next
             if number == NOWHERE or number == UNGROUPED or self.groups[number].head == NOWHERE:
                 break
-            if self.offsets[self.groups[number].head] != stop or not _has(self.ready, stop):
+            if self.offsets[self.groups[number].head] != run.stop or not _has(self.ready, run.stop):
                 break
-            if self._was_delivered(stop) != redelivered:
+            if self._was_delivered(run.stop) != run.redelivered:
                 break
-            stop += 1
-        return first, stop, redelivered
+            run.stop += 1
+        return run
 
-    cdef tuple _peek_free(self, uint64_t limit):
-        cdef uint64_t first = range_at(self.free_ready, 0).first
-        cdef uint64_t stop = range_at(self.free_ready, 0).stop
-        cdef bint redelivered = self._was_delivered(first)
+    cdef Run _next_free(self, uint64_t limit) except *:
+        cdef Run run
         cdef uint64_t low, high
+        run.first = range_at(self.free_ready, 0).first
+        run.redelivered = self._was_delivered(run.first)
         if self.ring_head != self.ring_tail:    # groups wait for their turns
             limit = min(limit, max(self.served, <uint64_t>1))
-        stop = min(stop, first + limit)
-        if first < self.first_redelivered_stop:
-            return first, min(stop, self.first_redelivered_stop), True
-        if self.returned.size:
-            for low, high in self.returned.gaps(first, stop):
-                if redelivered:
-                    return first, low, True
-                return first, high, False
-        return first, stop, redelivered
+        run.stop = min(range_at(self.free_ready, 0).stop, run.first + limit)
+        if run.first < self.first_redelivered_stop:
+            run.stop = min(run.stop, self.first_redelivered_stop)
+        elif self.returned.size:
+            for low, high in self.returned.gaps(run.first, run.stop):
+                run.stop = low if run.redelivered else high
+                break
+        return run
 
-    def lease(self, uint64_t first, uint64_t stop):
+    cpdef lease(self, uint64_t first, uint64_t stop):
         cdef uint64_t offset = first, moved
         cdef uint32_t number
         self.reached = max(self.reached, stop)
@@ -564,7 +561,7 @@ cdef class GroupLedger:
 
     # ----- the end of a lease
 
-    def settle(self, ranges):
+    cpdef uint64_t settle(self, ranges) except? 0xFFFFFFFFFFFFFFFF:
         cdef uint64_t first, stop, settled = 0
         for first, stop in ranges:
             self._end_lease(first, stop, False)

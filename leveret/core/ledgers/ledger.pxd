@@ -3,6 +3,22 @@ from libc.stdint cimport uint64_t
 from leveret.ports.ranges cimport RangeSet
 
 
+cdef struct Run:
+    uint64_t first
+    uint64_t stop
+    bint redelivered            # all of its offsets, or none
+
+
+cdef class LedgerBase:
+    cdef readonly uint64_t committed    # offsets below it are ready, leased or settled
+
+    cdef uint64_t count_ready(self) noexcept
+    cdef Run next_run(self, uint64_t limit) except *
+    cpdef commit(self, uint64_t stop)
+    cpdef lease(self, uint64_t first, uint64_t stop)
+    cpdef uint64_t settle(self, ranges) except? 0xFFFFFFFFFFFFFFFF
+
+
 cdef RangeSet noted(RangeSet came_back, uint64_t first, uint64_t stop)
 
 

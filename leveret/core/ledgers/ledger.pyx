@@ -97,7 +97,43 @@ cdef class Fresh:
         self.offsets = None
 
 
-cdef class Ledger:
+cdef class LedgerBase:
+    """Base of every kind of ledger: what deliveries call of it, without going through Python."""
+
+    cdef uint64_t count_ready(self) noexcept:
+        """Return the number of ready offsets."""
+        return 0
+
+    @property
+    def ready_count(self):
+        return self.count_ready()
+
+    cdef Run next_run(self, uint64_t limit) except *:
+        """Return the next ready offsets in order of service, as `peek`."""
+        raise NotImplementedError
+
+    def peek(self, uint64_t limit):
+        """Return (first, stop, redelivered): the next ready offsets, at most `limit`, all alike.
+
+        They are either all redelivered or all not. Something must be ready, and `limit` at least 1.
+        """
+        cdef Run run = self.next_run(limit)
+        return run.first, run.stop, run.redelivered
+
+    cpdef commit(self, uint64_t stop):
+        """Make offsets up to `stop` ready; `stop` must not decrease."""
+        raise NotImplementedError
+
+    cpdef lease(self, uint64_t first, uint64_t stop):
+        """Lease [first, stop), which must be ready, for a delivery."""
+        raise NotImplementedError
+
+    cpdef uint64_t settle(self, ranges) except? 0xFFFFFFFFFFFFFFFF:
+        """Settle leased offsets. Returns their number."""
+        raise NotImplementedError
+
+
+cdef class Ledger(LedgerBase):
     """Delivery state; at first [first, committed) without `settled` is ready, nothing leased.
 
     Offsets below `redelivered_stop` may have been delivered by an earlier run. While `came_back` is
@@ -106,7 +142,6 @@ cdef class Ledger:
 
     cdef readonly RangeSet ready
     cdef readonly RangeSet leased
-    cdef readonly uint64_t committed
     # Ready offsets below this one may have been delivered before, all others not: most leases are
     # taken in order, so that one number and a set of skipped offsets suffice.
     cdef readonly uint64_t redelivered_stop
@@ -127,8 +162,7 @@ cdef class Ledger:
         """Lowest ready offset, or None."""
         return self.ready.first
 
-    @property
-    def ready_count(self):
+    cdef uint64_t count_ready(self) noexcept:
         return self.ready.count
 
     @property
@@ -140,29 +174,23 @@ cdef class Ledger:
         """Memory of the ranges, in bytes."""
         return self.ready.held_bytes + self.leased.held_bytes
 
-    def commit(self, uint64_t stop):
-        """Make offsets up to `stop` ready; `stop` must not decrease."""
+    cpdef commit(self, uint64_t stop):
         assert stop >= self.committed, "the committed offset does not go back"
         self.ready.add(self.committed, stop)
         self.committed = stop
 
-    def peek(self, uint64_t limit):
-        """Return (first, stop, redelivered): the lowest ready offsets, at most `limit`, all alike.
-
-        They are either all redelivered or all not. Something must be ready, and `limit` at least 1.
-        """
-        cdef uint64_t first, stop
-        cdef bint redelivered
+    cdef Run next_run(self, uint64_t limit) except *:
+        cdef Run run
         assert self.ready.size and limit, "nothing is ready"
-        first = range_at(self.ready, 0).first
-        stop = range_at(self.ready, 0).stop
-        redelivered = first < self.redelivered_stop
-        if redelivered:
-            stop = min(stop, self.redelivered_stop)
-            redelivered = self.fresh.kind(first, &stop)
-        if stop - first > limit:
-            stop = first + limit
-        return first, stop, redelivered
+        run.first = range_at(self.ready, 0).first
+        run.stop = range_at(self.ready, 0).stop
+        run.redelivered = run.first < self.redelivered_stop
+        if run.redelivered:
+            run.stop = min(run.stop, self.redelivered_stop)
+            run.redelivered = self.fresh.kind(run.first, &run.stop)
+        if run.stop - run.first > limit:
+            run.stop = run.first + limit
+        return run
 
     def peek_runs(self, uint64_t limit, uint64_t end):
         """Return (runs, redelivered): as `peek`, of offsets below `end` that need not be adjacent.
@@ -187,8 +215,7 @@ cdef class Ledger:
             redelivered = self.fresh.kind(first, &stop)
         return stop, redelivered
 
-    def lease(self, uint64_t first, uint64_t stop):
-        """Lease [first, stop), which must be ready, for a delivery."""
+    cpdef lease(self, uint64_t first, uint64_t stop):
         cdef uint64_t moved
         assert self.ready.size, "only ready offsets can be leased"
         if first > range_at(self.ready, 0).first:
@@ -199,8 +226,7 @@ cdef class Ledger:
         self.fresh.forget(first, stop)
         self.redelivered_stop = max(self.redelivered_stop, stop)
 
-    def settle(self, ranges):
-        """Settle leased offsets. Returns their number."""
+    cpdef uint64_t settle(self, ranges) except? 0xFFFFFFFFFFFFFFFF:
         cdef uint64_t first, stop, settled = 0
         for first, stop in ranges:
             self._end_lease(first, stop)

@@ -15,7 +15,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libcpp.algorithm cimport sort
 from libcpp.vector cimport vector
 
-from leveret.core.ledgers.ledger cimport Fresh, alike, noted
+from leveret.core.ledgers.ledger cimport Fresh, LedgerBase, Run, alike, noted
 from leveret.ports.contents cimport priority
 from leveret.ports.ranges cimport Range, RangeSet, range_at
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_PRIORITY, RecordView
@@ -41,7 +41,7 @@ cdef class Level:
     cdef Fresh fresh
 
 
-cdef class PriorityLedger:
+cdef class PriorityLedger(LedgerBase):
     """Delivery state with priorities. Nothing is ready at first; `settled` is up to `committed`."""
 
     cdef list levels                    # highest priority first; created on demand
@@ -55,8 +55,7 @@ cdef class PriorityLedger:
     cdef uint64_t earlier_stop
     cdef uint64_t first_redelivered_stop
     cdef public RangeSet came_back      # see Ledger
-    cdef readonly uint64_t committed
-    cdef readonly uint64_t ready_count
+    cdef uint64_t in_ready              # number of ready offsets
     cdef readonly uint64_t leased_count
 
     def __cinit__(
@@ -76,6 +75,9 @@ cdef class PriorityLedger:
 
     # ----- what it holds
 
+    cdef uint64_t count_ready(self) noexcept:
+        return self.in_ready
+
     @property
     def redelivered_stop(self):
         """Offset below which messages may have been delivered before."""
@@ -89,7 +91,7 @@ cdef class PriorityLedger:
     def first_ready(self):
         cdef Level level
         cdef uint64_t found = <uint64_t>-1
-        if not self.ready_count:
+        if not self.in_ready:
             return None
         for level in self.levels:
             if level.ready.size:
@@ -163,7 +165,7 @@ cdef class PriorityLedger:
         if not self.indexed.empty():
             self.indexed.back().stop = min(self.indexed.back().stop, offset)
 
-    def commit(self, uint64_t stop):
+    cpdef commit(self, uint64_t stop):
         cdef uint64_t at = self.committed, end
         cdef size_t i = 0
         cdef Indexed* run
@@ -193,9 +195,9 @@ cdef class PriorityLedger:
         level = self._level(priority)
         if self.earlier is not None and first < self.earlier_stop:
             for low, high in self.earlier.gaps(first, min(stop, self.earlier_stop)):
-                self.ready_count += level.ready.add(low, high)
+                self.in_ready += level.ready.add(low, high)
             first = min(stop, self.earlier_stop)
-        self.ready_count += level.ready.add(first, stop)
+        self.in_ready += level.ready.add(first, stop)
         return 0
 
     cdef Level _level(self, int priority):
@@ -221,28 +223,29 @@ cdef class PriorityLedger:
 
     # ----- being delivered
 
-    def peek(self, uint64_t limit):
+    cdef Run next_run(self, uint64_t limit) except *:
         cdef Level level
-        cdef uint64_t first, stop
-        cdef bint redelivered
-        assert self.ready_count and limit, "nothing is ready"
+        cdef Run run
+        assert self.in_ready and limit, "nothing is ready"
         if self.returned.size:
-            first, stop = self.returns[0]
-            return first, min(stop, first + limit), True
-        level = self._top()
-        first = range_at(level.ready, 0).first
-        stop = range_at(level.ready, 0).stop
-        redelivered = first < level.redelivered_stop
-        if redelivered:
-            stop = min(stop, level.redelivered_stop)
-            redelivered = level.fresh.kind(first, &stop)
-        return first, min(stop, first + limit), redelivered
+            run.first, run.stop = self.returns[0]
+            run.redelivered = True
+        else:
+            level = self._top()
+            run.first = range_at(level.ready, 0).first
+            run.stop = range_at(level.ready, 0).stop
+            run.redelivered = run.first < level.redelivered_stop
+            if run.redelivered:
+                run.stop = min(run.stop, level.redelivered_stop)
+                run.redelivered = level.fresh.kind(run.first, &run.stop)
+        run.stop = min(run.stop, run.first + limit)
+        return run
 
     def peek_runs(self, uint64_t limit, uint64_t end):
         """Return (runs, redelivered) as Ledger: of one priority, or the first returned run."""
         cdef Level level
         cdef uint64_t first, stop
-        assert self.ready_count and limit, "nothing is ready"
+        assert self.in_ready and limit, "nothing is ready"
         if self.returned.size:
             first, stop = self.returns[0]
             return [(first, min(end, min(stop, first + limit)))], True
@@ -282,7 +285,7 @@ cdef class PriorityLedger:
                 return level
         raise AssertionError("nothing is ready")
 
-    def lease(self, uint64_t first, uint64_t stop):
+    cpdef lease(self, uint64_t first, uint64_t stop):
         """Lease [first, stop), which must be ready in one level, for a delivery."""
         cdef Level level
         cdef uint64_t moved
@@ -297,7 +300,7 @@ cdef class PriorityLedger:
             level.fresh.forget(first, stop)
             level.redelivered_stop = max(level.redelivered_stop, stop)
         assert moved == stop - first, "only ready offsets can be leased"
-        self.ready_count -= moved
+        self.in_ready -= moved
         self.leased_count += moved
 
     cdef Level _level_of(self, uint64_t offset):
@@ -342,7 +345,7 @@ cdef class PriorityLedger:
 
     # ----- the end of a lease
 
-    def settle(self, ranges):
+    cpdef uint64_t settle(self, ranges) except? 0xFFFFFFFFFFFFFFFF:
         cdef uint64_t first, stop, settled = 0
         for first, stop in ranges:
             self._end_lease(first, stop, None)
@@ -358,7 +361,7 @@ cdef class PriorityLedger:
                 self.returned.add(first, stop)
             if self.came_back is not None:
                 self.came_back = noted(self.came_back, first, stop)
-            self.ready_count += stop - first
+            self.in_ready += stop - first
 
     cdef int _end_lease(self, uint64_t first, uint64_t stop, returned) except -1:
         """Remove [first, stop) from the leased offsets; if `returned`, make it ready again."""
@@ -404,7 +407,7 @@ cdef class PriorityLedger:
                 self.leased_again.add(part[0], part[1])
             taken += parts
         for first, stop in taken:
-            self.ready_count -= stop - first
+            self.in_ready -= stop - first
             self.leased_count += stop - first
         return taken
 
@@ -418,7 +421,7 @@ cdef class PriorityLedger:
                 level.fresh.forget(first, stop)
             self._take_returned(first, stop, lost)
         for first, stop in lost:
-            self.ready_count -= stop - first
+            self.in_ready -= stop - first
         return lost
 
     cdef int _take_returned(self, uint64_t first, uint64_t stop, list taken) except -1:
@@ -443,7 +446,7 @@ cdef class PriorityLedger:
             (<Level>level).fresh.clear()
         if self.returns is not None:
             self.returns.clear()
-        self.ready_count = 0
+        self.in_ready = 0
         return purged
 
 

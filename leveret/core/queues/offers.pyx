@@ -2,8 +2,6 @@
 
 cimport cython
 
-from libc.stdint cimport uint64_t
-
 
 @cython.final
 cdef class Deliver:
@@ -13,21 +11,25 @@ cdef class Deliver:
     more of the queue's `ready_count` records are ready, but not adjacent.
     """
 
-    cdef readonly object consumer
-    cdef readonly object first
-    cdef readonly object stop
-    cdef readonly object redelivered
-    cdef readonly object limit
-    cdef readonly bint is_partial
-
-    def __cinit__(self, consumer, limit, offered, ready_count=0):
+    def __init__(self, consumer, uint64_t limit, tuple offered not None, uint64_t ready_count=0):
         """Create an offer; `offered` is (first, stop, redelivered), as returned by a ledger."""
         self.consumer = consumer
         self.limit = limit
-        self.first, self.stop, self.redelivered = <tuple?>offered
+        self.first, self.stop, self.redelivered = offered
         cdef uint64_t count = self.stop - self.first
-        self.is_partial = count < <uint64_t>ready_count and count < <uint64_t>limit
+        self.is_partial = count < ready_count and count < limit
 
     def cut(self, first, stop):
         """Return the offer restricted to [first, stop)."""
         return Deliver(self.consumer, self.limit, (first, stop, self.redelivered))
+
+
+cdef Deliver offer_of(consumer, uint64_t limit, Run run, uint64_t ready_count):
+    """Return the offer of a ledger's next offsets."""
+    cdef Deliver offer = Deliver.__new__(Deliver)
+    cdef uint64_t count = run.stop - run.first
+    offer.consumer = consumer
+    offer.limit = limit
+    offer.first, offer.stop, offer.redelivered = run.first, run.stop, run.redelivered
+    offer.is_partial = count < ready_count and count < limit
+    return offer

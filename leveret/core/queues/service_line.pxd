@@ -15,7 +15,7 @@ cdef class ServiceLine:
     cdef int remove(self, consumer) except -1
     cdef object next(self)
     cdef int set_aside(self, consumer) except -1
-    cdef object share(self, capacity, uint64_t ready_count)
+    cdef uint64_t share(self, uint64_t capacity, uint64_t ready_count) except? 0
     cdef int served(self, consumer) except -1
     cdef int wake(self, consumer) except -1
     cdef int wake_all(self) except -1

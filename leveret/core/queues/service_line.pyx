@@ -28,7 +28,7 @@ cdef uint64_t _CHUNK_OFFSETS_MAX = CHUNK_OFFSETS_MAX
 cdef uint64_t _SHARE_PARTS = SHARE_PARTS
 
 
-cpdef uint64_t chunk_offsets(uint64_t ready_count, uint64_t consumer_count):
+cpdef uint64_t chunk_offsets(uint64_t ready_count, uint64_t consumer_count) except? 0:
     """Return how many of `ready_count` offsets one of `consumer_count` sharers gets per turn."""
     if ready_count <= _DEAL_SINGLY_MAX * consumer_count:
         return 1
@@ -89,16 +89,15 @@ cdef class ServiceLine:
             heappop(self.entries)
         return 0
 
-    cdef object share(self, capacity, uint64_t ready_count):
+    cdef uint64_t share(self, uint64_t capacity, uint64_t ready_count) except? 0:
         """Return how many of `ready_count` offsets one turn of a consumer gets.
 
         At most `capacity`, and exactly that if all other consumers are set aside.
         """
-        cdef uint64_t sharers = len(self.places), limit
+        cdef uint64_t sharers = len(self.places)
         if sharers == 1 or capacity == 1 or sharers == <uint64_t>len(self.aside) + 1:
             return capacity
-        limit = chunk_offsets(ready_count, sharers)
-        return capacity if limit >= capacity else limit
+        return min(capacity, chunk_offsets(ready_count, sharers))
 
     cdef int served(self, consumer) except -1:
         """Move a consumer that was served to the end."""

@@ -4,8 +4,8 @@ Compiled because a queue whose messages are published and acknowledged one by on
 times for each: in Python that was a tenth of the cost of such a message.
 """
 
-from leveret.core.queues.offers import Deliver
-
+from leveret.core.ledgers.ledger cimport LedgerBase, Run
+from leveret.core.queues.offers cimport Deliver, offer_of
 from leveret.core.queues.service_line cimport ServiceLine
 
 
@@ -14,20 +14,9 @@ cdef class Serving:
 
     They are offered what `_ledger` has ready. With `_single_active` only one consumer is served
     until it is removed; then the next in line. With `_by_priority` too, one of higher priority
-    takes over as soon as the active one holds no messages.
+    takes over as soon as the active one holds no messages. `acquired` counts the returns of leased
+    offsets, in `returns`, which a settlement forgets.
     """
-
-    cdef public object _ledger          # has the methods of Ledger
-    cdef public object _groups          # the ledger, if messages wait for others of their group
-    cdef public bint _single_active
-    cdef public bint _by_priority
-    # The consumer that is served, with `_single_active`.
-    cdef readonly object active
-    cdef bint active_waits              # it has no turn until it is woken
-    # Whether, since the last delivery, a consumer was found to wait for shared capacity.
-    cdef readonly bint is_held_up
-    cdef bint exclusive                 # whether the only consumer is exclusive
-    cdef list queued                    # ServiceLines, highest priority first; none is empty
 
     def __cinit__(self, *arguments, **settings):
         self.queued = []
@@ -35,33 +24,43 @@ cdef class Serving:
     @property
     def ready_count(self):
         """Number of offsets ready for delivery."""
-        return self._ledger.ready_count
+        return self.count_ready()
+
+    cdef uint64_t count_ready(self) noexcept:
+        return self._ledger.count_ready()
 
     @property
     def has_next(self):
         """Whether an offset is ready that need not wait for others of its group."""
-        return self._ledger.ready_count > 0 and (self._groups is None or self._groups.is_open)
+        return self._has_next()
+
+    cdef bint _has_next(self) except -1:
+        return self._ledger.count_ready() > 0 and (self._groups is None or self._groups.is_open)
+
+    cpdef commit(self, uint64_t stop):
+        """Advance the committed offset: offsets below it become ready."""
+        self._ledger.commit(stop)
 
     # -- whose turn it is, and what it is offered
 
-    def next(self):
+    cpdef next(self):
         """Return the consumer whose turn it is, or None: nothing is ready, or nobody is able.
 
         Of the consumers that are not set aside, the highest priority is served, and within it the
         least recently served.
         """
         cdef ServiceLine line
-        if not self.has_next:
+        if not self._has_next():
             return None
         if self._single_active:
-            return None if self.active_waits or self.is_handing_over else self.active
+            return None if self.active_waits or self._is_handing_over() else self.active
         for line in self.queued:
             consumer = line.next()
             if consumer is not None:
                 return consumer
         return None
 
-    def credit(self, consumer, capacity):
+    cpdef Deliver credit(self, consumer, int64_t capacity):
         """Tell how many deliveries the `next` consumer may take; return its offer.
 
         None: it may take nothing, and has no turn until it is woken. Negative: it waits for
@@ -74,37 +73,36 @@ cdef class Serving:
             else:
                 self.line_of(consumer).set_aside(consumer)
             return None
-        return self.offer(consumer, capacity, self._ledger.ready_count)
+        return self.offer(consumer, capacity, self._ledger.count_ready())
 
-    def offer_to(self, consumer, capacity):
+    def offer_to(self, consumer, uint64_t capacity):
         """Offer the next ready offsets to one consumer with capacity, out of turn."""
-        ready_count = self._ledger.ready_count
+        cdef uint64_t ready_count = self._ledger.count_ready()
         return self.offer(consumer, capacity, ready_count) if ready_count else None
 
-    cdef object offer(self, consumer, capacity, ready_count):
+    cdef Deliver offer(self, consumer, uint64_t capacity, uint64_t ready_count):
         if not self._single_active:
             capacity = self.line_of(consumer).share(capacity, ready_count)
-        return Deliver(consumer, capacity, self._ledger.peek(capacity), ready_count)
+        return offer_of(consumer, capacity, self._ledger.next_run(capacity), ready_count)
 
     def share(self, consumer, capacity, count):
         """Return how many of `count` offsets one turn of `consumer` gets."""
         return capacity if self._single_active else self.line_of(consumer).share(capacity, count)
 
-    def deliver(self, offer, stop):
+    cpdef deliver(self, Deliver offer, uint64_t stop):
         """Lease [offer.first, stop), which was sent; the rest of the offer stays ready.
 
         The turn passes to the next consumer unless nothing was sent.
         """
-        first = offer.first
-        assert first <= stop <= offer.stop, "more was sent than was offered"
-        if stop == first:
+        cdef ServiceLine line
+        assert offer.first <= stop <= offer.stop, "more was sent than was offered"
+        if stop == offer.first:
             return
-        self._ledger.lease(first, stop)
+        self._ledger.lease(offer.first, stop)
         self.is_held_up = False
-        consumer = offer.consumer
-        cdef ServiceLine line = self.line_of(consumer)
+        line = self.line_of(offer.consumer)
         if len(line.places) > 1:
-            line.served(consumer)
+            line.served(offer.consumer)
 
     def deliver_runs(self, consumer, runs):
         """Lease ready ranges that were sent, in any order; the turn passes to the next consumer."""
@@ -113,7 +111,23 @@ cdef class Serving:
         self.is_held_up = False
         self.line_of(consumer).served(consumer)
 
-    def wake(self, consumer=None):
+    cpdef get(self):
+        """Lease the next ready offset for basic.get: (offset, redelivered), or None."""
+        cdef Run run
+        if not self._has_next():
+            return None
+        run = self._ledger.next_run(1)
+        self._ledger.lease(run.first, run.stop)
+        return run.first, run.redelivered
+
+    cpdef uint64_t settle(self, ranges) except? 0xFFFFFFFFFFFFFFFF:
+        """Settle leased offsets. Returns their number."""
+        if self.acquired:
+            ranges = list(ranges)
+            self.returns.forget(ranges)
+        return self._ledger.settle(ranges)
+
+    cpdef wake(self, consumer=None):
         """Give a consumer, or all, a turn again: it may have capacity."""
         cdef ServiceLine line
         self.active_waits = False
@@ -131,6 +145,9 @@ cdef class Serving:
 
         It does with `hand_over`, once the active one holds no messages.
         """
+        return self._is_handing_over()
+
+    cdef bint _is_handing_over(self) except -1:
         if self.active is None or not self._by_priority:
             return False
         return (<ServiceLine>self.queued[0]).priority > self.active.priority

@@ -36,7 +36,7 @@ from leveret.ports.records import RecordFlag
 from leveret.ports.returns import Returns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from leveret.core.settings.queue_settings import QueueSettings, RetryDelay
     from leveret.ports import SharedLog
@@ -61,15 +61,12 @@ class QueueState(Serving):
         "_delayed",
         "_indexed",
         "_sizes",
-        "acquired",
-        "commit",
         "counts",
         "counts_returns",
         "delivery_limit",
         "has_groups",
         "indexed_features",
         "retry_delay",
-        "returns",
     )
 
     def __init__(
@@ -104,9 +101,6 @@ class QueueState(Serving):
         self._indexed = ledger if isinstance(ledger, PriorityLedger | GroupLedger) else None
         self._groups = ledger if isinstance(ledger, GroupLedger) else None
         self.has_groups = self._groups is not None  # whether messages wait for others of a group
-        # Advance the committed offset: records below it become ready. The ledger's own method,
-        # because it is called in each turn.
-        self.commit: Callable[[int], None] = ledger.commit
         self.indexed_features = RecordFlag(0)
         if self._indexed is not None:
             with_group, with_priority = RecordFlag.HAS_GROUP, RecordFlag.HAS_PRIORITY
@@ -260,7 +254,6 @@ class QueueState(Serving):
             ledger = ledger.inner
         self._sizes = BodySizes() if wanted else None
         self._ledger = ledger if self._sizes is None else WeighedLedger(ledger, self._sizes)
-        self.commit = self._ledger.commit
         self._delayed.weigh(self._sizes)
 
     def recount_bytes(self) -> None:
@@ -315,13 +308,6 @@ class QueueState(Serving):
     def unblock(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Make offsets ready that were withdrawn, and count no return."""
         self._ledger.return_(ranges)
-
-    def settle(self, ranges: Iterable[tuple[int, int]]) -> int:
-        """Settle leased offsets. Returns their number."""
-        if self.acquired:
-            ranges = list(ranges)
-            self.returns.forget(ranges)
-        return self._ledger.settle(ranges)
 
     def return_(
         self,
@@ -412,14 +398,6 @@ class QueueState(Serving):
     def withdraw(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Lease the ready part of `ranges` to no consumer, to be discarded. Returns it."""
         return self._ledger.withdraw(ranges)
-
-    def get(self) -> tuple[int, bool] | None:
-        """Lease the next ready offset for basic.get: (offset, redelivered), or None."""
-        if not self.has_next:
-            return None
-        first, stop, redelivered = self._ledger.peek(1)
-        self._ledger.lease(first, stop)
-        return first, redelivered
 
     def purge(self) -> list[tuple[int, int]]:
         """Settle everything ready or delayed and return its ranges. Leased offsets stay leased."""
