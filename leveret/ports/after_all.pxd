@@ -5,3 +5,6 @@ cdef class AfterAll:
 
     cdef int note(self, bint failed) except -1
     cdef int end(self) except -1
+
+
+cdef int notify(list waiters, report, bint failed) except -1

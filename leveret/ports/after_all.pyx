@@ -40,6 +40,11 @@ cdef class AfterAll:
 
 def tell_each(waiters, report, *, bint failed):
     """Notify all waiters of the outcome; exceptions are reported with `report(waiter, error)`."""
+    notify(list(waiters), report, failed)
+
+
+cdef int notify(list waiters, report, bint failed) except -1:
+    """Implement `tell_each`, for compiled callers."""
     for waiter in waiters:
         try:
             if isinstance(waiter, AfterAll):
@@ -48,3 +53,4 @@ def tell_each(waiters, report, *, bint failed):
                 waiter.done(failed=failed)
         except Exception as error:      # one waiter's fault is not another's
             report(waiter, error)
+    return 0

@@ -1,8 +1,8 @@
 """Log writer: gathers records, appends them as batches, notifies waiters of commits.
 
 Records gather in the log's builder, a turn appends them as one batch, and waiters are notified when
-the log has committed them. Subclasses handle committed records: queues of clients, and topics that
-only the broker writes to.
+the log has committed them (core.logs.batching). Subclasses handle committed records: queues of
+clients, and topics that only the broker writes to.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from leveret.core.logs.batching import Batching
 from leveret.ports.after_all import AfterAll, tell_each
 from leveret.ports.callbacks import call_each
 from leveret.ports.counters import PUBLISH
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from leveret.core.turn import Turn
-    from leveret.ports import SharedLog, TopicLog
+    from leveret.ports import TopicLog
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import BatchBuilder
 
@@ -41,8 +42,6 @@ class Committing(Protocol):
         ...
 
 
-Uncommitted: TypeAlias = "deque[tuple[int, list[Waiter]]]"
-Unseen: TypeAlias = "deque[tuple[int, Waiter]]"
 Report: TypeAlias = "Callable[[object, Exception], None]"
 
 
@@ -84,7 +83,7 @@ class Gone:
 GONE = Gone()
 
 
-class LogWriter(ABC):
+class LogWriter(Batching, ABC):
     """Log that is appended to through its builder, and by atomic writes (core.logs.atomic).
 
     `report(subject, error)` gets records that could not be stored and exceptions of waiters; all
@@ -92,47 +91,24 @@ class LogWriter(ABC):
     and must be ignored.
     """
 
-    # With more than thirty attributes CPython stores them in a dictionary per instance, and the
-    # lookups of each turn would need hashing.
-    __slots__ = (
-        "_opened_at",
-        "_owned_log",
-        "_release_waiters",
-        "_report",
-        "_turn",
-        "_uncommitted",
-        "_unseen",
-        "_waiting",
-        "builder",
-        "deleted",
-        "held",
-        "log",
-        "passed_over_in",
-        "searches",
-        "touched",
-    )
+    __slots__ = ()
 
     may_gather: bool = False  # whether its flush may wait for more records (see turn)
     settles_in_log = True  # whether settlements are written to the log
 
     def __init__(self, log: TopicLog, turn: Turn, report: Report) -> None:
-        self.log: SharedLog = log
-        self._owned_log = log  # the same, which only `settle` and its like settle
-        self.builder: BatchBuilder = log.builder
+        self.log = self._owned_log = log
+        self.builder = log.builder
         self.builder.owner = self
-        self.touched = False
-        self.deleted = False
-        self.passed_over_in = 0  # see turn.TouchedQueue
-        self.searches = False
-        self.held = False  # something must be restored before appending: records wait
+        self.touched = self.deleted = self.searches = self.held = False
+        self.passed_over_in = 0
         self._turn = turn
         self._report = report
         self._opened_at = log.end
-        self._waiting: list[Waiter] = []  # waiters for records still in the builder
-        # Created on demand: an empty deque takes 600 bytes.
-        self._uncommitted: Uncommitted | tuple[()] = ()  # (stop offset, its waiters)
-        self._unseen: Unseen | tuple[()] = ()  # (stop offset, waiter) of parts of atomic writes
-        self._release_waiters: list[Callable[[], None]] = []
+        self._waiting = []
+        self._uncommitted = ()
+        self._unseen = ()
+        self._release_waiters = []
         log.on_commit(self._committed)
         log.on_failure(self._failed)
 
@@ -146,51 +122,6 @@ class LogWriter(ABC):
         """Number of records written since the log was opened."""
         return max(self.log.end - self._opened_at, 0)
 
-    def await_commit(self, waiter: Waiter) -> None:
-        """Call `waiter.done` when everything published so far is committed, possibly at once."""
-        self._await_log(waiter)
-
-    def _await_log(self, waiter: Waiter) -> None:
-        if self.deleted:
-            waiter.done(failed=False)
-        elif self.builder.count:
-            self._waiting.append(waiter)
-            self._turn.touch(self)
-        elif self.log.committed < self.log.end:
-            self._await_flush([waiter])
-        else:
-            waiter.done(failed=False)
-
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether everything published so far is committed."""
-        return not self.builder.count and self.log.committed == self.log.end
-
-    def flush(self) -> None:
-        """Append the gathered records as one batch, and confirm what is committed by that."""
-        builder, log = self.builder, self.log
-        if not builder.count or self.deleted or self.held:
-            return
-        self._prepare()
-        waiting, self._waiting = self._waiting, []
-        try:
-            if builder.count:  # otherwise all were refused, and their publishers notified
-                log.append()
-        except Exception as error:  # noqa: BLE001  # publishers must be nacked, whatever the error
-            self._forget_uncommitted()
-            self._report(self, error)
-            tell_each(waiting, self._report, failed=True)
-            return
-        if log.committed == log.end:
-            self._show_to(waiting)
-        elif waiting:
-            self._await_flush(waiting)
-
-    def _await_flush(self, waiters: list[Waiter]) -> None:
-        """Notify waiters once everything now in the log is committed."""
-        self._uncommitted = self._uncommitted or deque()
-        self._uncommitted.append((self.log.end, waiters))
-
     def _await_also(self, other: Committing) -> None:
         """Make waiters for gathered records wait for those of `other` as well."""
         if self._waiting:
@@ -198,10 +129,7 @@ class LogWriter(ABC):
             self._waiting = [both]
             other.await_commit(both)
 
-    def _prepare(self) -> None:  # noqa: B027  # most kinds have nothing to prepare
-        """Prepare the builder's records for being appended; some may be refused."""
-
-    def _forget_uncommitted(self) -> None:  # noqa: B027
+    def _forget_uncommitted(self) -> None:
         """Drop state of records from the log's end on, which were lost after `_prepare`."""
 
     def gathers(self) -> bool:
@@ -215,27 +143,6 @@ class LogWriter(ABC):
     @abstractmethod
     def _show_committed(self) -> None:
         """Make records below the log's committed offset deliverable."""
-
-    def _show_to(self, waiters: Sequence[Waiter]) -> None:
-        """Make committed records deliverable, and notify the waiters of the commit."""
-        try:
-            self._show_committed()
-        except Exception as error:  # noqa: BLE001  # the records are stored: confirm them anyway
-            self._report(self, error)
-        tell_each(waiters, self._report, failed=False)
-
-    def _committed(self) -> None:
-        """Handle an advance of the committed offset outside of `append`."""
-        if self.deleted:
-            return
-        committed = self.log.committed
-        waiters: list[Waiter] = []
-        while self._uncommitted and self._uncommitted[0][0] <= committed:
-            waiters += self._uncommitted.popleft()[1]
-        while self._unseen and self._unseen[0][0] <= committed:
-            waiters.append(self._unseen.popleft()[1])
-        self._show_to(waiters)
-        self._turn.touch(self)
 
     def _failed(self, error: Exception) -> None:
         """Handle a failed flush of written records: fail their waiters."""
@@ -299,7 +206,7 @@ class LogWriter(ABC):
             self._unseen = self._unseen or deque()
             self._unseen.append((self.log.end, seen))
 
-    def take_in(self, records: BatchBuilder) -> None:  # noqa: B027
+    def take_in(self, records: BatchBuilder) -> None:
         """Prepare records for being appended; duplicates may be dropped."""
 
     def carry_out(

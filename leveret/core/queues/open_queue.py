@@ -49,6 +49,28 @@ TURNS_MAX = 2
 # Memory of an idle, empty queue with its log (measured with 20,000).
 QUEUE_BYTES = 8_000
 
+# Attributes of an OpenQueue, which are slots of each kind of it: with slots of its own it could not
+# stand beside a compiled base. Without any, CPython would keep so many attributes in a dictionary
+# of each instance, and the lookups of each turn would need hashing.
+OPEN_QUEUE_SLOTS = (
+    "_demanding",
+    "_extended",
+    "_spawn",
+    "_turns_gathered",
+    "counters",
+    "definition",
+    "gone",
+    "may_gather",
+    "open_log",
+    "opened_ms",
+    "owner",
+    "part_of",
+    "policy",
+    "rates",
+    "services",
+    "settings",
+)
+
 NOTHING_MORE = Demand()
 HANDED_OUT = (DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK)
 Extension = TypeVar("Extension", bound=QueueExtension)
@@ -67,25 +89,7 @@ class OpenQueue(LogWriter, DeclaredQueue):
     definition: QueueDefinition
     policy: EffectivePolicy
 
-    __slots__ = (
-        "_demanding",
-        "_extended",
-        "_extensions",
-        "_spawn",
-        "_turns_gathered",
-        "counters",
-        "definition",
-        "gone",
-        "may_gather",
-        "open_log",
-        "opened_ms",
-        "owner",
-        "part_of",
-        "policy",
-        "rates",
-        "services",
-        "settings",
-    )
+    __slots__ = ()
 
     def __init__(
         self,

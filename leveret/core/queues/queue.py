@@ -19,14 +19,12 @@ from leveret.core.queues.queue_expiry import QueueExpiry
 from leveret.core.queues.reading import QueueReader
 from leveret.core.queues.state import QueueState
 from leveret.core.settings.discard_reasons import Reason
-from leveret.ports.after_all import AfterAll
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.consumer import QueueConsumer
     from leveret.core.queues.discarding import DiscardedMessages
     from leveret.core.queues.open_queue import PartOf
@@ -51,10 +49,8 @@ class Queue(DeliveringQueue):
     __slots__ = (
         "_backlog",
         "_discarded",
-        "_noted",
         "_queue_expiry",
         "_retry_timer",
-        "_undone_stop",
         "died_count",
     )
 
@@ -76,8 +72,8 @@ class Queue(DeliveringQueue):
         self._discarded: DiscardedMessages | None = None
         self._queue_expiry: QueueExpiry | None = None
         self._retry_timer: Timer | None = None
-        self._rests = False
-        self._undone_stop = 0  # records of undone atomic writes are below this offset
+        self._undone_stop = 0
+        self._follow_settings()
         self.state = self._make_state()
         self.reader = self._make_reader()
         self._delivering = None
@@ -96,7 +92,6 @@ class Queue(DeliveringQueue):
             self._read_backlog()
         else:
             self.state.commit(log.committed)
-        self._follow_pause()
 
     def _read_backlog(self) -> Backlog:
         """Read unsettled records whose properties must be known."""
@@ -110,13 +105,12 @@ class Queue(DeliveringQueue):
         for extension in self._extensions:
             extension.recovered()
         self.is_restoring = False
-        self._follow_pause()
         self._show_committed()
 
-    def _follow_pause(self) -> None:
-        """Update whether messages may be delivered."""
-        self._rests = self.is_restoring or self.settings.is_paused
-        self._lease_next = _get_none if self.settings.is_paused else self.state.get
+    def _follow_settings(self) -> None:
+        """Note what each delivery must know of the settings."""
+        self._is_paused = self.settings.is_paused
+        self._expires = self.settings.expires_ms is not None
 
     def _make_state(self) -> QueueState:
         """Return a new state for the settings, without consumers."""
@@ -157,6 +151,7 @@ class Queue(DeliveringQueue):
         consumers, exclusive = self.state.consumers, self.state.is_exclusive
         self._close_extensions(keep_lasting=True)
         super().reconfigure(settings)
+        self._follow_settings()
         self.state = self._make_state()
         self.reader = self._make_reader()
         self._delivering = None
@@ -173,7 +168,7 @@ class Queue(DeliveringQueue):
         settings = replace(settings, group_ordering=self.state.has_groups)
         super().reconfigure(settings)
         self.state.reconfigure(settings)
-        self._follow_pause()
+        self._follow_settings()
         indexed_all = self._indexes_all
         self._extend()
         for extension in self._extensions:
@@ -190,15 +185,6 @@ class Queue(DeliveringQueue):
             self._turn.touch(self)
 
     # -- contents
-
-    @property
-    def message_count(self) -> int:
-        """Number of ready messages, those gathered in this turn included."""
-        log, committed = self.log, self.state.committed
-        hidden = log.end - committed
-        if self.is_restoring:
-            hidden -= log.settled.overlap(committed, log.end)
-        return self.state.ready_count + self.builder.count + hidden
 
     @property
     def leased_count(self) -> int:
@@ -249,12 +235,10 @@ class Queue(DeliveringQueue):
 
     # -- publishing
 
-    def _prepare(self) -> None:
+    def _admit(self) -> None:
         """Let the extensions admit records, and index the accepted ones."""
         builder = self.builder
-        noted = builder.features & self._noted
-        if not self._extensions and not noted:
-            return
+        noted = RecordFlag(builder.features & self._noted)
         if noted & self._demanding:
             self._extend(Demand(noted))
         for extension in self._extensions:
@@ -288,16 +272,6 @@ class Queue(DeliveringQueue):
         self.state.truncate(self.log.end)
         super()._forget_uncommitted()
 
-    def _show_committed(self) -> None:
-        if self.is_restoring:
-            return
-        if self._undone_stop:
-            self._pass_over_undone()
-        else:
-            self.state.commit(self.log.committed)
-        for extension in self._extensions:
-            extension.committed()
-
     def _pass_over_undone(self) -> None:
         """Make committed records ready, except those of undone atomic writes."""
         first, stop = self.state.committed, self.log.committed
@@ -313,28 +287,6 @@ class Queue(DeliveringQueue):
         if first < stop:  # the log has settled them
             for extension in self._extensions:
                 extension.settled([(first, stop)])
-
-    def await_commit(self, waiter: Waiter) -> None:
-        """Call `waiter.done` when all publishes so far are committed and the backlog is read."""
-        if self.is_restoring and not self.deleted:
-            assert self._backlog is not None, "it is restoring"
-            self._backlog.await_restored(waiter)
-            return
-        for extension in self._extensions:
-            if not extension.is_caught_up:
-                both = AfterAll(2, waiter.done)
-                extension.await_commit(both)
-                waiter = both
-        self._await_log(waiter)
-
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether everything published is committed.
-
-        Overridden for speed: basic.get calls it each time.
-        """
-        log = self.log
-        return not (self.is_restoring or self.builder.count) and log.committed == log.end
 
     # -- consuming
 
@@ -377,15 +329,6 @@ class Queue(DeliveringQueue):
 
     # -- settling
 
-    def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Settle leased records."""
-        if self.deleted:
-            return
-        self.state.settle(ranges)
-        self._write_settled(ranges)
-        if self.state.has_groups:  # other messages of their groups may be ready now
-            self.wake()
-
     def erase(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Erase leased and settled records: consumer groups and range reads have them no more."""
         if self.deleted:
@@ -427,13 +370,6 @@ class Queue(DeliveringQueue):
                 lost.add(max(first, committed), max(stop, committed))
         self._write_settled(list(lost))
         return lost
-
-    def _write_settled(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Settle in the log what the state has settled, and tell the extensions."""
-        if ranges:
-            self._owned_log.settle(ranges)
-            for extension in self._extensions:
-                extension.settled(ranges)
 
     def return_(
         self,
@@ -514,13 +450,6 @@ class Queue(DeliveringQueue):
         if not self.deleted:
             self.give_up(ranges, Reason.REJECTED)
 
-    def wake(self, consumer: QueueConsumer | None = None) -> None:
-        """Note that this consumer, or any, may have more capacity."""
-        state = self.state
-        state.wake(consumer)
-        if state.ready_count and not self.deleted:
-            self._turn.touch(self)
-
     def purge(self) -> int:
         """Erase everything ready or delayed. Returns the number of messages."""
         if self.deleted:
@@ -563,10 +492,6 @@ class Queue(DeliveringQueue):
         self.reader.close()
         self._backlog = self._queue_expiry = self._retry_timer = self._discarded = None
         self._delivering, self._ready_filters = None, ()
-
-
-def _get_none() -> None:
-    """Return None: a paused queue has nothing to get."""
 
 
 def _filters_ready(extension: QueueExtension) -> bool:

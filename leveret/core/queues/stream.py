@@ -16,7 +16,7 @@ from leveret.core.logs.log_scan import LogScan, quarantine
 from leveret.core.logs.window import LogWindow
 from leveret.core.queues.consumer import QueueConsumer, say_farewell
 from leveret.core.queues.extensions import Demand
-from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue
+from leveret.core.queues.open_queue import OPEN_QUEUE_SLOTS, PUMP_RECORDS_MAX, OpenQueue
 from leveret.core.queues.stream_state import StreamState
 from leveret.core.settings.stream_offsets import (
     STREAM_OFFSET,
@@ -58,6 +58,17 @@ class StreamReader:
 
 class Stream(OpenQueue):
     """An open stream of a virtual host."""
+
+    __slots__ = (
+        *OPEN_QUEUE_SLOTS,
+        "_empty_window",
+        "_errors",
+        "_extensions",
+        "_readers",
+        "_shared",
+        "_wall_ms",
+        "state",
+    )
 
     settles_in_log = False  # records stay for other consumers
 

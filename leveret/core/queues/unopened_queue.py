@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from leveret.core.logs.batching import Batching
 from leveret.core.logs.publish_tags import PublishTags
+from leveret.core.queues.delivering import Delivering
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.policies import NO_POLICY
 from leveret.ports.after_all import tell_each
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
 __all__ = ["UnopenedQueue", "may_stay_unopened"]
 
 UNOPENED_BYTES = 2_300  # with its definition and its binding to the default exchange
+
+# Attributes of compiled bases that are set before it is opened; see `Opening`.
+SET = {
+    *("builder", "deleted", "passed_over_in", "searches", "touched"),
+    *("_report", "_turn", "_waiting"),
+}
 
 # What opening does not change.
 KEPT = ("policy", "gone", "rates", "opened_ms", "counters", "builder", "_waiting", "touched")
@@ -173,6 +181,22 @@ class UnopenedQueue(Queue):
         """Open and delete it: an earlier run may have left a log."""
         self.open()
         self.mark_deleted()
+
+
+class Opening:
+    """Attribute that opens an unopened queue: those of a compiled base class are never unset."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, queue: UnopenedQueue, kind: type) -> Any:
+        queue.open()
+        return getattr(queue, self._name)
+
+
+for each in (vars(Batching) | vars(Delivering)).keys() - vars(UnopenedQueue).keys() - SET:
+    if not each.startswith("__"):
+        setattr(UnopenedQueue, each, Opening(each))
 
 
 def may_stay_unopened(

@@ -85,7 +85,6 @@ class Subscription(Queue):
         """Make what the group has not read ready; nothing of it has to be known."""
         self.state.commit(self.log.committed)
         self.state.lose(self._unreadable(0, self.log.committed))
-        self._follow_pause()
 
     # -- what the partition tells
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.core.queues import delivering_queue
+from leveret.core.queues import delivering
 from leveret.core.queues.queue import Queue
 from leveret.core.statistics.series import BASIC, Series
 from leveret.errors import StorageError
@@ -168,7 +168,7 @@ def test_a_removed_consumer_gets_nothing_more(bench):
 
 
 def test_one_turn_delivers_its_share(bench, monkeypatch):
-    monkeypatch.setattr(delivering_queue, "PUMP_RECORDS_MAX", 10)
+    monkeypatch.setattr(delivering, "PUMP_RECORDS_MAX", 10)
     bench.store(25)
     consumer = Consumer(at_once=5)
     bench.queue.add_consumer(consumer)
@@ -176,6 +176,13 @@ def test_one_turn_delivers_its_share(bench, monkeypatch):
     assert len(consumer.got) == 10
     bench.run()
     assert len(consumer.got) == 25
+
+
+@pytest.mark.parametrize("name", ["flush", "pump", "next_offer", "get", "wake", "message_count"])
+def test_a_queue_that_is_not_set_up_is_an_error_and_no_crash(name):
+    queue = Queue.__new__(Queue)
+    with pytest.raises(AttributeError):
+        getattr(queue, name)()
 
 
 # -- reading

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, frame
 
+from leveret.core.logs.batching import Batching
+from leveret.core.queues.delivering import Delivering
 from leveret.core.queues.queue import Queue
 from leveret.core.queues.unopened_queue import UnopenedQueue
 from leveret.errors import StorageError
@@ -16,6 +18,8 @@ from tests.support.memory_log import MemoryTopicStore
 from tests.support.stage import Stage
 
 NAMES = ("q", "r", "limited", "ordered", "full")
+OWN_METHODS = {"await_commit", "flush", "pump"}
+COMPILED = [name for name in vars(Batching) | vars(Delivering) if not name.startswith("__")]
 ARGUMENTS = {
     "limited": {"x-max-length": 2, "x-message-ttl": 5000, "x-dead-letter-exchange": "amq.fanout"},
     "ordered": {"x-max-priority": 3},
@@ -200,6 +204,16 @@ def test_a_used_queue_is_opened_and_no_other(site):
     assert site.client.count("q") == 1
     site.client.consume("r")
     assert opened(site) == {"q", "r"}
+
+
+@pytest.mark.parametrize("name", sorted(set(COMPILED) - OWN_METHODS))
+def test_it_is_opened_by_whoever_reads_what_it_has_not(site, name):
+    """Fields of a compiled base are never unset, as slots are: they would be empty."""
+    queue = site.queue("q")
+    found = getattr(queue, name)
+    if isinstance(queue, UnopenedQueue):  # it has that
+        queue.open()
+    assert found == getattr(queue, name)
 
 
 def test_it_is_the_same_object_with_the_same_counters(site):
