@@ -2,6 +2,19 @@ cimport cython
 from libc.stdint cimport int64_t
 
 
+cdef class TouchedQueue:
+    cdef public bint touched
+    cdef public bint deleted
+    # Number of the first pump, since its last delivery, in which its consumers lacked capacity
+    # shared with other queues; 0 if there was none.
+    cdef public int64_t passed_over_in
+    cdef public bint searches           # whether `pump` searches for matching records until `is_over`
+    cdef public bint may_gather         # whether a flush may wait for more records, see `gathers`
+
+    cpdef flush(self)
+    cpdef pump(self)
+
+
 @cython.final
 cdef class Turn:
     cdef public object clock_ns
@@ -26,7 +39,7 @@ cdef class Turn:
 
     cpdef void begin_read(self) noexcept
     cpdef int end_read(self, bint more) except -1
-    cpdef int touch(self, queue) except -1
+    cpdef int touch(self, TouchedQueue queue) except -1
     cpdef int touch_sender(self, sender) except -1
     cdef bint _unpark(self, queue) except -1
     cdef object _next_parked(self)

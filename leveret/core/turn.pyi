@@ -12,12 +12,12 @@ PUBLISHERS_FEW: int
 MADE_TOGETHER_MAX: int
 PARKED_NS_MAX: int
 
-class TouchedQueue(Protocol):
-    touched: bool = False
-    deleted: bool = False
-    passed_over_in: int = 0
-    searches: bool = False
-    may_gather: bool = False
+class TouchedQueue:
+    touched: bool
+    deleted: bool
+    passed_over_in: int
+    searches: bool
+    may_gather: bool
     def gathers(self) -> bool: ...
     def flush(self) -> None: ...
     def pump(self) -> bool: ...

@@ -1,3 +1,5 @@
+# cython: nonecheck=True
+# A builder without an owner is an AttributeError, and not a crash.
 """One turn of the event loop: what was read is written to logs, delivered, and sent, in this order.
 
 Reading marks queues and connections as touched; the turn then flushes every touched queue, pumps
@@ -29,28 +31,19 @@ from operator import attrgetter
 from typing import Protocol
 
 
-class TouchedQueue(Protocol):
-    """Interface of a queue for the turn; others that want turns inherit its defaults."""
+cdef class TouchedQueue:
+    """Base of what has turns: queues, and others that the turn treats as queues."""
 
-    touched: bool = False
-    deleted: bool = False
-    # Number of the first pump, since its last delivery, in which its consumers lacked capacity
-    # shared with other queues; 0 if there was none.
-    passed_over_in: int = 0
-    searches: bool = False  # whether `pump` searches for matching records until `is_over`
-    may_gather: bool = False  # whether a flush may wait for more records, see `gathers`
-
-    def gathers(self) -> bool:
+    def gathers(self):
         """Whether it waits for the next turn, since a publisher has more to send."""
         return False
 
-    def flush(self) -> None:
+    cpdef flush(self):
         """Write gathered records to the log."""
-        ...
 
-    def pump(self) -> bool:
+    cpdef pump(self):
         """Deliver to consumers. Returns whether more could be delivered at once."""
-        ...
+        return False
 
 
 class Sender(Protocol):
@@ -132,7 +125,7 @@ cdef class Turn:
             self._single_reads = _SINGLE_READS_MIN - 1
         return self._work()
 
-    cpdef int touch(self, queue) except -1:
+    cpdef int touch(self, TouchedQueue queue) except -1:
         """Schedule a queue that has records to write or to deliver."""
         if not queue.touched:
             queue.touched = True
@@ -141,7 +134,7 @@ cdef class Turn:
                 self._ensure_scheduled()
         return 0
 
-    def flush_queue(self, queue):
+    def flush_queue(self, TouchedQueue queue not None):
         """Flush and pump a touched queue now.
 
         For callers that are about to query it: a method sees the effects of earlier ones.
@@ -161,6 +154,7 @@ cdef class Turn:
         are flushed in this turn, even those that another connection has parked.
         """
         cdef BatchBuilder builder
+        cdef TouchedQueue queue
         parked = self.parked
         if not large and (len(builders) <= MADE_TOGETHER_MAX or _are_quick(builders)):
             for builder in builders:
@@ -299,6 +293,7 @@ cdef class Turn:
 
     cdef int _flush_all(self, queues) except -1:
         """Flush touched queues."""
+        cdef TouchedQueue queue
         for queue in queues:
             queue.touched = False
             try:
@@ -319,6 +314,8 @@ cdef class Turn:
 
     cdef int _pump_all(self, list queues) except -1:
         """Pump queues one after the other; they search while the turn's time lasts."""
+        cdef TouchedQueue queue
+        cdef Py_ssize_t at
         self._ends_ns = self.clock_ns() + SEARCH_NS_MAX
         for at, queue in enumerate(queues):
             if at and queue.searches and self.is_over():

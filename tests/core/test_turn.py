@@ -10,6 +10,7 @@ from leveret.core.turn import (
     SEARCH_NS_MAX,
     SINGLE_READS_MIN,
     TOUCHED_TOGETHER_MAX,
+    TouchedQueue,
     Turn,
 )
 from leveret.ports.records import BatchBuilder
@@ -32,14 +33,9 @@ class Loop:
         callback()
 
 
-class Queue:
-    may_gather = False
-
+class Queue(TouchedQueue):
     def __init__(self, name, events, pumps=0):
         self.name, self.events, self.pumps = name, events, pumps
-        self.touched = self.deleted = False
-        self.passed_over_in = 0
-        self.searches = False
         self.on_flush = self.on_pump = lambda: None
 
     def flush(self):
@@ -294,10 +290,9 @@ def test_a_flood_is_not_worked_off_within_its_read(loop):
 class Gathering(Queue):
     """A queue that waits for a number of turns."""
 
-    may_gather = True
-
     def __init__(self, name, events, turns):
         super().__init__(name, events)
+        self.may_gather = True
         self.turns = turns
 
     def gathers(self):

@@ -1,17 +1,13 @@
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport uint64_t
 
-from leveret.core.turn cimport Turn
+from leveret.core.turn cimport TouchedQueue, Turn
 from leveret.ports.records cimport BatchBuilder
 
 
-cdef class Batching:
+cdef class Batching(TouchedQueue):
     cdef public object log              # a SharedLog
     cdef public object _owned_log       # the same, which only `settle` and its like settle
     cdef public BatchBuilder builder    # the log's
-    cdef public bint touched            # as the three below: see turn.TouchedQueue
-    cdef public bint deleted
-    cdef public bint searches
-    cdef public int64_t passed_over_in
     cdef public bint held               # something must be restored before appending: records wait
     cdef public Turn _turn
     cdef public object _report

@@ -2,7 +2,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from leveret.core.turn import Turn
+from leveret.core.turn import TouchedQueue, Turn
 from leveret.ports import SharedLog, TopicLog
 from leveret.ports.after_all import Waiter
 from leveret.ports.records import BatchBuilder
@@ -10,13 +10,9 @@ from leveret.ports.records import BatchBuilder
 Uncommitted: TypeAlias = deque[tuple[int, list[Waiter]]]
 Unseen: TypeAlias = deque[tuple[int, Waiter]]
 
-class Batching:
+class Batching(TouchedQueue):
     log: SharedLog
     builder: BatchBuilder
-    touched: bool
-    deleted: bool
-    searches: bool
-    passed_over_in: int
     held: bool
     _owned_log: TopicLog
     _turn: Turn
@@ -28,7 +24,6 @@ class Batching:
     _release_waiters: list[Callable[[], None]]
     @property
     def is_caught_up(self) -> bool: ...
-    def flush(self) -> None: ...
     def await_commit(self, waiter: Waiter) -> None: ...
     def _prepare(self) -> None: ...
     def _show_committed(self) -> None: ...

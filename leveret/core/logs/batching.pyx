@@ -8,16 +8,19 @@ in Python that was a tenth of the cost of such a message.
 
 from collections import deque
 
+from libc.stdint cimport uint64_t
+
+from leveret.core.turn cimport TouchedQueue
 from leveret.ports.after_all cimport notify
 
 
-cdef class Batching:
+cdef class Batching(TouchedQueue):
     """Gathers records in the log's builder, appends them as a batch, notifies waiters of commits.
 
     The fields are those of LogWriter, which sets them.
     """
 
-    def flush(self):
+    cpdef flush(self):
         """Append the gathered records as one batch, and confirm what is committed by that."""
         cdef list waiting
         log = self.log

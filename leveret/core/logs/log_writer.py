@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from leveret.core.logs.batching import Batching
+from leveret.core.turn import TouchedQueue
 from leveret.ports.after_all import AfterAll, tell_each
 from leveret.ports.callbacks import call_each
 from leveret.ports.counters import PUBLISH
@@ -70,10 +71,11 @@ class PendingCommit:
         tell_each(waiters, self._report, failed=failed)
 
 
-class Gone:
+class Gone(TouchedQueue):
     """Owner of a deleted queue's builder: publishes into it are confirmed."""
 
-    touched = deleted = True
+    def __init__(self) -> None:
+        self.touched = self.deleted = True
 
     def await_commit(self, waiter: Waiter) -> None:
         """Confirm at once: the queue was deleted."""
@@ -93,15 +95,12 @@ class LogWriter(Batching, ABC):
 
     __slots__ = ()
 
-    may_gather: bool = False  # whether its flush may wait for more records (see turn)
     settles_in_log = True  # whether settlements are written to the log
 
     def __init__(self, log: TopicLog, turn: Turn, report: Report) -> None:
         self.log = self._owned_log = log
         self.builder = log.builder
         self.builder.owner = self
-        self.touched = self.deleted = self.searches = self.held = False
-        self.passed_over_in = 0
         self._turn = turn
         self._report = report
         self._opened_at = log.end
@@ -131,14 +130,6 @@ class LogWriter(Batching, ABC):
 
     def _forget_uncommitted(self) -> None:
         """Drop state of records from the log's end on, which were lost after `_prepare`."""
-
-    def gathers(self) -> bool:
-        """Whether its flush waits for the next turn."""
-        return False
-
-    def pump(self) -> bool:
-        """Process committed records. Returns whether another turn could do more."""
-        return False
 
     @abstractmethod
     def _show_committed(self) -> None:

@@ -72,7 +72,7 @@ cdef class Delivering(Batching):
 
     # -- deliveries
 
-    def pump(self):
+    cpdef pump(self):
         """Deliver ready messages to consumers. Returns whether another turn could do more."""
         cdef uint64_t delivered = 0, delivered_max = PUMP_RECORDS_MAX
         cdef Deliver offer

@@ -60,7 +60,6 @@ OPEN_QUEUE_SLOTS = (
     "counters",
     "definition",
     "gone",
-    "may_gather",
     "open_log",
     "opened_ms",
     "owner",

@@ -13,6 +13,7 @@ from leveret.core.logs.publish_tags import PublishTags
 from leveret.core.queues.delivering import Delivering
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.policies import NO_POLICY
+from leveret.core.turn import TouchedQueue
 from leveret.ports.after_all import tell_each
 from leveret.ports.counters import Counters
 from leveret.ports.records import BatchBuilder
@@ -36,13 +37,10 @@ __all__ = ["UnopenedQueue", "may_stay_unopened"]
 UNOPENED_BYTES = 2_300  # with its definition and its binding to the default exchange
 
 # Attributes of compiled bases that are set before it is opened; see `Opening`.
-SET = {
-    *("builder", "deleted", "passed_over_in", "searches", "touched"),
-    *("_report", "_turn", "_waiting"),
-}
+SET = {"builder", "_report", "_turn", "_waiting", *vars(TouchedQueue)}
 
 # What opening does not change.
-KEPT = ("policy", "gone", "rates", "opened_ms", "counters", "builder", "_waiting", "touched")
+KEPT = ("policy", "gone", "rates", "opened_ms", "counters", "builder", "_waiting")
 
 
 class UnopenedQueue(Queue):
@@ -65,15 +63,13 @@ class UnopenedQueue(Queue):
         part_of: PartOf | None = None,
     ) -> None:
         self.part_of = part_of
-        self.may_gather = False
         self.definition = definition
         self.settings = settings
         self.services = services
         self.open_log = open_log
         self.owner = None
         self.policy = NO_POLICY
-        self.gone = self.deleted = self.touched = self.searches = False
-        self.passed_over_in = 0
+        self.gone = False
         self.rates = None
         self.opened_ms = services.timers.wall_ms()
         self.builder = BatchBuilder()
