@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from leveret.amqp.frames import Publish
     from leveret.amqp.getting import Getting
     from leveret.amqp.protocol import ConnectionBase
+    from leveret.amqp.transaction import Transaction
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
 
@@ -50,6 +51,9 @@ SLICE_CONSUMERS = 16
 
 class Channel(ChannelDeliveries):
     """One open channel of a connection."""
+
+    consumers: dict[str, ChannelConsumer]  # by tag
+    transaction: Transaction | None  # None: settlements have effect at once
 
     def __init__(self, connection: ConnectionBase, number: int) -> None:
         super().__init__(connection, number)

@@ -1,15 +1,18 @@
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
-from leveret.amqp.connection import Event
 from leveret.amqp.deliveries import Outbox
-from leveret.amqp.frames import FrameReader
+from leveret.amqp.frames import FrameReader, Publish
 from leveret.amqp.handshake import ConnectionState
-from leveret.amqp.rate_hold import RateHold
 from leveret.amqp.transport import Transport
 from leveret.core.alarms import Alarms
 from leveret.core.turn import Turn
 from leveret.core.vhost import Vhost
+from leveret.errors import ChannelError
 from leveret.ports.authentication import Rights
+
+# Number of the channel, and what comes on it (see FrameReader).
+Event: TypeAlias = tuple[int, bytes | Publish | ChannelError]
 
 GETS_TOGETHER: int
 
@@ -18,7 +21,7 @@ class ClientInput:
     vhost: Vhost
     rights: Rights
     touch: Callable[[], None]
-    rate_hold: RateHold | None
+    rate_hold: Any
     waits: int
     route_generation: int
     again: Event | None

@@ -8,7 +8,7 @@ connection stops reading until it is done.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from pamqp import commands
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pamqp import base
 
     from leveret.amqp.channel import Channel
+    from leveret.amqp.client_input import Event
     from leveret.amqp.transport import Transport
     from leveret.amqp.unfinished import Unfinished
     from leveret.broker.broker import Broker
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from leveret.ports.records import BatchBuilder
     from leveret.ports.usage import Account
 
-    Event: TypeAlias = tuple[int, bytes | Publish | ChannelError]
 
 PROTOCOL_HEADER_BYTES = 8
 BASIC_PUBLISH = (60, 40)

@@ -1,6 +1,7 @@
+from typing import Any
+
 from leveret.amqp.added import AddedField
-from leveret.amqp.settlements import LeaseHolder
-from leveret.amqp.settling import ChannelDeliveries
+from leveret.amqp.settlements import LeaseHolder, Settlements
 from leveret.core.queues.open_queue import OpenQueue
 from leveret.features.rates.rates import ConsumeMeter
 from leveret.ports.counters import DeliveryStatistics
@@ -13,7 +14,7 @@ class ConsumerBase(LeaseHolder):
     in_flight: int
     meter: ConsumeMeter | None
     @property
-    def channel(self) -> ChannelDeliveries: ...
+    def channel(self) -> Any: ...
     @property
     def tag(self) -> str: ...
     @property
@@ -26,7 +27,7 @@ class ConsumerBase(LeaseHolder):
         self,
         queue: OpenQueue,
         counted: DeliveryStatistics,
-        channel: ChannelDeliveries,
+        channel: Settlements,
         tag: str,
         no_ack: bool,
         prefetch: int,

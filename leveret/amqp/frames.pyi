@@ -2,7 +2,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from leveret.amqp.confirms import Confirms
-from leveret.amqp.getting import Getting
 from leveret.core.routing.routes import RouteCache
 from leveret.errors import ChannelError
 from leveret.ports.counters import Counters, Histogram
@@ -52,7 +51,7 @@ class ChannelSlot:
     reply_address: bytes | None
     published: int
     confirmed: int
-    gettings: dict[bytes, Getting] | None
+    gettings: dict[bytes, Any] | None
     delivery_tag: int
     settled_tag: int
     has_free_tags: bool

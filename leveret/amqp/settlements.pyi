@@ -1,15 +1,11 @@
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from leveret.amqp.consumer import ChannelConsumer
 from leveret.amqp.frames import ChannelSlot
-from leveret.amqp.protocol import ConnectionBase
-from leveret.amqp.transaction import Transaction
 from leveret.amqp.unacked import Unacked
 from leveret.core.queues.open_queue import OpenQueue
 from leveret.core.settings.discard_reasons import Reason
 from leveret.core.vhost import Vhost
-from leveret.features.groups.groups import ConsumerGroup
 from leveret.ports.counters import DeliveryStatistics
 from leveret.ports.definitions import Arguments
 
@@ -30,16 +26,16 @@ class LeaseHolder:
     def wake(self) -> None: ...
 
 class Settlements:
-    connection: ConnectionBase
+    connection: Any
     vhost: Vhost
     slot: ChannelSlot
     unacked: Unacked[LeaseHolder]
     prefetch: int
     in_flight: int
     alive: bool
-    consumers: dict[str, ChannelConsumer]
-    transaction: Transaction | None
-    suspended: dict[LeaseHolder, ConsumerGroup]
+    consumers: dict[str, Any]
+    transaction: Any
+    suspended: dict[LeaseHolder, Any]
     def collect_settles(self) -> None: ...
     def settle(self, kind: int, first: int, last: int, multiple: bool) -> int | None: ...
     def settling(self, kind: int, last: int, cause: Reason = ...) -> Iterator[None]: ...

@@ -183,7 +183,7 @@ AMQP = (
     ),
     Fault(
         name="shared-prefetch-wakes-one-only",
-        file="leveret/amqp/settling.py",
+        file="leveret/amqp/settlements.pyx",
         old="if self.prefetch and self.in_flight + freed >= self.prefetch:",
         new="if self.prefetch and self.in_flight >= self.prefetch:",
         harm="With a prefetch for the channel, all consumers but one starve.",
