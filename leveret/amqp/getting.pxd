@@ -14,6 +14,7 @@ cdef class Getting:
     cdef readonly object queue
     cdef bint no_ack
     cdef object settings            # of the queue, when it was found
+    cdef object definition          # the same
     cdef object rights              # of the connection, at that time
     cdef object rights_generation
     cdef bint is_whole              # whether the queue is its own and only partition

@@ -34,7 +34,7 @@ cdef class Getting:
         self.channel = channel
         self.queue = queue
         self.no_ack = no_ack
-        self.settings = queue.settings
+        self.settings, self.definition = queue.settings, queue.definition
         self.rights = channel.connection.rights
         self.rights_generation = self.rights.generation
         self.is_whole = len(queue.partitions) == 1 and queue.partitions[0] is queue
@@ -47,6 +47,7 @@ cdef class Getting:
         return (
             not queue.deleted
             and queue.settings is self.settings
+            and queue.definition is self.definition     # else it may have another name
             and queue.rates is None
             and connection.rights is self.rights
             and self.rights.generation == self.rights_generation

@@ -5,6 +5,7 @@ from pamqp import commands
 
 from leveret.amqp.channel import GETTINGS_MAX
 from leveret.amqp.client_input import GETS_TOGETHER
+from leveret.broker import alter_queue
 from leveret.ports import Durability
 from tests.amqp.test_rights import closed, connected, refusal
 from tests.support.client import Client, Delivery, message, wire
@@ -133,6 +134,21 @@ def test_a_queue_that_became_another_kind_in_between_is_not_got_from(client):
     client.send(GET)
     ((name, code, *_),) = client.methods(0)
     assert (name, code) == ("Connection.Close", 540)
+
+
+def test_a_name_that_went_to_another_queue_leads_to_that(stage, client):
+    repeating(client)
+    vhost = stage.broker.vhosts["/"]
+    alter_queue.rename(stage.broker, stage.queue("q"), "renamed")
+    client.publish("renamed", b"renamed")
+    client.send(GET)
+    assert client.deliveries() == [Delivery(1, b"renamed")]
+    vhost.remove_alias("q")
+    client.declare("q")
+    client.publish("renamed", b"renamed")
+    client.publish("q", b"new")
+    client.send(GET)
+    assert client.deliveries() == [Delivery(2, b"new")]
 
 
 def test_a_permission_that_was_withdrawn_holds_for_the_next_get():
