@@ -97,7 +97,8 @@ first-hour: $(VENV)/.test
 
 # The compiled modules once more under AddressSanitizer, in a copy beside the usual build.
 asan: $(VENV)/.test
-	PYTHON=$(CURDIR)/$(BIN)/python tests/run_asan.sh $(wildcard tests/amqp tests/core tests/perf tests/ports tests/storage/test_commit.py \
+	PYTHON=$(CURDIR)/$(BIN)/python tests/run_asan.sh $(wildcard tests/amqp tests/core tests/perf tests/ports \
+		$(addprefix tests/storage/test_,commit.py key_map.py log.py log_machine.py segment_writer.py tail.py) \
 		$(addprefix tests/features/,range_reads/test_columns.py staged_batches/test_chunk_rows.py) \
 		$(addprefix tests/spark/test_,content_headers.py json_shape.py property_columns.py))
 
