@@ -150,13 +150,13 @@ class Client:
             for publisher in self._publishers:
                 publisher.socket.sendall(self._burst)
             os.kill(pid, signal.SIGCONT)
-            if not self._exchange.gets:
-                tag = self._last_delivered()
-                self._ack = frame.marshal(commands.Basic.Ack(delivery_tag=tag, multiple=True), 1)
             for publisher in self._publishers:
                 self._await_confirms(publisher)
             if self._exchange.gets:
                 self._get_all()
+            else:
+                tag = self._last_delivered()
+                self._ack = frame.marshal(commands.Basic.Ack(delivery_tag=tag, multiple=True), 1)
 
     def _get_all(self) -> None:
         """Get the messages of one round; each request acknowledges the message before."""
