@@ -75,7 +75,7 @@ class FileSystem(Protocol):
         ...
 
     def truncate(self, handle: int, size: int, /) -> None:
-        """Truncate a file to `size` bytes."""
+        """Truncate a file to `size` bytes, or grow it by zeros."""
         ...
 
     def size(self, path: Path) -> int:
@@ -292,6 +292,17 @@ def read_file(files: FileSystem, path: Path) -> bytearray:
         return read_exactly(files, handle, 0, files.size(path))
     finally:
         files.close(handle)
+
+
+def content_end(files: FileSystem, handle: int, start: int, stop: int) -> int:
+    """Return where the bytes [start, stop) of an open file end without the zeros at their end."""
+    while start < stop:
+        begin = max(start, stop - COPY_BYTES)
+        piece = read_exactly(files, handle, begin, stop - begin).rstrip(b"\0")
+        if piece:
+            return begin + len(piece)
+        stop = begin
+    return start
 
 
 def copy_range(files: FileSystem, handle: int, start: int, stop: int, target: Path) -> None:

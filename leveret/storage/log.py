@@ -459,6 +459,7 @@ class PartitionLog(CompactedLog):
         try:
             if self._keeps:
                 self.write_settlements()
+                self._segments.finish()
                 await self._flush_all()
                 mark = self._mark()
         finally:

@@ -28,7 +28,7 @@ from leveret.ports.ranges import RangeSet
 from leveret.ports.records import HEADER_BYTES, MAGIC, BatchAttribute
 from leveret.storage.checkpoint import RecoveredState, TransactionPart, apply_payload, is_checkpoint
 from leveret.storage.damage import find_following, keep_damaged
-from leveret.storage.files import read_exactly, storage_error
+from leveret.storage.files import content_end, read_exactly, storage_error
 from leveret.storage.index import OFFSET_MAX, Compacted, SparseIndex
 from leveret.storage.marks import MarkedState
 from leveret.storage.scan import FRONT, has_no_offsets, refuse, scan
@@ -360,6 +360,8 @@ class _Recovery:
                 self._pass_over(segment, handle, (position, end), following)
                 position, end = following
             else:
+                if position < segment.size:
+                    self._files.truncate(handle, position)  # behind it are zeros
                 return position, end
 
     def _pass_compacted(self, segment: Segment, batch: Batch, end: int) -> None:
@@ -410,7 +412,9 @@ class _Recovery:
         if len(front) < FRONT.size:
             return True
         magic, length = FRONT.unpack_from(front)
-        return bool(magic == MAGIC and length >= HEADER_BYTES and position + length > size)
+        if magic != MAGIC or length < HEADER_BYTES:
+            return False
+        return bool(position + length > content_end(self._files, handle, position, size))
 
     def _pass_over(
         self, segment: Segment, handle: int, damage: tuple[int, int], following: tuple[int, int]

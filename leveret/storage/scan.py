@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from leveret.errors import CorruptBatchError, NewerFormatError
 from leveret.ports.records import HEADER_BYTES, MAGIC, Batch, BatchAttribute
-from leveret.storage.files import read_exactly
+from leveret.storage.files import content_end, read_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -95,6 +95,10 @@ def scan(
         window = read_exactly(files, handle, position, asked)
         at = 0
         while at < len(window):
+            if not any(window[at : at + FRONT.size]) and (
+                content_end(files, handle, position + at, limit) == position + at
+            ):
+                return  # the file was grown ahead of what was written
             length = batch_bytes(window, at)
             if length == 0 or at + length > len(window):
                 break

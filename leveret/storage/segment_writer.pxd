@@ -4,8 +4,11 @@ from leveret.ports.records cimport Batch
 
 
 cdef class SegmentWriter:
+    cdef public object _files
     cdef public list items              # segments; the last one is written to
     cdef public int64_t position        # in it, where the next batch goes
+    cdef public int64_t _file_bytes     # size of the last segment's file, zeros at its end included
+    cdef public bint _grows             # whether files are grown ahead of what is written
     cdef public uint64_t latest_ms      # time of the youngest record
     cdef public int64_t _roll_at        # from this position on a write first prepares a segment
     cdef public object _index           # of the last segment, once it is written to
@@ -13,4 +16,5 @@ cdef class SegmentWriter:
     cdef bint _is_direct                # whether the system's own call writes
 
     cdef int64_t _write(self, Batch batch, uint64_t end) except -1
+    cdef int _grow(self, int handle, int64_t next_bytes) except -1
     cdef bint _is_written(self, int handle, Batch batch) noexcept

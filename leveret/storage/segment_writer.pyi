@@ -7,9 +7,12 @@ from leveret.storage.segment import Segment
 UNLOCKED_BYTES_MIN: int
 
 class SegmentWriter:
+    _files: FileSystem
     items: list[Segment]
     position: int
     latest_ms: int
+    _file_bytes: int
+    _grows: bool
     _roll_at: int
     _index: SparseIndex
     _sealer: Sealer | None

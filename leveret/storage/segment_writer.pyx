@@ -9,7 +9,11 @@ import os
 
 UNLOCKED_BYTES_MIN = 65536      # less is copied within microseconds
 
+# A flush takes half as long again if it must also record a new size of the file.
+GROWTH_BYTES = 65536
+
 cdef size_t _UNLOCKED_BYTES_MIN = UNLOCKED_BYTES_MIN
+cdef int64_t _GROWTH_BYTES = GROWTH_BYTES
 
 
 cdef class SegmentWriter:
@@ -21,6 +25,7 @@ cdef class SegmentWriter:
     """
 
     def __init__(self, files):
+        self._files = files
         self.items = []
         self._is_direct = files.pwrite is os.pwrite
 
@@ -40,6 +45,8 @@ cdef class SegmentWriter:
         else:
             batch.set_checksum()
         active = self.items[len(self.items) - 1]
+        if self._grows and self.position + <int64_t>batch.size > self._file_bytes:
+            self._grow(active.handle, batch.size)
         if not self._is_direct or not self._is_written(active.handle, batch):
             self._write_whole(batch)
         position = self.position
@@ -51,6 +58,24 @@ cdef class SegmentWriter:
         if not active.dirty:
             self._mark_dirty(active)
         return position
+
+    cdef int _grow(self, int handle, int64_t next_bytes) except -1:
+        """Have the last segment's file end behind the bytes that are written next.
+
+        Those who read the file from its start know the zeros for its end. Where that fails, the
+        write grows the file as far as it needs, or says why it cannot.
+        """
+        cdef int64_t stop = self.position + next_bytes
+        self._file_bytes = stop
+        if next_bytes >= _GROWTH_BYTES:
+            return 0    # there would be no second write to gain by it
+        stop = min(stop + _GROWTH_BYTES, max(stop, self._roll_at))
+        try:
+            self._files.truncate(handle, stop)
+        except OSError:
+            return 0
+        self._file_bytes = stop
+        return 0
 
     cdef bint _is_written(self, int handle, Batch batch) noexcept:
         """Write a batch with one call; False unless all of it was written.

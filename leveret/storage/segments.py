@@ -49,7 +49,6 @@ class Segments(SegmentWriter):
     __slots__ = (
         "_checkpoint",
         "_contradicting",
-        "_files",
         "_key",
         "_new_sealer",
         "_on_open",
@@ -76,7 +75,6 @@ class Segments(SegmentWriter):
         rests_unflushed: bool = False,
     ) -> None:
         super().__init__(files)
-        self._files = files
         self.directory = directory
         self.segment_bytes_max = segment_bytes_max
         self._checkpoint = checkpoint
@@ -84,6 +82,7 @@ class Segments(SegmentWriter):
         self._on_roll = on_roll
         self._on_open = on_open
         self._rests_unflushed = rests_unflushed
+        self._grows = not rests_unflushed
         self._key = key
         self._new_sealer = new_sealer
         self.dirty: list[Segment] = []
@@ -96,7 +95,7 @@ class Segments(SegmentWriter):
         `begins_anew`: it is not written to any more.
         """
         self.items = items
-        self.position = items[-1].size if items else 0
+        self.position = self._file_bytes = items[-1].size if items else 0
         self.latest_ms = self._wall_ms()  # records of earlier runs are not looked at
         if begins_anew or (items and items[-1].suspect):
             self._roll_at = ROLL_FIRST
@@ -159,6 +158,22 @@ class Segments(SegmentWriter):
         with suppress(OSError):
             if active.handle is not None:
                 self._files.truncate(active.handle, position)
+                self._file_bytes = position
+
+    def shrink(self) -> bool:
+        """Cut off the zeros by which the last segment's file was grown; return whether it was.
+
+        Should that fail, recovery does it.
+        """
+        has_grown = self._file_bytes > self.position
+        if has_grown:
+            self._undo(self.items[-1], self.position)
+        return has_grown
+
+    def finish(self) -> None:
+        """Have the last segment's file end where its content does, once it is flushed."""
+        if self.shrink() and not self.items[-1].dirty:
+            self._mark_dirty(self.items[-1])
 
     def roll(self, end: int) -> None:
         """Begin a new segment at offset `end`. Raises StorageError; then nothing has changed."""
@@ -181,7 +196,7 @@ class Segments(SegmentWriter):
         self.items.append(segment)
         self._sealer = sealer
         self._mark_dirty(segment)
-        self.position = segment.size
+        self.position = self._file_bytes = segment.size
         self._index = segment.index = SparseIndex()
         self._roll_at = segment.size + self.segment_bytes_max
         self._on_open(self)
@@ -225,6 +240,7 @@ class Segments(SegmentWriter):
     def _seal(self, end: int) -> None:
         sealed = self.items[-1]
         sealed.stop = end
+        self.shrink()
         if not sealed.dirty and not sealed.suspect:
             # It is flushed already, perhaps, but its index is not in its file yet.
             self._mark_dirty(sealed)
@@ -282,6 +298,7 @@ class Segments(SegmentWriter):
         if active.pins > active.dirty:
             return False
         if active.handle is not None:
+            self.shrink()
             self._files.close(active.handle)
             active.handle = None
         if self._roll_at != ROLL_FIRST:

@@ -31,8 +31,19 @@ class Content:
             if len(self.device) < first:
                 self.device.extend(bytes(first - len(self.device)))
             self.device[first:stop] = self.cached[first:stop]
+        self.device.extend(bytes(max(len(self.cached) - len(self.device), 0)))
         del self.device[len(self.cached) :]
         self.dirty.clear()
+
+    def after_power_cut(self, kept_bytes: int) -> bytes:
+        """What is flushed, and the first so many bytes of what is not."""
+        found = bytearray(self.device)
+        for first, stop in self.dirty:
+            kept = self.cached[first : min(stop, first + kept_bytes)]
+            kept_bytes -= len(kept)
+            found.extend(bytes(max(first - len(found), 0) if kept else 0))
+            found[first : first + len(kept)] = kept
+        return bytes(found)
 
 
 class FaultyFileSystem:
@@ -114,7 +125,9 @@ class FaultyFileSystem:
     def truncate(self, handle: int, size: int) -> None:
         with self.guard:
             self._count("truncate")
-            del self.handles[handle].cached[size:]
+            content = self.handles[handle]
+            del content.cached[size:]
+            content.cached.extend(bytes(size - len(content.cached)))
 
     def size(self, path: Path) -> int:
         with self.guard:
@@ -198,14 +211,10 @@ class FaultyFileSystem:
         return made
 
     def lose_machine(self, kept_bytes: int = 0) -> FaultyFileSystem:
-        """Leave what is flushed, as a power cut does, and up to `kept_bytes` of a file's end."""
-        found = {}
-        for path, content in self.durable.items():
-            device = bytes(content.device)
-            if content.cached.startswith(device):
-                device = bytes(content.cached[: len(device) + kept_bytes])
-            found[path] = device
-        return self._with(found)
+        """Leave what is flushed, as a power cut does, and `kept_bytes` of a file's later writes."""
+        return self._with(
+            {path: each.after_power_cut(kept_bytes) for path, each in self.durable.items()}
+        )
 
     def _with(self, contents) -> FaultyFileSystem:
         made = FaultyFileSystem()

@@ -57,22 +57,29 @@ def expected(files: FaultyFileSystem, path: Path, sound: int) -> tuple[int, list
     return end, settled
 
 
-async def test_the_last_segment_cut_at_every_byte():
+@pytest.mark.parametrize("zeros", [0, 3, 200])  # behind what was written
+async def test_the_last_segment_cut_at_every_byte(zeros):
     files, directory = await written_log()
     (path,) = [path for path in files.files if path.suffix == ".log"]
     raw = bytes(files.files[path].cached)
     for cut in range(len(raw)):
-        end, settled = expected(files, path, cut)
-        after = damaged_copy(files, path, raw[:cut])
+        left = raw[:cut] + bytes(zeros)
+        rest = raw[cut:][:zeros]
+        ends_with = len(rest) - len(rest.lstrip(b"\0"))  # a batch may end with zeros itself
+        end, settled = expected(files, path, cut + ends_with)
+        after = damaged_copy(files, path, left)
         found = recover(after, directory, None)
         assert (found.end, list(found.settled), found.unclean) == (end, settled, True)
         kept = bytes(after.files[path].cached)
         aside = after.files.get(path.with_name(path.name + ".damaged-1"))
-        assert kept + bytes(aside.cached if aside else b"") == raw[:cut]
+        found_bytes = kept + bytes(aside.cached if aside else b"")
+        assert left.startswith(found_bytes)
+        assert not any(left[len(found_bytes) :])
         assert bool(found.findings) is bool(aside)
 
 
-async def test_the_last_segment_with_every_byte_flipped():
+@pytest.mark.parametrize("zeros", [0, 200])
+async def test_the_last_segment_with_every_byte_flipped(zeros):
     files, directory = await written_log()
     (path,) = [path for path in files.files if path.suffix == ".log"]
     raw = bytes(files.files[path].cached)
@@ -82,7 +89,7 @@ async def test_the_last_segment_with_every_byte_flipped():
         broken[position] ^= 0xFF
         begin = max(start for start in starts if start <= position)
         end, settled = expected(files, path, begin)
-        found = recover(damaged_copy(files, path, bytes(broken)), directory, None)
+        found = recover(damaged_copy(files, path, broken + bytes(zeros)), directory, None)
         assert (found.end, list(found.settled)) == (end, settled)
         assert "quarantined" in found.findings[0]
 
@@ -333,7 +340,8 @@ async def test_batches_behind_damage_are_lost_with_the_machine():
     assert (found.end, [loss.count for loss in found.losses]) == (9, [1])
 
 
-async def test_what_looks_like_a_batch_within_a_torn_one_is_a_message():
+@pytest.mark.parametrize("zeros", [0, 200])
+async def test_what_looks_like_a_batch_within_a_torn_one_is_a_message(zeros):
     files, directory = await written_log()
     (path,) = [path for path in files.files if path.suffix == ".log"]
     whole = len(files.files[path].cached)
@@ -343,10 +351,35 @@ async def test_what_looks_like_a_batch_within_a_torn_one_is_a_message():
         log = open_log(store)
         put(log, bytes(forged) * 3, b"x" * 100)
         abandon(store)
-    torn = damaged_copy(files, path, bytes(files.files[path].cached)[:-50])
+    torn = damaged_copy(files, path, bytes(files.files[path].cached)[:-50] + bytes(zeros))
     found = recover(torn, directory, SAME_BOOT)
     assert (found.end, list(found.settled)) == (9, [(0, 2), (3, 4)])
     assert len(torn.files[path].cached) == whole
+
+
+async def test_a_file_that_was_grown_ahead_ends_where_its_content_does(tmp_path):
+    state = MemoryStateStore()
+    store = make_store(tmp_path, state=state)
+    log = open_log(store, Durability.FSYNC)
+    put(log, b"a")
+    put(log, bytes(200))
+    await log.settlements_safe()
+    segment, position = log.written
+    abandon(store)
+    assert segment.path.stat().st_size > position
+    assert [entry.damage for entry in dump_segment(RealFileSystem(), segment.path)] == [""] * 3
+    found = recover(RealFileSystem(), log.directory, None)
+    assert (found.end, found.findings, found.losses) == (2, [], [])
+    assert segment.path.stat().st_size == position
+    async with store_at(tmp_path, state=state) as store:
+        log = open_log(store, Durability.FSYNC)
+        assert await bodies(log) == {0: b"a", 1: bytes(200)}
+        put(log, b"b")
+        position = log.written[1]
+    assert segment.path.stat().st_size == position
+    async with store_at(tmp_path, state=state) as store:
+        log = open_log(store)
+        assert (log.end, log.unclean) == (3, False)
 
 
 async def test_a_log_goes_on_behind_damage_that_was_passed_over(tmp_path):
