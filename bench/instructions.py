@@ -70,6 +70,7 @@ class Exchange:
 DEAD_LETTERED = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 EXCHANGES = (
     Exchange("one", 2000),
+    Exchange("one-flushed", 2000, durability="fsync"),
     Exchange("get", 100, burst=20, gets=True),
     Exchange("hundred", 300, burst=100),
     Exchange("thousand", 60, burst=1000),

@@ -34,6 +34,7 @@ cdef class Turn:
     cdef int _reads                 # since the last turn
     cdef int _single_reads          # turns in a row with a single read
     cdef int _inline_turns          # run directly after their read, since the last scheduled one
+    cdef readonly bint serves_one       # whether the turn has one queue to write to, and no more yet
     cdef readonly int64_t pump_number       # of the current pump, or of the last one
     cdef readonly bint has_single_reader    # whether clients have lately waited for every answer
 

@@ -231,9 +231,11 @@ cdef class Turn:
         self._scheduled = True  # so that touching from here on schedules no callback yet
         self._reads = 0
         self._queues = {}
+        self.serves_one = len(queues) == 1 and not self._comes_more and not self.parked
         if self._comes_more:
             queues = self._without_gathering(queues)
         self._flush_all(queues)
+        self.serves_one = False
         if self.parked:
             self._flush_some_parked(queues)
         publishers, self._senders = self._senders, []

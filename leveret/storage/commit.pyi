@@ -1,6 +1,19 @@
 import asyncio
 from collections.abc import Callable
 
+from leveret.ports.counters import Histogram
+
+FLUSH_BOUNDS_US: tuple[int, ...]
+
+class FlushFigures:
+    @property
+    def durations(self) -> Histogram: ...
+    @property
+    def batches(self) -> int: ...
+    @property
+    def failures(self) -> int: ...
+    def ended(self, took_us: int, batches: int, *, failed: bool) -> None: ...
+
 class Committer:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, threads: int, name: str = "leveret-commit"

@@ -17,6 +17,8 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
+from leveret.ports.counters cimport Histogram
+
 import os
 import threading
 from functools import partial
@@ -68,10 +70,45 @@ cdef struct Thread:
     Thread* next            # that began to sleep before this one
 
 
-cdef inline int64_t monotonic_us() noexcept nogil:
+cdef int64_t monotonic_us() noexcept nogil:
     cdef timespec now
     clock_gettime(CLOCK_MONOTONIC, &now)
     return <int64_t>now.tv_sec * 1_000_000 + now.tv_nsec // 1000
+
+
+# Microseconds, from a disk with a cache of its own to one that is about to fail.
+FLUSH_BOUNDS_US = (
+    *(100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000),
+    *(100_000, 200_000, 500_000, 1_000_000, 5_000_000),
+)
+QUICK_US = 250      # a flush of less costs the event loop about as much as waking a thread for it
+cdef enum:
+    _QUICK_US = 250
+    _SLOW_AT_FIRST_US = 2_000       # until some flushes have shown what the disk can do
+    _AVERAGED = 8
+
+
+@cython.final
+cdef class FlushFigures:
+    """Flush statistics of a node: durations, batches and failures."""
+
+    def __init__(self):
+        self.durations = Histogram(FLUSH_BOUNDS_US)
+        self._typical_us = _SLOW_AT_FIRST_US
+
+    def ended(self, int64_t took_us, uint64_t batches, *, bint failed):
+        """Count a flush of so many batches that has ended."""
+        self._ended(took_us, batches, failed)
+
+    cdef bint _are_quick(self) noexcept:
+        """Whether a flush is likely to be over sooner than a thread would have begun it."""
+        return self._typical_us < _QUICK_US
+
+    cdef void _ended(self, int64_t took_us, uint64_t batches, bint failed) noexcept:
+        self.durations.add(took_us, 1)
+        self.batches += batches
+        self.failures += failed
+        self._typical_us += (took_us - self._typical_us) // _AVERAGED
 
 
 cdef void flush(Job* job) noexcept nogil:

@@ -94,15 +94,11 @@ class FlushedLog(WrittenLog, ABC):
         "_failure_callbacks",
         "_failures",
         "_flush_again",
-        "_parts",
-        "_reclaimer",
         "_running",
         "_services",
-        "_until_flushed",
         "_until_idle",
         "directory",
         "erased",
-        "flushed",
         "retained_from",
         "undone",
     )
@@ -126,6 +122,7 @@ class FlushedLog(WrittenLog, ABC):
         self.retained_from = recovered.told.retained_from
         self.flushed = recovered.flushed
         self._services = services
+        self._figures = services.flushes
         self._keeps = durability is not Durability.NONE
         self._flushes = durability is Durability.FSYNC
         self._cache = services.tail_cache
@@ -226,6 +223,19 @@ class FlushedLog(WrittenLog, ABC):
         """Start a flush of what was written so far, unless one runs or nothing is dirty."""
         if self.is_flushing or not self._segments.dirty:
             return
+        flush = self._begin_flush()
+        descriptors, committer = flush.descriptors, self._services.committer
+        if descriptors is None:
+            committer.submit(flush.run, partial(self._flush_finished, flush))
+        else:
+            committer.flush(descriptors, partial(self._files_flushed, flush))
+
+    def _loop_flush_failed(self, failure: int, took_us: int) -> None:
+        """Handle the failure of a flush on the event loop, as soon as `append` has returned."""
+        self._services.loop.call_soon(self._files_flushed, self._begin_flush(), failure, took_us)
+
+    def _begin_flush(self) -> Flush:
+        """Return the flush of what was written so far, which counts as running from now on."""
         self.is_flushing, self._flush_again = True, False
         parts, reclaimer = self._parts, self._reclaimer
         parts.flushing = (len(parts.preparing), len(parts.written))
@@ -235,11 +245,7 @@ class FlushedLog(WrittenLog, ABC):
         stop = self._unflushed[-1].stop if self._unflushed else 0
         flush = Flush(self._services.files, dirty, sealed, len(self._unflushed), stop)
         self._running = flush
-        descriptors, committer = flush.descriptors, self._services.committer
-        if descriptors is None:
-            committer.submit(flush.run, partial(self._flush_finished, flush))
-        else:
-            committer.flush(descriptors, partial(self._files_flushed, flush))
+        return flush
 
     def _start_flush_behind(self) -> None:
         """Flush what was written so far, after the flush that is running."""
@@ -289,7 +295,7 @@ class FlushedLog(WrittenLog, ABC):
     def _flush_finished(self, flush: Flush, error: OSError | None) -> None:
         self.is_flushing, self._running = False, None
         self._failures = 0 if error is None else self._failures + 1
-        self._services.flushes.ended(flush.took_us, flush.count, failed=error is not None)
+        self._figures.ended(flush.took_us, flush.count, failed=error is not None)
         for segment in flush.segments:
             self._segments.unpin(segment)
         _wake(self._until_flushed, self._flush_failure(error) if error else None)

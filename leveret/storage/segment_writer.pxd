@@ -6,6 +6,7 @@ from leveret.ports.records cimport Batch
 cdef class SegmentWriter:
     cdef public object _files
     cdef public list items              # segments; the last one is written to
+    cdef public list dirty              # segments with unflushed bytes, oldest first
     cdef public int64_t position        # in it, where the next batch goes
     cdef public int64_t _file_bytes     # size of the last segment's file, zeros at its end included
     cdef public bint _grows             # whether files are grown ahead of what is written
@@ -14,7 +15,9 @@ cdef class SegmentWriter:
     cdef public object _index           # of the last segment, once it is written to
     cdef public object _sealer          # the same, None where it is not encrypted
     cdef bint _is_direct                # whether the system's own call writes
+    cdef bint _flushes_directly         # the same of flushes
 
     cdef int64_t _write(self, Batch batch, uint64_t end) except -1
     cdef int _grow(self, int handle, int64_t next_bytes) except -1
     cdef bint _is_written(self, int handle, Batch batch) noexcept
+    cdef int _flush_last(self) except -1

@@ -9,6 +9,7 @@ UNLOCKED_BYTES_MIN: int
 class SegmentWriter:
     _files: FileSystem
     items: list[Segment]
+    dirty: list[Segment]
     position: int
     latest_ms: int
     _file_bytes: int
@@ -18,3 +19,5 @@ class SegmentWriter:
     _sealer: Sealer | None
     def __init__(self, files: FileSystem) -> None: ...
     def write(self, batch: Batch, end: int) -> int: ...
+    def take_dirty(self) -> list[Segment]: ...
+    def unpin(self, segment: Segment) -> None: ...

@@ -1,7 +1,8 @@
 """The compiled half of a log's segments: the write of each batch behind the one before."""
 
+from libc.errno cimport EIO, errno
 from libc.stdint cimport int64_t, uint64_t
-from posix.unistd cimport pwrite
+from posix.unistd cimport fdatasync, pwrite
 
 from leveret.ports.records cimport Batch
 
@@ -27,7 +28,9 @@ cdef class SegmentWriter:
     def __init__(self, files):
         self._files = files
         self.items = []
+        self.dirty = []
         self._is_direct = files.pwrite is os.pwrite
+        self._flushes_directly = files.fdatasync is os.fdatasync
 
     def write(self, Batch batch not None, uint64_t end):
         """Write one batch and return its position; `end` is the log's end before it.
@@ -90,3 +93,39 @@ cdef class SegmentWriter:
             with nogil:
                 written = pwrite(handle, batch.data, batch.size, self.position)
         return written == <ssize_t>batch.size
+
+    def take_dirty(self):
+        """Return the dirty segments, oldest first, now marked clean; the caller unpins them."""
+        cdef list taken = self.dirty
+        self.dirty = []
+        for segment in taken:
+            segment.dirty = False
+        return taken
+
+    def unpin(self, segment):
+        """Release a flush's pin; close the file if it was the last and the segment is retired."""
+        segment.pins -= 1
+        if segment.retired:
+            segment.release(self._files)
+
+    cdef int _flush_last(self) except -1:
+        """Flush the last segment, which is the only dirty one, in the calling thread.
+
+        Returns 0, or errno if that has failed: the segment is then as before.
+        """
+        cdef int failure = 0, handle
+        segment = self.items[len(self.items) - 1]
+        handle = segment.handle
+        if self._flushes_directly:
+            with nogil:
+                if fdatasync(handle) != 0:
+                    failure = errno
+        else:
+            try:
+                self._files.fdatasync(handle)
+            except OSError as error:
+                failure = error.errno or EIO
+        if not failure:
+            for segment in self.take_dirty():
+                self.unpin(segment)
+        return failure

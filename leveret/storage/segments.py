@@ -56,7 +56,6 @@ class Segments(SegmentWriter):
         "_rests_unflushed",
         "_wall_ms",
         "directory",
-        "dirty",
         "segment_bytes_max",
     )
 
@@ -85,7 +84,6 @@ class Segments(SegmentWriter):
         self._grows = not rests_unflushed
         self._key = key
         self._new_sealer = new_sealer
-        self.dirty: list[Segment] = []
         self._contradicting: list[Path] = []
         self._roll_at = OPEN_FIRST
 
@@ -329,19 +327,6 @@ class Segments(SegmentWriter):
             dirty.mark_suspect(self._files)
             self.unpin(dirty)
         self._roll_at = ROLL_FIRST
-
-    def unpin(self, segment: Segment) -> None:
-        """Release a worker thread's pin; close the file if it was the last and it is retired."""
-        segment.pins -= 1
-        if segment.retired:
-            segment.release(self._files)
-
-    def take_dirty(self) -> list[Segment]:
-        """Return the dirty segments, oldest first, now marked clean; the caller unpins them."""
-        taken, self.dirty = self.dirty, []
-        for segment in taken:
-            segment.dirty = False
-        return taken
 
     def remove(self, segment: Segment) -> Callable[[], None]:
         """Remove a segment. Returns the work that removes its files, for a worker thread."""

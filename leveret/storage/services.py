@@ -1,11 +1,9 @@
-"""Services and figures that all logs of a node share."""
+"""Services that all logs of a node share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from leveret.ports.counters import Histogram
 
 if TYPE_CHECKING:
     import asyncio
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 
     from leveret.ports import Clock
     from leveret.ports.ranges import RangeSet
-    from leveret.storage.commit import Committer
+    from leveret.storage.commit import Committer, FlushFigures
     from leveret.storage.decisions import Decisions
     from leveret.storage.files import FileSystem
     from leveret.storage.keyring import Keyring
@@ -23,28 +21,7 @@ if TYPE_CHECKING:
     from leveret.storage.reader import OpenFiles
     from leveret.storage.tail import TailCache
 
-__all__ = ["FlushFigures", "LogServices"]
-
-# Microseconds, from a disk with a cache of its own to one that is about to fail.
-FLUSH_BOUNDS_US = (
-    *(100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000),
-    *(100_000, 200_000, 500_000, 1_000_000, 5_000_000),
-)
-
-
-class FlushFigures:
-    """Flush statistics of a node: durations, batches and failures."""
-
-    def __init__(self) -> None:
-        self.durations = Histogram(FLUSH_BOUNDS_US)
-        self.batches = 0
-        self.failures = 0
-
-    def ended(self, took_us: int, batches: int, *, failed: bool) -> None:
-        """Count a flush of so many batches that has ended."""
-        self.durations.observe(took_us)
-        self.batches += batches
-        self.failures += failed
+__all__ = ["LogServices"]
 
 
 @dataclass(frozen=True, slots=True)

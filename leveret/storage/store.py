@@ -22,7 +22,7 @@ from urllib.parse import unquote
 from leveret.errors import DiskFullError, StorageError
 from leveret.ports import Durability, Retention
 from leveret.ports.losses import Loss, LossKind
-from leveret.storage.commit import Committer
+from leveret.storage.commit import Committer, FlushFigures
 from leveret.storage.compaction import Compactor
 from leveret.storage.decisions import (
     DECISIONS_INCARNATION,
@@ -40,7 +40,7 @@ from leveret.storage.names import encode_name, log_key
 from leveret.storage.note_writer import NoteWriter
 from leveret.storage.reader import OpenFiles
 from leveret.storage.recovery import Recovered, is_all_settled, recover
-from leveret.storage.services import FlushFigures, LogServices
+from leveret.storage.services import LogServices
 from leveret.storage.tail import TailCache
 
 if TYPE_CHECKING:

@@ -1,13 +1,18 @@
+import asyncio
 from collections.abc import Sequence
 
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch, BatchBuilder
 from leveret.storage.checkpoint import TransactionPart
+from leveret.storage.commit import FlushFigures
 from leveret.storage.reader import LogReader
+from leveret.storage.reclaimer import Reclaimer
 from leveret.storage.segment import Segment
 from leveret.storage.segments import Segments
 from leveret.storage.tail import LogTail, TailCache
+from leveret.storage.transaction_participants import TransactionParticipants
 
+LOOP_FLUSH_BYTES_MAX: int
 MERGED_RANGES_MIN: int
 REWRITE_BYTES_MAX: int
 
@@ -24,6 +29,7 @@ class UnflushedBatch:
 class WrittenLog:
     builder: BatchBuilder
     end: int
+    flushed: int
     committed: int
     appended_bytes: int
     settled: RangeSet
@@ -35,13 +41,17 @@ class WrittenLog:
     _reader: LogReader
     _cache: TailCache
     _tail: LogTail
+    _figures: FlushFigures
+    _parts: TransactionParticipants
+    _reclaimer: Reclaimer
+    _until_flushed: list[asyncio.Future[None]]
     _unresolved: dict[int, TransactionPart]
     _unflushed: list[UnflushedBatch]
     _unflushed_bytes: int
     _stated: RangeSet
     _pending: RangeSet
     _touched: bool
-    def append(self) -> int: ...
+    def append(self, may_block: bool = ...) -> int: ...
     def _append_pending(self, transaction: int, records: BatchBuilder) -> None: ...
     def _rewrite(self, batch: Batch) -> None: ...
     def _forget_unflushed(self, count: int) -> None: ...

@@ -4,16 +4,19 @@ In a turn of the event loop with a single message that is most of what its log c
 """
 
 cimport cython
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from leveret.ports.ranges cimport RangeSet
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, BatchBuilder
+from leveret.storage.commit cimport FlushFigures, monotonic_us
 from leveret.storage.segment_writer cimport SegmentWriter
 from leveret.storage.tail cimport LogTail, TailCache
 
 REWRITE_BYTES_MAX = 256 << 20   # kept per log to be written anew should a flush fail
 MERGED_RANGES_MIN = 64      # so many settled at once take one pass over all ranges, not one each
+LOOP_FLUSH_BYTES_MAX = 65536    # more is flushed in a thread, while the next records are read
 
+cdef uint64_t _LOOP_FLUSH_BYTES_MAX = LOOP_FLUSH_BYTES_MAX
 cdef uint64_t _REWRITE_BYTES_MAX = REWRITE_BYTES_MAX
 cdef Py_ssize_t _MERGED_RANGES_MIN = MERGED_RANGES_MIN
 
@@ -44,6 +47,7 @@ cdef class WrittenLog:
     cdef public BatchBuilder builder
     cdef public uint64_t end
     cdef public uint64_t committed
+    cdef public uint64_t flushed            # offsets below were flushed in this run or before
     cdef public uint64_t appended_bytes
     cdef public RangeSet settled
     cdef public bint is_flushing
@@ -54,14 +58,18 @@ cdef class WrittenLog:
     cdef public object _reader              # of the segments
     cdef public TailCache _cache            # of all logs
     cdef public LogTail _tail               # of this one
+    cdef public FlushFigures _figures       # of all logs
+    cdef public object _reclaimer
+    cdef public object _parts               # of transactions
     cdef public object _unresolved          # transactions, by their ids
+    cdef public list _until_flushed         # those who wait for the end of a flush
     cdef public list _unflushed
     cdef public uint64_t _unflushed_bytes   # of them that are in memory
     cdef public RangeSet _stated
     cdef public RangeSet _pending
     cdef public bint _touched
 
-    def append(self):
+    def append(self, bint may_block=False):
         """Append the builder's records as one batch (see ports.TopicLog)."""
         cdef uint64_t base = self.end
         cdef bint waits = self._flushes and (not self.builder.transient or len(self._unflushed) > 0)
@@ -70,9 +78,42 @@ cdef class WrittenLog:
             self._durable = self.end
             if not self._unresolved:
                 self.committed = self.end
-        elif not self.is_flushing:
+        elif not self.is_flushing and not (may_block and self._flush_on_loop()):
             self._start_flush()
         return base
+
+    cdef bint _flush_on_loop(self) except -1:
+        """Flush what was written, if the disk is quick and the flush ends nothing but appends.
+
+        Returns False if a thread must do it (decision 0061). A failure is handled later, as if one
+        had done it: until then the flush counts as running.
+        """
+        cdef SegmentWriter segments = self._segments
+        cdef FlushFigures figures = self._figures
+        cdef int64_t began_us, took_us
+        cdef int failure
+        if not figures._are_quick() or self._unflushed_bytes > _LOOP_FLUSH_BYTES_MAX:
+            return False
+        if self._unresolved or self._until_flushed or len(segments.dirty) != 1:
+            return False
+        active = segments.items[len(segments.items) - 1]
+        if segments.dirty[0] is not active or self._reclaimer.covered is not active:
+            return False  # the first flush of a segment ends more
+        if self._parts.written or self._reclaimer.condemned:
+            return False
+        began_us = monotonic_us()
+        failure = segments._flush_last()
+        took_us = monotonic_us() - began_us
+        if failure:
+            self._loop_flush_failed(failure, took_us)
+            return True
+        figures._ended(took_us, len(self._unflushed), False)
+        self._unflushed.clear()
+        self._unflushed_bytes = 0
+        self._durable = self.committed = self.end
+        if self.flushed < self.end:
+            self.flushed = self.end
+        return True
 
     def _append_pending(self, uint64_t transaction, BatchBuilder records not None):
         """Append records as one batch that counts only if a transaction commits."""

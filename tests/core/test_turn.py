@@ -100,6 +100,27 @@ def test_what_is_touched_during_a_turn_comes_in_the_next(loop):
     assert events == ["flush a", "pump a", "flush b", "pump b"]
 
 
+def test_a_queue_that_is_alone_in_its_turn_may_know(loop):
+    served, events = [], []
+    one, other = (Queue(name, events) for name in "ab")
+    for queue in (one, other):
+        queue.on_flush = lambda: served.append(loop.turn.serves_one)
+    loop.turn.touch(one)
+    loop.run()
+    assert served == [True]
+    for queue in (one, other):
+        loop.turn.touch(queue)
+    loop.run()
+    loop.turn.touch(one)
+    loop.turn.begin_read()
+    loop.turn.end_read(True)
+    loop.run()
+    assert served == [True, False, False, False]
+    loop.turn.touch(one)
+    loop.turn.flush_queue(one)  # in the middle of somebody's read
+    assert served[4:] == [False]
+
+
 def test_a_sender_touched_by_a_delivery_sends_in_the_same_turn(loop):
     events = []
     queue = Queue("a", events)

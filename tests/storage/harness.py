@@ -73,11 +73,11 @@ def open_log(store, durability=Durability.OS, topic="orders", retention=None):
     return store.open("/", topic, "i1", 0, durability, retention=retention)
 
 
-def put(log, *bodies: bytes, flags: int = PERSISTENT) -> int:
+def put(log, *bodies: bytes, flags: int = PERSISTENT, may_block: bool = False) -> int:
     """Append one batch."""
     for body in bodies:
         log.builder.add(flags, 1_700_000_000_000, b"x", b"key", b"header", body)
-    return log.append()
+    return log.append(may_block)
 
 
 async def get(log, offset: int, bytes_max: int = 1 << 20):
@@ -99,6 +99,12 @@ async def bodies(log, offset: int = 0, stop: int | None = None) -> dict[int, byt
             )
         offset = batches[-1].stop_offset
     return found
+
+
+def make_flushes_quick(store) -> None:
+    """Have the store take its disk for a quick one, which may be waited for on the loop."""
+    for _ in range(100):
+        store.flushes.ended(0, 0, failed=False)
 
 
 async def committed(log, offset: int) -> None:

@@ -14,6 +14,7 @@ from tests.storage.harness import (
     abandon,
     bodies,
     committed,
+    make_flushes_quick,
     make_store,
     open_log,
     put,
@@ -58,7 +59,7 @@ class Witness:
             assert offset < log.end
 
 
-async def work(log, witness: Witness, rounds: int) -> None:
+async def work(log, witness: Witness, rounds: int, *, may_block: bool) -> None:
     """Append, wait, settle, flush; errors are what the fault may bring about."""
     for number in range(rounds):
         base = log.end
@@ -66,7 +67,7 @@ async def work(log, witness: Witness, rounds: int) -> None:
         for offset, body in sent.items():
             witness.appended.setdefault(offset, set()).add(body)
         try:
-            put(log, *sent.values())
+            put(log, *sent.values(), may_block=may_block)
         except StorageError:
             assert log.end == base
             continue
@@ -82,7 +83,9 @@ async def work(log, witness: Witness, rounds: int) -> None:
             witness.settled_in_file = set(witness.settled)
 
 
-async def run_with_fault(durability, fail_at: int, error: int, *, close: bool) -> str:
+async def run_with_fault(
+    durability, fail_at: int, error: int, *, close: bool, may_block: bool
+) -> str:
     """One life with one fault, an abrupt or proper end, and a healthy life to look at it."""
     files = FaultyFileSystem()
     files.fail_at, files.error = fail_at, error
@@ -91,8 +94,9 @@ async def run_with_fault(durability, fail_at: int, error: int, *, close: bool) -
         store = make_store(DATA, files, **LIMITS)
     except StorageError:
         return files.failed
+    make_flushes_quick(store)
     log = open_log(store, durability)
-    await work(log, witness, 12)
+    await work(log, witness, 12, may_block=may_block)
     if close:
         await store.close()
         assert not files.handles
@@ -102,36 +106,45 @@ async def run_with_fault(durability, fail_at: int, error: int, *, close: bool) -
     async with store_at(DATA, after, **LIMITS) as store:
         log = open_log(store, durability)
         await witness.check(log)
-        await work(log, witness, 2)
+        await work(log, witness, 2, may_block=may_block)
         await witness.check(log)
     return files.failed
 
 
-async def sweep(durability, error: int, step: int, *, close: bool) -> set[str]:
+async def sweep(durability, error: int, step: int, **how: bool) -> set[str]:
     """Fail call after call until a run needs fewer calls than that."""
     failed = set()
     fail_at = 1
     while True:
-        name = await run_with_fault(durability, fail_at, error, close=close)
+        name = await run_with_fault(durability, fail_at, error, **how)
         if not name:
             return failed
         failed.add(name)
         fail_at += step
 
 
-@pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.OS])
+FLUSHED_BY = [  # durability, and whether an append may wait for the disk
+    (Durability.FSYNC, False),
+    (Durability.FSYNC, True),
+    (Durability.OS, False),
+]
+
+
+@pytest.mark.parametrize(("durability", "may_block"), FLUSHED_BY)
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, 0])
-async def test_every_other_call_fails_once(durability, error):
-    assert "pwrite" in await sweep(durability, error, 2, close=False)
+async def test_every_other_call_fails_once(durability, may_block, error):
+    failed = await sweep(durability, error, 2, close=False, may_block=may_block)
+    assert "pwrite" in failed
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("close", [True, False])
-@pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.OS])
+@pytest.mark.parametrize(("durability", "may_block"), FLUSHED_BY)
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EROFS, 0])
-async def test_each_call_fails_once(durability, error, close):
-    assert "pwrite" in await sweep(durability, error, 1, close=close)
+async def test_each_call_fails_once(durability, may_block, error, close):
+    failed = await sweep(durability, error, 1, close=close, may_block=may_block)
+    assert "pwrite" in failed
 
 
 async def test_a_full_disk_refuses_appends_until_there_is_room():
@@ -148,14 +161,17 @@ async def test_a_full_disk_refuses_appends_until_there_is_room():
         assert await bodies(log) == {0: b"a", 1: b"b"}
 
 
-async def test_a_failed_flush_is_not_repeated_but_written_anew():
+@pytest.mark.parametrize("may_block", [False, True])
+async def test_a_failed_flush_is_not_repeated_but_written_anew(may_block):
     files = FaultyFileSystem()
     store = make_store(DATA, files)
     log = open_log(store, Durability.FSYNC)
     put(log, b"a")
     await committed(log, 1)
+    make_flushes_quick(store)
     files.fail_at = files.calls + 2  # the write, then the flush
-    put(log, b"b")
+    put(log, b"b", may_block=may_block)
+    assert (log.committed, log.is_flushing) == (1, True)
     await committed(log, 2)
     abandon(store)
     async with store_at(DATA, files.lose_machine()) as store:
@@ -163,7 +179,8 @@ async def test_a_failed_flush_is_not_repeated_but_written_anew():
         assert await bodies(log) == {0: b"a", 1: b"b"}
 
 
-async def test_records_that_cannot_be_flushed_are_cut_off_and_reported():
+@pytest.mark.parametrize("may_block", [False, True])
+async def test_records_that_cannot_be_flushed_are_cut_off_and_reported(may_block):
     files = FaultyFileSystem()
     store = make_store(DATA, files)
     log = open_log(store, Durability.FSYNC)
@@ -173,7 +190,9 @@ async def test_records_that_cannot_be_flushed_are_cut_off_and_reported():
     log.on_failure(failures.append)
     flush = files.fdatasync
     files.fdatasync = lambda handle: (_ for _ in ()).throw(OSError(errno.EIO, "broken"))
-    put(log, b"b", b"c")
+    make_flushes_quick(store)
+    put(log, b"b", b"c", may_block=may_block)
+    assert (failures, log.end) == ([], 3)
     await eventually(lambda: failures)
     assert isinstance(failures[0], StorageError)
     assert (log.committed, log.end) == (1, 1)
@@ -220,7 +239,8 @@ async def test_many_power_cuts_in_a_row():
         store = make_store(DATA, files, **LIMITS)
         log = open_log(store, Durability.FSYNC)
         await witness.check(log)
-        await work(log, witness, chance.randrange(6))
+        make_flushes_quick(store)
+        await work(log, witness, chance.randrange(6), may_block=chance.random() < 0.5)
         for offset in (log.end, log.end + 1):
             witness.appended.setdefault(offset, set()).add(b"unconfirmed")
         put(log, b"unconfirmed", b"unconfirmed")

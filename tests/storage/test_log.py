@@ -5,13 +5,17 @@ import pytest
 
 from leveret.errors import StorageError
 from leveret.ports import Durability
+from leveret.ports.records import BatchBuilder
 from leveret.storage.state import MemoryStateStore
+from leveret.storage.written_log import LOOP_FLUSH_BYTES_MAX
 from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.harness import (
+    PERSISTENT,
     abandon,
     bodies,
     committed,
     get,
+    make_flushes_quick,
     make_store,
     open_log,
     put,
@@ -58,6 +62,55 @@ async def test_a_flush_commits_only_what_was_written_before_it_began(tmp_path):
         put(log, b"b")
         await committed(log, 2)
         assert seen == [1, 2]
+
+
+async def test_a_quick_disk_is_waited_for_by_who_may(tmp_path):
+    async with store_at(tmp_path) as store:
+        log, told = open_log(store, Durability.FSYNC), []
+        log.on_commit(lambda: told.append(log.committed))
+        put(log, b"0", may_block=True)
+        assert log.committed == 0  # nothing is known of the disk yet
+        await committed(log, 1)
+        make_flushes_quick(store)
+        put(log, b"1", may_block=True)
+        assert (log.committed, log.flushed) == (2, 2)
+        put(log, b"2")
+        assert log.committed == 2
+        put(log, b"3", may_block=True)  # the flush that runs does not cover it
+        assert log.committed == 2
+        await committed(log, 4)
+        put(log, b"4" * LOOP_FLUSH_BYTES_MAX, may_block=True)
+        assert log.committed == 4
+        await committed(log, 5)
+        store.flushes.ended(1_000_000, 1, failed=False)
+        put(log, b"5", may_block=True)
+        assert log.committed == 5
+        await committed(log, 6)
+        assert 2 not in told
+    async with store_at(tmp_path) as store:
+        assert open_log(store).end == 6
+
+
+async def test_transactions_and_removals_are_not_ended_within_an_append(tmp_path):
+    async with store_at(tmp_path) as store:
+        log, told = open_log(store, Durability.FSYNC), []
+        put(log, b"0")
+        await committed(log, 1)
+        make_flushes_quick(store)
+        records = BatchBuilder()
+        records.add(PERSISTENT, 1_700_000_000_000, b"x", b"key", b"header", b"1")
+        log.prepare(7, records, [], told.append)
+        await eventually(lambda: told)
+        put(log, b"2", may_block=True)
+        await log.settlements_safe()
+        assert log.committed == 1
+        log.resolve(7, committed=True)
+        log.write_settlements()  # what may be forgotten of the transaction waits for a flush
+        put(log, b"3", may_block=True)
+        assert log.is_flushing
+        await committed(log, 4)
+        put(log, b"4", may_block=True)
+        assert log.committed == 5
 
 
 async def test_transient_records_wait_only_behind_persistent_ones(tmp_path):

@@ -21,7 +21,15 @@ from leveret.ports import Durability, Retention
 from leveret.storage.state import MemoryStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
 from tests.storage.faulty_files import FaultyFileSystem
-from tests.storage.harness import FixedClock, NoLock, abandon, bodies, open_log, put
+from tests.storage.harness import (
+    FixedClock,
+    NoLock,
+    abandon,
+    bodies,
+    make_flushes_quick,
+    open_log,
+    put,
+)
 from tests.support.examples import examples
 
 
@@ -100,6 +108,7 @@ class LogMachine(RuleBasedStateMachine):
             boot=b"%16d" % self.boots,
         )
         self.committer = self.store._committer
+        make_flushes_quick(self.store)
         self.log = open_log(self.store, self.durability)
         self.log.on_failure(self.failed)
         assert self.store.losses.unacknowledged == []
@@ -107,19 +116,31 @@ class LogMachine(RuleBasedStateMachine):
     def failed(self, error) -> None:
         del self.written[self.log.committed :]
 
-    @rule(count=st.integers(1, 5), flags=st.sampled_from([0, 1]), size=st.integers(0, 300))
-    def append(self, count, flags, size):
+    @rule(
+        count=st.integers(1, 5),
+        flags=st.sampled_from([0, 1]),
+        size=st.integers(0, 300),
+        may_block=st.booleans(),
+    )
+    def append(self, count, flags, size, may_block=False):
         self.number += 1
         kind = b"p" if flags else b"t"
         sent = [kind + b"%d-%d" % (self.number, i) + b"x" * size for i in range(count)]
-        assert put(self.log, *sent, flags=flags) == len(self.written)
+        if may_block:
+            self.committer.drain()  # a flush that runs would cover it
+        base = put(self.log, *sent, flags=flags, may_block=may_block)
+        assert base == len(self.written)
         self.written += sent
 
-    @rule(error=st.sampled_from([errno.ENOSPC, errno.EIO, 0]), after=st.integers(1, 3))
-    def append_while_the_disk_refuses(self, error, after):
+    @rule(
+        error=st.sampled_from([errno.ENOSPC, errno.EIO, 0]),
+        after=st.integers(1, 4),
+        may_block=st.booleans(),
+    )
+    def append_while_the_disk_refuses(self, error, after, may_block=False):
         self.files.fail_at, self.files.error = self.files.calls + after, error
         try:
-            self.append(2, 1, 100)
+            self.append(2, 1, 100, may_block)
         except StorageError:
             assert self.log.end == len(self.written)
         self.files.fail_at = None
@@ -173,6 +194,27 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def fail_a_flush(self):
         self.committer.step(OSError(errno.EIO, os.strerror(errno.EIO)))
+
+    @precondition(lambda self: self.durability is Durability.FSYNC)
+    @rule(fails_again=st.booleans())
+    def fail_a_flush_on_the_loop(self, fails_again):
+        self.append(1, 1, 0)
+        self.committer.drain()  # now the last segment has been flushed before
+        self.files.error, flush = errno.EIO, self.files.fdatasync
+
+        def refuse(handle):
+            self.files.fail_at = self.files.calls + 1
+            flush(handle)
+
+        self.files.fdatasync = refuse
+        self.append(2, 1, 10, may_block=True)
+        assert self.log.is_flushing == (self.log.committed < self.log.end)
+        self.loop.run_until_complete(asyncio.sleep(0))
+        if not fails_again:
+            del self.files.fdatasync
+        self.committer.drain()
+        self.files.fail_at = None
+        self.files.__dict__.pop("fdatasync", None)
 
     @rule()
     def let_all_finish(self):

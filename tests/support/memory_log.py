@@ -73,7 +73,7 @@ class MemoryTopicLog:
     def list_files(self) -> list[LogFile]:
         return [LogFile(self.first, self.end, self.appended_bytes, None, False)]
 
-    def append(self) -> int:
+    def append(self, may_block: bool = False) -> int:
         if self.append_error is not None:
             self.builder.clear()
             raise self.append_error

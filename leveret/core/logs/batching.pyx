@@ -30,7 +30,7 @@ cdef class Batching(TouchedQueue):
         waiting, self._waiting = self._waiting, []
         try:
             if self.builder.count:  # otherwise all were refused, and their publishers notified
-                log.append()
+                log.append(self._turn.serves_one)
         except Exception as error:  # publishers must be nacked, whatever the error
             self._forget_uncommitted()
             self._report(self, error)

@@ -169,7 +169,7 @@ class SubscriptionLog:
 
     # -- what a log of records does
 
-    def append(self) -> int:
+    def append(self, may_block: bool = False) -> int:  # noqa: ARG002
         """Refuse: a subscription reads what others publish."""
         raise AssertionError("nothing is published to a subscription")
 
