@@ -15,7 +15,7 @@ import pytest
 from tests.harness.broker import MIB
 from tests.hostile.attacks import ATTACKS
 from tests.hostile.budget import Budget, SpentError
-from tests.hostile.trial import LEFT_BYTES_MAX, Node, Scale, try_attack
+from tests.hostile.trial import Node, Scale, try_attack
 from tests.hostile.witness import Waits
 
 SMALL = Scale(bytes_max=200_000, seconds_max=0.3)
@@ -41,7 +41,7 @@ def test_a_small_attack_harms_nobody(shared, outcomes, name):
     outcomes.append(outcome)
     shared.check()
     assert outcome.grown_bytes <= GROWN_BYTES_MAX
-    assert outcome.left_bytes <= LEFT_BYTES_MAX
+    assert outcome.left_bytes <= outcome.left_bytes_max
     assert outcome.own.worst <= WAIT_MS_MAX
 
 
@@ -56,7 +56,7 @@ def test_an_attack_is_hardly_noticed(tmp_path, outcomes, name, seed):
         outcomes.append(outcome)
         node.check()
     assert outcome.grown_bytes <= GROWN_BYTES_MAX
-    assert outcome.left_bytes <= LEFT_BYTES_MAX
+    assert outcome.left_bytes <= outcome.left_bytes_max
     assert outcome.excess_ms <= P999_MS_MAX
 
 

@@ -22,7 +22,10 @@ INTERNAL_ERROR = 541
 ATTACKER = "mallory"
 SETTLE_SECONDS_MAX = 20.0
 RETURN_SECONDS_MAX = 10.0
-LEFT_BYTES_MAX = 100 * MIB  # what the allocator may keep when all is gone
+# What the allocator may keep when all is gone: CPython gives a megabyte back once nothing in it is
+# used, so what was made in between and lives on holds a part of the peak. Objects that were held
+# would be nearly all of it.
+LEFT_BYTES_MAX, LEFT_SHARE_MAX = 100 * MIB, 1 / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,11 @@ class Outcome:
     quiet: Waits
     grown_bytes: int
     left_bytes: int
+
+    @property
+    def left_bytes_max(self) -> int:
+        """How much memory may be left."""
+        return may_be_left(self.grown_bytes)
 
     @property
     def excess_ms(self) -> float:
@@ -138,7 +146,7 @@ def try_attack(node: Node, kind: type[Attack], seed: int, scale: Scale) -> Outco
     passed, own = node.witness.report()
     grown = node.peak_bytes - quiet_bytes
     node.close_vhost(vhost)
-    left = _left(node, quiet_bytes)
+    left = _left(node, quiet_bytes, may_be_left(grown))
     outcome = (kind.__name__, seed, budget.spent, strikes, refused)
     return Outcome(*outcome, passed, own, node.quiet, grown, left)
 
@@ -166,10 +174,15 @@ def check_expected(error: OSError) -> None:
         raise AssertionError(error.text)
 
 
-def _left(node: Node, quiet_bytes: int) -> int:
+def may_be_left(grown_bytes: int) -> int:
+    """Return how much of the memory by which a node has grown may be left when all is gone."""
+    return max(LEFT_BYTES_MAX, int(grown_bytes * LEFT_SHARE_MAX))
+
+
+def _left(node: Node, quiet_bytes: int, bytes_max: int) -> int:
     deadline = time.monotonic() + RETURN_SECONDS_MAX
     while True:
         left = node.broker.rss_bytes - quiet_bytes
-        if left <= LEFT_BYTES_MAX or time.monotonic() > deadline:
+        if left <= bytes_max or time.monotonic() > deadline:
             return left
         time.sleep(0.1)
