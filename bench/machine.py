@@ -11,8 +11,8 @@ from pathlib import Path
 
 __all__ = ["describe"]
 
-SYNC_BYTES = 4096
-SYNC_SAMPLES = 50
+SYNC_BYTES = 150  # a small message with its batch
+SYNC_SAMPLES = 500
 
 
 def describe(directory: Path) -> dict[str, str]:
@@ -21,7 +21,11 @@ def describe(directory: Path) -> dict[str, str]:
         "Processor": f"{_processor()}, {os.cpu_count()} cores",
         "Memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 1e9:.0f} GB",
         "Kernel": f"{platform.system()} {platform.release()}",
-        "Disk": f"{_file_system(directory)}, fdatasync of 4 KiB: {_sync_ms(directory):.2f} ms",
+        "Disk": (
+            f"{_file_system(directory)}; fdatasync of {SYNC_BYTES} bytes behind a file's end: "
+            f"{_sync_ms(directory, 0):.3f} ms, within its size: "
+            f"{_sync_ms(directory, SYNC_BYTES * SYNC_SAMPLES):.3f} ms"
+        ),
         "Python": platform.python_version(),
         "Load before": f"{os.getloadavg()[0]:.1f} processes wanted a core",
     }
@@ -42,13 +46,15 @@ def _file_system(directory: Path) -> str:
     return " on ".join(found.stdout.split()) or "unknown file system"
 
 
-def _sync_ms(directory: Path) -> float:
-    """The median time of writing and flushing a page, in milliseconds."""
+def _sync_ms(directory: Path, size: int) -> float:
+    """The median time of one fdatasync behind a small write, to a file of so many bytes."""
     path, samples = directory / "sync", []
     with path.open("wb", buffering=0) as file:
+        file.truncate(size)
+        os.fsync(file.fileno())
         for _ in range(SYNC_SAMPLES):
-            start = time.perf_counter()
             file.write(bytes(SYNC_BYTES))
+            start = time.perf_counter()
             os.fdatasync(file.fileno())
             samples.append((time.perf_counter() - start) * 1000)
     path.unlink()
