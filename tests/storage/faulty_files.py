@@ -36,7 +36,7 @@ class Content:
         self.dirty.clear()
 
     def after_power_cut(self, kept_bytes: int) -> bytes:
-        """What is flushed, and the first so many bytes of what is not."""
+        """Return what is flushed, and the first so many bytes of what is not."""
         found = bytearray(self.device)
         for first, stop in self.dirty:
             kept = self.cached[first : min(stop, first + kept_bytes)]
