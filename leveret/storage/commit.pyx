@@ -81,9 +81,8 @@ FLUSH_BOUNDS_US = (
     *(100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000),
     *(100_000, 200_000, 500_000, 1_000_000, 5_000_000),
 )
-QUICK_US = 250      # a flush of less costs the event loop about as much as waking a thread for it
 cdef enum:
-    _QUICK_US = 250
+    _QUICK_US = 250     # a flush of less costs the event loop about as much as waking a thread for it
     _SLOW_AT_FIRST_US = 2_000       # until some flushes have shown what the disk can do
     _AVERAGED = 8
 

@@ -96,6 +96,7 @@ class FlushedLog(WrittenLog, ABC):
         "_flush_again",
         "_running",
         "_services",
+        "_until_flushed",
         "_until_idle",
         "directory",
         "erased",
@@ -176,7 +177,7 @@ class FlushedLog(WrittenLog, ABC):
             key=key,
             new_sealer=services.keyring.sealer,
             on_open=services.open_files.opened,
-            rests_unflushed=not self._flushes,
+            flushes=self._flushes,
         )
 
     def _spill(self, batch: Batch) -> None:

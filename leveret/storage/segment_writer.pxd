@@ -4,12 +4,12 @@ from leveret.ports.records cimport Batch
 
 
 cdef class SegmentWriter:
-    cdef public object _files
+    cdef public object _files           # a FileSystem
     cdef public list items              # segments; the last one is written to
     cdef public list dirty              # segments with unflushed bytes, oldest first
     cdef public int64_t position        # in it, where the next batch goes
     cdef public int64_t _file_bytes     # size of the last segment's file, zeros at its end included
-    cdef public bint _grows             # whether files are grown ahead of what is written
+    cdef public bint _flushes           # whether confirms wait for flushes: files grow ahead then
     cdef public uint64_t latest_ms      # time of the youngest record
     cdef public int64_t _roll_at        # from this position on a write first prepares a segment
     cdef public object _index           # of the last segment, once it is written to

@@ -13,7 +13,7 @@ class SegmentWriter:
     position: int
     latest_ms: int
     _file_bytes: int
-    _grows: bool
+    _flushes: bool
     _roll_at: int
     _index: SparseIndex
     _sealer: Sealer | None

@@ -48,7 +48,7 @@ cdef class SegmentWriter:
         else:
             batch.set_checksum()
         active = self.items[len(self.items) - 1]
-        if self._grows and self.position + <int64_t>batch.size > self._file_bytes:
+        if self._flushes and self.position + <int64_t>batch.size > self._file_bytes:
             self._grow(active.handle, batch.size)
         if not self._is_direct or not self._is_written(active.handle, batch):
             self._write_whole(batch)

@@ -41,7 +41,7 @@ class Segments(SegmentWriter):
     segments with unflushed bytes, oldest first, `latest_ms` the time of the youngest record.
     `checkpoint` returns the payload every segment begins with, None where nothing is kept;
     `on_roll` is called when a segment was sealed: it now waits for its last flush; `on_open` when a
-    file was opened to be written to. `rests_unflushed`: no confirm waits for a flush. `new_sealer`
+    file was opened to be written to. `flushes`: confirms wait for flushes. `new_sealer`
     returns a sealer for a key; a segment has one key at most, so that its first bytes name the key
     it needs.
     """
@@ -53,7 +53,6 @@ class Segments(SegmentWriter):
         "_new_sealer",
         "_on_open",
         "_on_roll",
-        "_rests_unflushed",
         "_wall_ms",
         "directory",
         "segment_bytes_max",
@@ -71,7 +70,7 @@ class Segments(SegmentWriter):
         key: DataKey | None = None,
         new_sealer: Callable[[DataKey], Sealer] = Sealer,
         on_open: Callable[[Segments], None] = lambda _: None,
-        rests_unflushed: bool = False,
+        flushes: bool = True,
     ) -> None:
         super().__init__(files)
         self.directory = directory
@@ -80,8 +79,7 @@ class Segments(SegmentWriter):
         self._wall_ms = wall_ms
         self._on_roll = on_roll
         self._on_open = on_open
-        self._rests_unflushed = rests_unflushed
-        self._grows = not rests_unflushed
+        self._flushes = flushes
         self._key = key
         self._new_sealer = new_sealer
         self._contradicting: list[Path] = []
@@ -291,7 +289,7 @@ class Segments(SegmentWriter):
         if not self.items:
             return True
         active = self.items[-1]
-        if active.dirty and not self._rests_unflushed:
+        if active.dirty and self._flushes:
             return False
         if active.pins > active.dirty:
             return False

@@ -1,4 +1,3 @@
-import asyncio
 from collections.abc import Sequence
 
 from leveret.ports.ranges import RangeSet
@@ -44,7 +43,6 @@ class WrittenLog:
     _figures: FlushFigures
     _parts: TransactionParticipants
     _reclaimer: Reclaimer
-    _until_flushed: list[asyncio.Future[None]]
     _unresolved: dict[int, TransactionPart]
     _unflushed: list[UnflushedBatch]
     _unflushed_bytes: int

@@ -41,7 +41,8 @@ cdef class WrittenLog:
     `is_flushing` says whether a flush runs. `_unflushed` are the batches that were written and wait
     for a flush, oldest first.
 
-    Subclasses have `_start_flush()` and `_touch()`, which has settlements written down soon.
+    Subclasses have `_start_flush()`, `_loop_flush_failed(failure, took_us)`, and `_touch()`, which
+    has settlements written down soon.
     """
 
     cdef public BatchBuilder builder
@@ -62,7 +63,6 @@ cdef class WrittenLog:
     cdef public object _reclaimer
     cdef public object _parts               # of transactions
     cdef public object _unresolved          # transactions, by their ids
-    cdef public list _until_flushed         # those who wait for the end of a flush
     cdef public list _unflushed
     cdef public uint64_t _unflushed_bytes   # of them that are in memory
     cdef public RangeSet _stated
@@ -94,13 +94,10 @@ cdef class WrittenLog:
         cdef int failure
         if not figures._are_quick() or self._unflushed_bytes > _LOOP_FLUSH_BYTES_MAX:
             return False
-        if self._unresolved or self._until_flushed or len(segments.dirty) != 1:
+        if self._unresolved or self._parts.written:
             return False
-        active = segments.items[len(segments.items) - 1]
-        if segments.dirty[0] is not active or self._reclaimer.covered is not active:
-            return False  # the first flush of a segment ends more
-        if self._parts.written or self._reclaimer.condemned:
-            return False
+        if self._reclaimer.covered is not segments.items[len(segments.items) - 1]:
+            return False  # a segment's first flush makes its name durable, and ends earlier ones
         began_us = monotonic_us()
         failure = segments._flush_last()
         took_us = monotonic_us() - began_us

@@ -179,6 +179,20 @@ async def test_a_failed_flush_is_not_repeated_but_written_anew(may_block):
         assert await bodies(log) == {0: b"a", 1: b"b"}
 
 
+async def test_a_files_name_is_durable_before_an_append_flushes_by_itself():
+    files = FaultyFileSystem()
+    store = make_store(DATA, files, segment_bytes_max=600)
+    make_flushes_quick(store)
+    log = open_log(store, Durability.FSYNC)
+    for number in range(12):  # some begin a segment
+        put(log, b"%d" % number * 100, may_block=True)
+        await committed(log, number + 1)
+        after = files.lose_machine()
+        async with store_at(DATA, after) as second:
+            assert open_log(second, Durability.FSYNC).end == number + 1
+    abandon(store)
+
+
 @pytest.mark.parametrize("may_block", [False, True])
 async def test_records_that_cannot_be_flushed_are_cut_off_and_reported(may_block):
     files = FaultyFileSystem()

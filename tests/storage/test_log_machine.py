@@ -258,10 +258,10 @@ class LogMachine(RuleBasedStateMachine):
         assert self.settlements() == self.settled
 
     @precondition(lambda self: self.durability is Durability.FSYNC)
-    @rule(kept_bytes=st.integers(0, 400))
-    def cut_the_power_and_open(self, kept_bytes):
+    @rule(kept_bytes=st.integers(0, 400), may_block=st.booleans())
+    def cut_the_power_and_open(self, kept_bytes, may_block=False):
         self.log.write_settlements()
-        self.append(1, 1, 10)
+        self.append(1, 1, 10, may_block)
         self.committer.drain()
         sure = len(self.written)
         self.append(2, 1, 50)
