@@ -108,7 +108,6 @@ class LogMachine(RuleBasedStateMachine):
             boot=b"%16d" % self.boots,
         )
         self.committer = self.store._committer
-        make_flushes_quick(self.store)
         self.log = open_log(self.store, self.durability)
         self.log.on_failure(self.failed)
         assert self.store.losses.unacknowledged == []
@@ -128,6 +127,7 @@ class LogMachine(RuleBasedStateMachine):
         sent = [kind + b"%d-%d" % (self.number, i) + b"x" * size for i in range(count)]
         if may_block:
             self.committer.drain()  # a flush that runs would cover it
+            make_flushes_quick(self.store)  # whatever time the last ones took
         base = put(self.log, *sent, flags=flags, may_block=may_block)
         assert base == len(self.written)
         self.written += sent
