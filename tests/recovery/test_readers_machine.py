@@ -45,7 +45,6 @@ KINDS = {
     "keeps order": {"x-retry-keep-order": "key"},
     "limited": {"x-max-length": 3},
 }
-EDITED = b" edited"
 ALL_REJECTED = {
     "offsets": [],
     "message_ids": [],
@@ -148,10 +147,13 @@ class ReadersMachine(RuleBasedStateMachine):
         if not rows or (self.is_limited and len(rows) > 2):
             return
         offset, body = data.draw(st.sampled_from(rows))
-        edit = {"payload": (body + EDITED).decode()}
+        # A message that a kill has brought back may be edited again: that makes another one.
+        edited = b"%b edited %d" % (body, self.number)
+        self.number += 1
+        edit = {"payload": edited.decode()}
         self.node.operate(message_edit, queue="q", offset=offset, changes=edit)
         self.erased.add(body)
-        self.published.append(body + EDITED)
+        self.published.append(edited)
 
     @rule(data=st.data())
     def move(self, data: st.DataObject) -> None:
