@@ -70,6 +70,7 @@ cdef class Batch:
     cdef size_t view(self, size_t position, RecordView* record) except 0
     cdef uint64_t time_of(self, const RecordView* record) noexcept
     cdef uint64_t last_ms(self) noexcept
+    cdef void set_leader_epoch(self, uint32_t epoch) noexcept
     cpdef int set_checksum(self) except -1
 
 
@@ -98,8 +99,8 @@ cdef class BatchBuilder:
         const uint8_t* header, uint32_t header_size,
         const uint8_t* body, size_t body_size,
     ) except -1
-    cpdef Batch seal(self, uint64_t base_offset, uint32_t leader_epoch=*)
+    cpdef Batch seal(self, uint64_t base_offset)
     cdef int reserve(self, size_t extra) except -1
     cdef int _copy(self, BatchBuilder source, size_t position, size_t after) except -1
-    cdef void _write_header(self, uint64_t base_offset, uint32_t leader_epoch) noexcept
+    cdef void _write_header(self, uint64_t base_offset) noexcept
     cdef void _reset(self) noexcept

@@ -195,6 +195,10 @@ cdef class Batch:
         """Id of the transaction that a pending batch belongs to; 0 if none."""
         return load64(self.data + 48) if load16(self.data + 20) & PENDING else 0
 
+    cdef void set_leader_epoch(self, uint32_t epoch) noexcept:
+        """Set the epoch in which the batch is written. The caller must set its checksum again."""
+        store32(self.data + 28, epoch)
+
     def set_pending(self, uint64_t transaction):
         """Mark the batch as part of a transaction. The caller must set its checksum again."""
         store16(self.data + 20, load16(self.data + 20) | PENDING)
@@ -518,7 +522,7 @@ cdef class BatchBuilder:
         """Return itself: the builder for a message, as `Partitioner.for_message` does."""
         return self
 
-    cpdef Batch seal(self, uint64_t base_offset, uint32_t leader_epoch=0):
+    cpdef Batch seal(self, uint64_t base_offset):
         """Return the gathered records as a Batch and start anew. The caller sets its checksum.
 
         Raises ValueError if the builder is empty.
@@ -532,7 +536,7 @@ cdef class BatchBuilder:
             fitted = <uint8_t*>realloc(self.data, self.size)
             if fitted != NULL:
                 self.data = fitted
-        self._write_header(base_offset, leader_epoch)
+        self._write_header(base_offset)
         batch.data = self.data
         batch.size = self.size
         batch.base_offset = base_offset
@@ -551,7 +555,7 @@ cdef class BatchBuilder:
         cdef Batch batch = Batch.__new__(Batch)
         if self.count == 0:
             raise ValueError("an empty builder makes no batch")
-        self._write_header(base_offset, 0)
+        self._write_header(base_offset)
         batch.owner = self
         batch.data = self.data
         batch.size = self.size
@@ -621,11 +625,11 @@ cdef class BatchBuilder:
         self.last_time = source.last_time
         return 0
 
-    cdef void _write_header(self, uint64_t base_offset, uint32_t leader_epoch) noexcept:
+    cdef void _write_header(self, uint64_t base_offset) noexcept:
         memset(self.data, 0, BATCH_HEADER_BYTES)
         _write_header(
             self.data, self.size, base_offset, TRANSIENT if self.transient else 0,
-            <uint16_t>self.features, self.count, leader_epoch, self.first_time, self.last_time,
+            <uint16_t>self.features, self.count, 0, self.first_time, self.last_time,
         )
         store64(self.data + 56, self.tag_mask)
 

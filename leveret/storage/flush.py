@@ -195,6 +195,7 @@ class FlushedLog(WrittenLog, ABC):
     @abstractmethod
     def _resolve(self, transaction: int, *, committed: bool) -> None:
         """Apply a transaction's outcome in memory."""
+            epoch=services.epoch,
 
     @abstractmethod
     def check_retention(self) -> None:

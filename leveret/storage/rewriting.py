@@ -2,7 +2,7 @@
 
     compacted segment
       checkpoint       what is settled below the segment; control batches behind it are left out
-      batch …          each with the offsets and times that it had; a batch is split where records
+      batch …          each with the offsets, times and epoch that it had; split where records
                        of it are missing, and has the attribute COMPACTED if offsets in front are
       end              control batch (storage/checkpoint.py) whose offset is where the segment ends
 
@@ -216,26 +216,29 @@ class Rewrite:
             self._files.unlink(draft)
         writer = _FileWriter(self._files, draft, self._source.throttle, new)
         try:
-            writer.add(self._checkpoint(handle))
-            expected = new.base
+            checkpoint = self._checkpoint(handle)
+            writer.add(checkpoint)
+            expected, epoch = new.base, checkpoint.leader_epoch
             for stored, batch in self._source.batches(handle):
                 follows = batch.base_offset == expected
                 for part in parts_of(batch, removed, follows, self._covered, self._due_ms):
                     writer.add(stored if part is batch else self._stored(handle, stored, part))
                     expected = part.stop_offset
-            writer.add(_end(self._source.stop, self._now_ms))
+                epoch = stored.leader_epoch
+            writer.add(_end(self._source.stop, self._now_ms, epoch))
             writer.finish()
         finally:
             writer.close()
 
     def _checkpoint(self, handle: int) -> Batch:
-        """Return the new checkpoint, with the time and the key of the old one."""
+        """Return the new checkpoint, with time, epoch and key of the old one."""
         head = read_exactly(self._files, handle, 0, HEAD_BYTES)
         _, first = next(scan(self._files, handle, 0, self._source.segment.size))
         if not is_checkpoint(first):
             refuse(f"{self._source.segment.path} does not begin with a checkpoint")
         made = Batch.control(
-            self._source.segment.base, self._settled, first.first_time, producer_id=key_id_of(head)
+            *(self._source.segment.base, self._settled, first.first_time),
+            *(first.leader_epoch, key_id_of(head)),
         )
         made.set_checksum()
         return made
@@ -252,9 +255,9 @@ class Rewrite:
         return part
 
 
-def _end(stop: int, now_ms: int) -> Batch:
-    """Return the last batch of a compacted segment."""
-    raw = bytearray(Batch.control(stop, compacted_payload(), now_ms))
+def _end(stop: int, now_ms: int, epoch: int) -> Batch:
+    """Return the last batch of a compacted segment, in the epoch of the one before."""
+    raw = bytearray(Batch.control(stop, compacted_payload(), now_ms, epoch))
     attributes = BatchAttribute.CONTROL | BatchAttribute.COMPACTED
     ATTRIBUTES.pack_into(raw, ATTRIBUTES_AT, attributes)
     batch = Batch.parse(raw)

@@ -1,7 +1,7 @@
 """The compiled half of a log's segments: the write of each batch behind the one before."""
 
 from libc.errno cimport EIO, errno
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from posix.unistd cimport fdatasync, pwrite
 
 from leveret.ports.records cimport Batch
@@ -18,15 +18,16 @@ cdef int64_t _GROWTH_BYTES = GROWTH_BYTES
 
 
 cdef class SegmentWriter:
-    """Writes to the last segment: seal or checksum, one system call, and notes for the index.
+    """Writes to the last segment: epoch, seal or checksum, one system call, notes for the index.
 
     Subclasses have `_prepare(end)`, which has a segment to be written to, `_write_whole(batch)`,
     which writes what one call did not, or takes it back and raises StorageError, and
     `_mark_dirty(segment)`.
     """
 
-    def __init__(self, files):
+    def __init__(self, files, uint32_t epoch):
         self._files = files
+        self._epoch = epoch
         self.items = []
         self.dirty = []
         self._is_direct = files.pwrite is os.pwrite
@@ -35,7 +36,7 @@ cdef class SegmentWriter:
     def write(self, Batch batch not None, uint64_t end):
         """Write one batch and return its position; `end` is the log's end before it.
 
-        Its checksum is set. Raises StorageError; the log is then as before.
+        Its epoch and checksum are set. Raises StorageError; the log is then as before.
         """
         return self._write(batch, end)
 
@@ -43,6 +44,7 @@ cdef class SegmentWriter:
         cdef int64_t position
         if self.position >= self._roll_at:
             self._prepare(end)
+        batch.set_leader_epoch(self._epoch)
         if self._sealer is not None and not batch.is_control:
             batch = self._sealer.seal(batch)
         else:

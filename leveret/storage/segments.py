@@ -41,7 +41,8 @@ class Segments(SegmentWriter):
     segments with unflushed bytes, oldest first, `latest_ms` the time of the youngest record.
     `checkpoint` returns the payload every segment begins with, None where nothing is kept;
     `on_roll` is called when a segment was sealed: it now waits for its last flush; `on_open` when a
-    file was opened to be written to. `flushes`: confirms wait for flushes. `new_sealer`
+    file was opened to be written to. `flushes`: confirms wait for flushes. `epoch` is that of all
+    batches that are written. `new_sealer`
     returns a sealer for a key; a segment has one key at most, so that its first bytes name the key
     it needs.
     """
@@ -72,7 +73,8 @@ class Segments(SegmentWriter):
         on_open: Callable[[Segments], None] = lambda _: None,
         flushes: bool = True,
     ) -> None:
-        super().__init__(files)
+        epoch: int = 0,
+        super().__init__(files, epoch)
         self.directory = directory
         self.segment_bytes_max = segment_bytes_max
         self._checkpoint = checkpoint
@@ -221,7 +223,7 @@ class Segments(SegmentWriter):
         segment.began_ms = self.latest_ms = max(self._wall_ms(), self.latest_ms)
         key_id = self._key.id if self._key is not None else 0
         batch = Batch.control(
-            segment.base, self._checkpoint(), segment.began_ms, producer_id=key_id
+            segment.base, self._checkpoint(), segment.began_ms, self._epoch, key_id
         )
         batch.set_checksum()
         try:

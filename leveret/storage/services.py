@@ -42,6 +42,7 @@ class LogServices:
     open_files: OpenFiles
     segment_bytes_max: int
     decisions: Decisions
+    epoch: int  # in which this node leads the logs; 0 where it is alone
     run: int  # the number of this run of the node, as marks have it
     touched: Callable[[Path], None]  # has settlements to write down
     closed: Callable[[Path, LogMark | None], None]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -22,7 +21,7 @@ from urllib.parse import unquote
 from leveret.errors import DiskFullError, StorageError
 from leveret.ports import Durability, Retention
 from leveret.ports.losses import Loss, LossKind
-from leveret.storage.commit import Committer, FlushFigures
+from leveret.storage.commit import FlushFigures
 from leveret.storage.compaction import Compactor
 from leveret.storage.decisions import (
     DECISIONS_INCARNATION,
@@ -42,6 +41,7 @@ from leveret.storage.reader import OpenFiles
 from leveret.storage.recovery import Recovered, is_all_settled, recover
 from leveret.storage.services import LogServices
 from leveret.storage.tail import TailCache
+from leveret.storage.threads import StorageThreads
 
 if TYPE_CHECKING:
     import asyncio
@@ -90,9 +90,11 @@ class FileTopicStore:
     """`ports.TopicStore` in files. One per node; used on its event loop.
 
     Takes the data directory's lock unless the caller, who then holds it, passes `lock`: raises
-    NodeRunningError, StorageError. `state` is closed by its opener, after this. Without a `keyring`
+    NodeRunningError, StorageError. `state` is closed by its opener, after this, and so are
+    `threads`, without which it starts its own. Without a `keyring`
     the data directory's is used, and no key of it can be unwrapped. `durability` is that of
-    decisions about transactions: the strictest of any log that takes part in them.
+    decisions about transactions: the strictest of any log that takes part in them. `epoch` is that
+    in which this node leads the logs.
     """
 
     def __init__(
@@ -109,6 +111,8 @@ class FileTopicStore:
         losses: LossLedger | None = None,
         durability: Durability = Durability.FSYNC,
         boot: bytes | None = None,
+        epoch: int = 0,
+        threads: StorageThreads | None = None,
     ) -> None:
         self._limits = limits or StorageLimits()
         self._topics = data / "topics"
@@ -130,8 +134,12 @@ class FileTopicStore:
         self._refused = False  # whether the last settlements could not be written: warn once
         self.flushes = FlushFigures()
         self.tail_cache = TailCache(self._limits.tail_cache_bytes_max)
-        self._committer = Committer(loop, self._limits.commit_threads)
-        self._pool = ThreadPoolExecutor(self._limits.fetch_threads, "leveret-fetch")
+        self._owns_threads = threads is None
+        self._threads = threads or StorageThreads.start(
+            loop,
+            commit_threads=self._limits.commit_threads,
+            fetch_threads=self._limits.fetch_threads,
+        )
         self._keyring = keyring or Keyring(files, data, None)
         self.compactor = Compactor(
             files,
@@ -145,11 +153,11 @@ class FileTopicStore:
         self.losses = losses or LossLedger(files, data, clock.wall_ms, logger.error)
         try:
             self._marks = LogMarks(state, boot_id() if boot is None else boot)
-            self._services = self._make_services(clock)
+            self._services = self._make_services(clock, epoch)
             self._notes = NoteWriter(
                 state,
                 loop,
-                self._committer,
+                self._threads.committer,
                 self._logs,
                 interval_ms=self._limits.mark_interval_ms,
                 worked=self._removed,
@@ -168,21 +176,22 @@ class FileTopicStore:
             raise storage_error("create", data, error) from error
         return DirectoryLock(data)
 
-    def _make_services(self, clock: Clock) -> LogServices:
+    def _make_services(self, clock: Clock, epoch: int) -> LogServices:
         return LogServices(
             files=self._files,
             loop=self._loop,
             clock=clock,
             tail_cache=self.tail_cache,
             keyring=self._keyring,
-            committer=self._committer,
+            committer=self._threads.committer,
             flushes=self.flushes,
-            pool=self._pool,
+            pool=self._threads.pool,
             open_files=OpenFiles(
                 self._files, self._limits.open_files_max, self._limits.open_segments_max
             ),
             segment_bytes_max=self._limits.segment_bytes_max,
             decisions=self._decisions,
+            epoch=epoch,
             run=self._marks.run,
             touched=self._log_touched,
             closed=self._log_closed,
@@ -210,7 +219,7 @@ class FileTopicStore:
             with suppress(DiskFullError):  # removing them makes room
                 self._state.write(self._marks.forget(keys), durable=True)
         for name in names:
-            self._committer.submit(self._removal(self._trash / name), self._removed)
+            self._threads.committer.submit(self._removal(self._trash / name), self._removed)
 
     def _open_decisions(self, durability: Durability) -> PartitionLog:
         """Open the log of transaction decisions, before any log asks for one."""
@@ -512,8 +521,8 @@ class FileTopicStore:
 
     def _stop_threads(self) -> None:
         self.compactor.close()
-        self._committer.close()
-        self._pool.shutdown()
+        if self._owns_threads:
+            self._threads.close()
         if self._own_lock is not None:
             self._own_lock.release()
 

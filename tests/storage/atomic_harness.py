@@ -11,11 +11,11 @@ from leveret.core.logs.log_writer import LogWriter
 from leveret.core.turn import Turn
 from leveret.ports import Durability
 from leveret.storage.state import MemoryStateStore
-from leveret.storage.store import StorageLimits
+from leveret.storage.store import FileTopicStore, StorageLimits
 from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.harness import FixedClock, NoLock, abandon, open_log
 from tests.storage.keys import encrypted_keyring
-from tests.storage.test_log_machine import SteppedStore
+from tests.storage.test_log_machine import stepped_threads
 
 DATA = Path("/data")
 
@@ -80,7 +80,8 @@ class AtomicNode:
         self.durability = durability
         self.reported: list[Exception] = []
         self._scheduled: list = []
-        self.store = SteppedStore(
+        self.threads = stepped_threads()
+        self.store = FileTopicStore(
             DATA,
             files,
             self.state,
@@ -91,16 +92,16 @@ class AtomicNode:
                     "segment_bytes_max": 700,
                     "tail_cache_bytes_max": 600,
                     "settle_flush_interval_ms": 3_600_000,
-                    "commit_threads": 1,
                     "open_files_max": 2,
                     **limits,
                 }
             ),
             lock=NoLock(),
+            threads=self.threads,
             keyring=encrypted_keyring(files, DATA) if encrypted else None,
             durability=durability,
         )
-        self.committer = self.store._committer
+        self.committer = self.threads.committer
         report = lambda _subject, error: self.reported.append(error)  # noqa: E731
         self.turn = Turn(self._scheduled.append, report)
         self.atomic = AtomicWrites(

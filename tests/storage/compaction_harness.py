@@ -7,11 +7,11 @@ from pathlib import Path
 
 from leveret.ports import Compaction, Durability, Retention
 from leveret.storage.state import MemoryStateStore
-from leveret.storage.store import StorageLimits
+from leveret.storage.store import FileTopicStore, StorageLimits
 from tests.storage.atomic_harness import MortalFiles
 from tests.storage.harness import PERSISTENT, FixedClock, NoLock, abandon, keyed, open_log
 from tests.storage.keys import encrypted_keyring
-from tests.storage.test_log_machine import StepCommitter, SteppedStore
+from tests.storage.test_log_machine import StepCommitter, stepped_threads
 
 HOUR_MS = 3_600_000
 DELAY_MS = 24 * HOUR_MS
@@ -40,11 +40,12 @@ class CompactedLog:
         self.durability = durability
         self.encrypted = encrypted
         self.limits = limits
-        self.boots = 1
+        self.boots = self.epoch = 1
         self.open()
 
     def open(self) -> None:
-        self.store = SteppedStore(
+        self.threads = stepped_threads()
+        self.store = FileTopicStore(
             DATA,
             self.files,
             self.state,
@@ -55,18 +56,19 @@ class CompactedLog:
                     "segment_bytes_max": 1500,
                     "tail_cache_bytes_max": 600,
                     "settle_flush_interval_ms": 3_600_000,
-                    "commit_threads": 1,
                     "open_files_max": 2,
                     "compaction_bytes_per_s": 1 << 40,
                     **self.limits,
                 }
             ),
             lock=NoLock(),
+            threads=self.threads,
             boot=b"%16d" % self.boots,
             keyring=encrypted_keyring(self.files, DATA) if self.encrypted else None,
             durability=self.durability,
+            epoch=self.epoch,
         )
-        self.committer = self.store._committer
+        self.committer = self.threads.committer
         self.worker = self.store.compactor.worker = StepCommitter()
         if not self.checks:
             self.store.compactor.check = lambda log: None

@@ -46,6 +46,7 @@ def make_store(data: Path, files=None, state=None, keyring=None, **limits) -> Fi
     limits.setdefault("settle_flush_interval_ms", 3_600_000)
     durability = limits.pop("durability", Durability.FSYNC)
     boot = limits.pop("boot", BOOT)
+    epoch = limits.pop("epoch", 0)
     return FileTopicStore(
         data,
         files or RealFileSystem(),
@@ -57,6 +58,7 @@ def make_store(data: Path, files=None, state=None, keyring=None, **limits) -> Fi
         keyring=keyring,
         durability=durability,
         boot=boot,
+        epoch=epoch,
     )
 
 
@@ -121,5 +123,6 @@ def abandon(store) -> None:
     for log in store.logs():
         log._closed = True
     store._stop_threads()
+    store._threads.close()
     for log in store.logs():
         log._release()

@@ -67,6 +67,23 @@ def test_sealed_segments_keep_the_latest_of_each_key(it):
     assert it.removed == set(range(42)) - set(found)
 
 
+def test_what_stays_keeps_the_epoch_in_which_it_was_written(it):
+    written = {}
+    for epoch in (1, 3):
+        it.epoch = epoch
+        it.restart()
+        written |= dict.fromkeys(range(it.log.end, it.log.end + 20), epoch)
+        fill(it, 20)
+    it.compact()
+    assert len(it.removed) > 20
+    for segment in it.log.segments:
+        batches = [each.batch for each in dump_segment(it.files, segment.path)]
+        epochs = [batch.leader_epoch for batch in batches]
+        assert epochs == sorted(epochs)
+        for batch in batches:
+            assert batch.is_control or batch.leader_epoch == written[batch.base_offset]
+
+
 def test_what_a_group_has_not_read_stays(it):
     fill(it, 40)
     read = 12

@@ -42,9 +42,7 @@ def test_a_decision_is_forgotten_once_both_outcomes_are_flushed():
 
 
 def test_the_log_of_decisions_does_not_grow():
-    node = AtomicNode(
-        FaultyFileSystem(), Durability.OS, ("a", "b"), segment_bytes_max=1500, commit_threads=1
-    )
+    node = AtomicNode(FaultyFileSystem(), Durability.OS, ("a", "b"), segment_bytes_max=1500)
     for _ in range(20):
         node.put("a", *(b"%d" % i for i in range(20)))
         node.run()

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -20,6 +21,7 @@ from leveret.errors import StorageError
 from leveret.ports import Durability, Retention
 from leveret.storage.state import MemoryStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
+from leveret.storage.threads import StorageThreads
 from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.harness import (
     FixedClock,
@@ -59,13 +61,9 @@ class StepCommitter:
         self.waiting.clear()
 
 
-class SteppedStore(FileTopicStore):
-    """A store without commit threads."""
-
-    def _make_services(self, clock):
-        self._committer.close()
-        self._committer = StepCommitter()
-        return super()._make_services(clock)
+def stepped_threads() -> StorageThreads:
+    """Threads that do nothing before the test says so; those that read run by themselves."""
+    return StorageThreads(StepCommitter(), ThreadPoolExecutor(1))
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -91,7 +89,8 @@ class LogMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.store = SteppedStore(
+        self.threads = stepped_threads()
+        self.store = FileTopicStore(
             Path("/data"),
             self.files,
             self.state,
@@ -101,13 +100,13 @@ class LogMachine(RuleBasedStateMachine):
                 segment_bytes_max=800,
                 tail_cache_bytes_max=600,
                 settle_flush_interval_ms=3_600_000,
-                commit_threads=1,
                 open_files_max=2,
             ),
             lock=NoLock(),
+            threads=self.threads,
             boot=b"%16d" % self.boots,
         )
-        self.committer = self.store._committer
+        self.committer = self.threads.committer
         self.log = open_log(self.store, self.durability)
         self.log.on_failure(self.failed)
         assert self.store.losses.unacknowledged == []

@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from leveret.ports import Durability, Retention
 from leveret.storage.state import MemoryStateStore
-from leveret.storage.store import StorageLimits
+from leveret.storage.store import FileTopicStore, StorageLimits
 from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.harness import PERSISTENT, FixedClock, NoLock, abandon, bodies, open_log
-from tests.storage.test_log_machine import SteppedStore
+from tests.storage.test_log_machine import stepped_threads
 from tests.support.examples import examples
 
 HOUR_MS = 3_600_000
@@ -50,16 +50,16 @@ class RetentionMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.store = SteppedStore(
+        self.threads = stepped_threads()
+        self.store = FileTopicStore(
             Path("/data"),
             self.files,
             self.state,
             self.loop,
             clock=self.clock,
-            limits=StorageLimits(
-                segment_bytes_max=1500, settle_flush_interval_ms=HOUR_MS, commit_threads=1
-            ),
+            limits=StorageLimits(segment_bytes_max=1500, settle_flush_interval_ms=HOUR_MS),
             lock=NoLock(),
+            threads=self.threads,
             boot=b"one boot        ",
         )
         self.log = open_log(self.store, Durability.OS, retention=self.retention)
@@ -105,12 +105,12 @@ class RetentionMachine(RuleBasedStateMachine):
         self.look()
         self.log.check_retention()
         self.log.write_settlements()
-        self.store._committer.drain()
+        self.threads.committer.drain()
 
     @rule(cleanly=st.booleans())
     def restart(self, cleanly):
         self.log.write_settlements()
-        self.store._committer.drain()
+        self.threads.committer.drain()
         if cleanly:
             self.close()
         else:
@@ -126,7 +126,7 @@ class RetentionMachine(RuleBasedStateMachine):
             async with asyncio.TaskGroup() as group:
                 closing = group.create_task(self.store.close())
                 while not closing.done():
-                    self.store._committer.drain()
+                    self.threads.committer.drain()
                     await asyncio.sleep(0)
 
         self.loop.run_until_complete(both())
