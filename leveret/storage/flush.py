@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,9 @@ from typing import TYPE_CHECKING
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from leveret.ports.callbacks import call_each
+from leveret.ports.replication import START
 from leveret.storage.files import storage_error
+from leveret.storage.index import OFFSET_MAX
 from leveret.storage.reader import LogReader
 from leveret.storage.reclaimer import Reclaimer
 from leveret.storage.segments import Segments
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from leveret.ports.records import Batch
+    from leveret.ports.replication import LogPlace, LogSink
     from leveret.storage.encryption import DataKey
     from leveret.storage.files import FileSystem
     from leveret.storage.recovery import Recovered
@@ -43,13 +47,19 @@ __all__ = ["Flush", "FlushedLog"]
 
 @dataclass(slots=True)
 class Flush:
-    """A flush of `segments`: covers `count` waiting batches, up to offset `stop`."""
+    """A flush of `segments`: covers `count` waiting batches, up to offset `stop`.
+
+    Where the log is copied, up to `place`. `waiting` says what else waits for it, unless nothing
+    does: `TransactionParticipants.waiting`, and `Reclaimer.waiting`.
+    """
 
     files: FileSystem
     segments: list[Segment]
     sealed: list[tuple[Segment, int]]  # with where each stops: they get their index files
-    count: int
-    stop: int
+    count: int = 0
+    stop: int = 0
+    place: LogPlace = START
+    waiting: tuple[tuple[int, int], int] | None = None
     took_us: int = 0  # once it has run
 
     @property
@@ -94,8 +104,11 @@ class FlushedLog(WrittenLog, ABC):
         "_failure_callbacks",
         "_failures",
         "_flush_again",
+        "_has_failed",
+        "_replicated_place",
         "_running",
         "_services",
+        "_unreplicated",
         "_until_flushed",
         "_until_idle",
         "directory",
@@ -113,7 +126,8 @@ class FlushedLog(WrittenLog, ABC):
         data_key: DataKey | None,
     ) -> None:
         self.directory = directory
-        self.end = self.committed = self._durable = recovered.end
+        self.end = self._durable = recovered.end
+        self._replicated = OFFSET_MAX  # as long as it is not copied
         self.settled = self._stated = recovered.settled
         if recovered.compacted:
             self._stated = self.settled.copy()
@@ -153,11 +167,15 @@ class FlushedLog(WrittenLog, ABC):
             recovered.unresolved, services.decisions.remembered, services.report
         )
         self._unresolved = self._parts.unresolved  # asked for at each append
+        self._commit()
         self._closed = False
         self._commit_callbacks: list[Callable[[], None]] = []
         self._failure_callbacks: list[Callable[[Exception], None]] = []
         self.is_flushing = False
         self._running: Flush | None = None
+        self._has_failed = False  # a flush has failed, and is not repaired
+        self._replicated_place = START
+        self._unreplicated: deque[tuple[LogPlace, Callable[[], None]]] = deque()
         self._flush_again = False  # something was written since that wants to be flushed
         self._failures = 0
         self._unflushed = []
@@ -178,6 +196,7 @@ class FlushedLog(WrittenLog, ABC):
             new_sealer=services.keyring.sealer,
             on_open=services.open_files.opened,
             flushes=self._flushes,
+            epoch=services.epoch,
         )
 
     def _spill(self, batch: Batch) -> None:
@@ -195,7 +214,6 @@ class FlushedLog(WrittenLog, ABC):
     @abstractmethod
     def _resolve(self, transaction: int, *, committed: bool) -> None:
         """Apply a transaction's outcome in memory."""
-            epoch=services.epoch,
 
     @abstractmethod
     def check_retention(self) -> None:
@@ -223,7 +241,7 @@ class FlushedLog(WrittenLog, ABC):
 
     def _start_flush(self) -> None:
         """Start a flush of what was written so far, unless one runs or nothing is dirty."""
-        if self.is_flushing or not self._segments.dirty:
+        if self.is_flushing or self._has_failed or not self._segments.dirty:
             return
         flush = self._begin_flush()
         descriptors, committer = flush.descriptors, self._services.committer
@@ -239,13 +257,15 @@ class FlushedLog(WrittenLog, ABC):
     def _begin_flush(self) -> Flush:
         """Return the flush of what was written so far, which counts as running from now on."""
         self.is_flushing, self._flush_again = True, False
-        parts, reclaimer = self._parts, self._reclaimer
-        parts.flushing = (len(parts.preparing), len(parts.written))
-        reclaimer.flushing = len(reclaimer.condemned)
+        parts, reclaimer, waiting = self._parts, self._reclaimer, None
+        if parts.preparing or parts.written or reclaimer.condemned:
+            waiting = parts.waiting, reclaimer.waiting
         dirty, active = self._segments.take_dirty(), self._segments.active
         sealed = [(segment, segment.stop) for segment in dirty if segment is not active]
         stop = self._unflushed[-1].stop if self._unflushed else 0
-        flush = Flush(self._services.files, dirty, sealed, len(self._unflushed), stop)
+        count = len(self._unflushed)
+        place = START if self._segments.sink is None else self._segments.place
+        flush = Flush(self._services.files, dirty, sealed, count, stop, place, waiting)
         self._running = flush
         return flush
 
@@ -261,7 +281,44 @@ class FlushedLog(WrittenLog, ABC):
         if self.is_flushing or self._segments.dirty:
             self._start_flush_behind()
         elif not self._segments.untrusted:
-            self._reclaimer.remove_flushed()
+            removal = partial(self._reclaimer.flushed, self._reclaimer.waiting)
+            self._when_replicated(self._segments.place, removal)
+
+    # Being copied
+
+    @property
+    def place(self) -> LogPlace:
+        """End of the log in its files (see ports.ReplicatedLog)."""
+        return self._segments.place
+
+    def copy_to(self, sink: LogSink) -> None:
+        """Have the log copied from now on (see ports.ReplicatedLog)."""
+        assert self._flushes, "the copies of a log that is not flushed would be more durable"
+        self._segments.sink = sink
+        self._replicated, self._replicated_place = self._durable, self.place
+
+    def replicated(self, place: LogPlace, offset: int) -> None:
+        """Note how far all copies that count have the log (see ports.ReplicatedLog)."""
+        self._replicated, self._replicated_place = max(offset, self.committed), place
+        while self._unreplicated and self._unreplicated[0][0] <= place:
+            self._unreplicated.popleft()[1]()
+        self._advance()
+
+    def _when_replicated(self, place: LogPlace, callback: Callable[[], None]) -> None:
+        """Call `callback` once all copies that count end at a place or behind; these are in order.
+
+        At once where there is none.
+        """
+        if self._segments.sink is None or place <= self._replicated_place:
+            callback()
+        else:
+            self._unreplicated.append((place, callback))
+
+    async def _wait_for_copies(self) -> None:
+        """Wait until everything that is written now is replicated."""
+        replicated = self._services.loop.create_future()
+        self._when_replicated(self.place, partial(_set_done, replicated))
+        await replicated
 
     # Waiting
 
@@ -327,40 +384,53 @@ class FlushedLog(WrittenLog, ABC):
             self._flush_failed(flush, error)
 
     def _flush_succeeded(self, flush: Flush) -> None:
-        newly_covered = flush.segments[-1] is not self._reclaimer.covered
-        self._reclaimer.covered = flush.segments[-1]
         if flush.count:
             self._forget_unflushed(flush.count)
             self._durable = flush.stop
             self.flushed = max(self.flushed, flush.stop)
         if flush.sealed:
             self.flushed = max(self.flushed, flush.sealed[-1][1])
-        if self._reclaimer.flushing:
-            self._reclaimer.flushed()
-        if any(self._parts.flushing):
-            for transaction in self._parts.flushed():
-                self._resolve(transaction, committed=False)
+        if self._segments.sink is None:
+            self._flush_replicated(flush)
+        else:
+            self._when_replicated(flush.place, partial(self._flush_replicated, flush))
         self._advance()
         if flush.sealed:
             for segment, _ in flush.sealed:
                 self._services.open_files.use(segment)
             self.check_retention()
+
+    def _flush_replicated(self, flush: Flush) -> None:
+        """Do what a flush was waited for, once all copies that count have flushed the same."""
+        if self._closed:
+            return
+        newly_covered = flush.segments[-1] is not self._reclaimer.covered
+        self._reclaimer.covered = flush.segments[-1]
+        if flush.waiting is not None:
+            of_parts, of_segments = flush.waiting
+            self._reclaimer.flushed(of_segments)
+            for transaction in self._parts.flushed(of_parts):
+                self._resolve(transaction, committed=False)
+            self._advance()
         if newly_covered or flush.sealed:
             self._reclaimer.reclaim_sealed()
             self._flush_for_reclaim()
 
     def _advance(self) -> None:
-        """Advance the committed offset to the durable one or the first unresolved transaction."""
-        committed = self._parts.limit(self._durable) if self._unresolved else self._durable
-        if committed == self.committed:
-            return
-        self.committed = committed
-        call_each(self._commit_callbacks, self._services.report)
+        """Commit what may be committed, and tell it to those who wait for it."""
+        if self._commit():
+            call_each(self._commit_callbacks, self._services.report)
 
     def _flush_failed(self, flush: Flush, error: OSError) -> None:
-        """Rewrite unflushed batches in a new segment; never retry the old file (decision 0006)."""
+        """Rewrite unflushed batches in a new segment; never retry the old file (decision 0006).
+
+        Copies have what cannot be flushed here, so that another node must lead instead.
+        """
         failure = self._flush_failure(error)
-        self._reclaimer.flush_failed()
+        if self._segments.sink is not None:
+            self._has_failed = True
+            self._segments.sink.failed(failure)
+            return
         for segment in flush.segments:
             segment.mark_suspect(self._services.files)
         self._touch()  # soon another segment is begun, even if nothing is appended
@@ -411,6 +481,11 @@ class FlushedLog(WrittenLog, ABC):
         self._services.warn(f"{failure}; {lost} records were not stored and are refused")
         failed = (partial(callback, failure) for callback in self._failure_callbacks)
         call_each(failed, self._services.report)
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():  # the waiting coroutine was cancelled
+        future.set_result(None)
 
 
 def _wake(waiters: list[asyncio.Future[None]], failure: Exception | None) -> None:

@@ -12,6 +12,7 @@ from leveret.errors import StorageError
 from leveret.ports import Damage, Durability, LogFile
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch, BatchBuilder
+from leveret.ports.replication import RawBatches
 from leveret.storage.checkpoint import (
     RecoveredState,
     TransactionPart,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from leveret.ports import Compaction, Retention
+    from leveret.ports.replication import LogPlace
     from leveret.storage.encryption import DataKey
     from leveret.storage.recovery import Recovered
     from leveret.storage.segment import Segment
@@ -96,8 +98,6 @@ class PartitionLog(CompactedLog):
         self._returned = RangeSet()  # the same of what came back
         self._touched = False
         self.retention = retention
-        for transaction in list(self._unresolved):
-            self._resolve(transaction, committed=services.decisions.asked(transaction))
         if recovered.given_up:
             self._pending.add_all(recovered.given_up)
             self._touch()  # the next start need not tell it, and cannot know what was not flushed
@@ -254,6 +254,14 @@ class PartitionLog(CompactedLog):
 
     # Taking part in transactions
 
+    @property
+    def unresolved(self) -> list[int]:
+        """Transactions that have a part here and wait for `resolve`, those of earlier runs first.
+
+        The store resolves those that a log was opened with.
+        """
+        return list(self._unresolved)
+
     def prepare(
         self,
         transaction: int,
@@ -336,6 +344,20 @@ class PartitionLog(CompactedLog):
                 self, self._services, self._segments, self._reader, self._tail
             )
         return await self._quarantine.set_aside(offset)
+
+    # Being copied
+
+    def read_raw(self, place: LogPlace, offset: int, bytes_max: int) -> RawBatches | None:
+        """Return batches as they stand in a file (see ports.ReplicatedLog)."""
+        if not self._segments.items:
+            return RawBatches(bytearray(), place, offset)
+        return self._reader.read_raw(place, offset, bytes_max)
+
+    async def fetch_raw(self, place: LogPlace, offset: int, bytes_max: int) -> RawBatches:
+        """Read as `read_raw`, waiting for the device (see ports.ReplicatedLog)."""
+        if not self._segments.items:
+            return RawBatches(bytearray(), place, offset)
+        return await self._reader.fetch_raw(place, offset, bytes_max)
 
     # Settlements
 
@@ -448,6 +470,8 @@ class PartitionLog(CompactedLog):
         while self._flushes and was_flushing and (self.is_flushing or self._segments.dirty):
             was_flushing = self.is_flushing
             await self._next_flush()
+        if self._segments.sink is not None:
+            await self._wait_for_copies()
 
     # Ending
 

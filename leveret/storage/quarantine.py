@@ -52,7 +52,7 @@ class Quarantine:
         async with self._lock:
             if self._log.is_closed:
                 raise StorageError(f"the log in {self._log.directory} is closed")
-            segment = self._segments.find(offset)
+            segment = self._segments.holding(offset)
             if segment is None:
                 return self._missing(offset)
             if segment is self._segments.active:

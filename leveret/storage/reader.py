@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError, NewerFormatError, StorageError
-from leveret.ports.records import Batch, BatchAttribute
+from leveret.ports.records import HEADER_BYTES, Batch, BatchAttribute
+from leveret.ports.replication import LogPlace, PlaceGoneError, RawBatches
+from leveret.storage.batch_walk import whole_batches
 from leveret.storage.encryption import MissingKeyError
 from leveret.storage.files import read_exactly, storage_error
 from leveret.storage.scan import FRONT, batch_bytes, refuse, verify
@@ -193,6 +195,58 @@ class LogReader:
         self._remember(segment, batches, behind)
         return batches
 
+    def read_raw(self, place: LogPlace, offset: int, bytes_max: int) -> RawBatches | None:
+        """Return batches as they stand in a file (see ports.ReplicatedLog)."""
+        segment = self._segment_at(place)
+        if segment.handle is None:
+            return None
+        try:
+            data = read_whole(
+                self._files, segment.handle, place.position, segment.size, bytes_max, wait=False
+            )
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise _reading_error(segment, error) from error
+        return self._raw_batches(segment, place, data, offset)
+
+    async def fetch_raw(self, place: LogPlace, offset: int, bytes_max: int) -> RawBatches:
+        """Return batches as they stand in a file, waiting for the device. Raises StorageError."""
+        segment = self._segment_at(place)
+        position, limit = place.position, segment.size
+        segment.pins += 1
+        try:
+            if segment.handle is None:
+                await self._open(segment, segment.base)
+            handle = segment.handle
+            assert handle is not None
+            data = await self._loop.run_in_executor(
+                self._pool,
+                lambda: read_whole(self._files, handle, position, limit, bytes_max, wait=True),
+            )
+        except OSError as error:
+            raise _reading_error(segment, error) from error
+        finally:
+            self._segments.unpin(segment)
+        return self._raw_batches(segment, place, data, offset)
+
+    def _segment_at(self, place: LogPlace) -> Segment:
+        segment = self._segments.find(place.base, place.revision)
+        if segment is None or segment.size < place.position:
+            raise PlaceGoneError(f"{self._segments.directory} has no {place} any more")
+        return segment
+
+    def _raw_batches(
+        self, segment: Segment, place: LogPlace, data: bytearray, offset: int
+    ) -> RawBatches:
+        """Return what was read of a segment; of a sealed one's end, where the next one begins."""
+        stop, offset = place.position + len(data), whole_batches(data, offset)[1]
+        after = self._segments.after(segment) if stop == segment.size else None
+        if after is not None:
+            self._open_files.use(segment)
+            return RawBatches(data, LogPlace(after.base, after.revision), offset)
+        return RawBatches(data, LogPlace(segment.base, segment.revision, stop), offset)
+
     async def offset_at(self, time_ms: int, end: int) -> int:
         """Return the first offset at or after a time (see ports.TopicLog). Raises StorageError."""
         segments = list(self._segments.items)
@@ -212,7 +266,7 @@ class LogReader:
         self._cursors.clear()
 
     def _segment(self, offset: int) -> Segment:
-        segment = self._segments.find(offset)
+        segment = self._segments.holding(offset)
         if segment is None:
             raise CorruptBatchError(f"no file holds offset {offset} any more")
         return segment
@@ -307,6 +361,32 @@ def walk(
         position += used
         wanted = max(wanted, length)
     return _checked([], request), position
+
+
+def read_whole(
+    files: FileSystem, handle: int, position: int, limit: int, bytes_max: int, *, wait: bool
+) -> bytearray:
+    """Return whole batches from a position on, at most `bytes_max` bytes if that is not one.
+
+    Raises CorruptBatchError if no batch begins there, BlockingIOError if it would have to wait and
+    may not, OSError.
+    """
+    wanted = min(bytes_max, limit - position)
+    while wanted:
+        window, got = _window(files, handle, position, wanted, wait=wait)
+        whole, _ = whole_batches(memoryview(window)[:got], 0)
+        if whole:
+            del window[whole:]
+            return window
+        length = (
+            batch_bytes(window, 0) if got >= FRONT.size else min(HEADER_BYTES, limit - position)
+        )
+        if got < wanted and not wait:
+            raise BlockingIOError
+        if length <= wanted or position + length > limit:
+            raise CorruptBatchError(f"the batch at {position} does not fit into its file")
+        wanted = length
+    return bytearray()
 
 
 def _window(

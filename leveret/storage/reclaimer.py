@@ -28,13 +28,14 @@ class Reclaimer:
     Where settlements are kept (`keeps`), a segment is removed only once all its settlements are
     durable: they have been written (`pending` are not), and a flush that began after that has
     ended. So after any crash, an offset that no file holds is settled in the files that are there.
-    The `condemned` ones wait only for a flush; the running one covers `flushing` of them. `covered`
-    is the newest segment whose checkpoint is durable. `removed` are settled offsets of no file.
+    The `condemned` ones wait only for a flush. `covered` is the newest segment whose checkpoint is
+    durable. `removed` are settled offsets of no file.
     """
 
     __slots__ = (
         "_being_read",
         "_directory",
+        "_ended",
         "_hidden",
         "_keeps",
         "_needed",
@@ -44,7 +45,6 @@ class Reclaimer:
         "_settled",
         "condemned",
         "covered",
-        "flushing",
         "kept_from",
         "on_remove",
         "pending",
@@ -77,7 +77,7 @@ class Reclaimer:
         self._hidden = hidden  # settled offsets that nobody reads, though files have them
         self._keeps = keeps
         self.condemned: list[Segment] = []  # settled, and that is written down
-        self.flushing = 0
+        self._ended = 0  # of the condemned ones, ever
         self._being_read: list[Segment] = []  # that could go otherwise
 
     def use(self, settled: RangeSet) -> None:
@@ -123,14 +123,14 @@ class Reclaimer:
             if not self._keeps:
                 self.reclaim_sealed()
 
-    def flushed(self) -> None:
-        """Remove the segments that waited for the flush, which has succeeded."""
-        self._remove(self.flushing)
-        self.flushing = 0
+    @property
+    def waiting(self) -> int:
+        """Segments that have ever been condemned: a flush that begins now covers so many."""
+        return self._ended + len(self.condemned)
 
-    def flush_failed(self) -> None:
-        """Leave the waiting segments to the next flush, since this one has failed."""
-        self.flushing = 0
+    def flushed(self, waiting: int) -> None:
+        """Remove the segments that a flush has covered, which began when so many were `waiting`."""
+        self._remove(waiting - self._ended)
 
     def remove_flushed(self) -> None:
         """Remove all waiting segments: nothing was written since the last flush."""
@@ -153,6 +153,7 @@ class Reclaimer:
     def _remove(self, count: int) -> None:
         """Remove the first `count` waiting segments, except those needed again or being read."""
         due, self.condemned = self.condemned[:count], self.condemned[count:]
+        self._ended += len(due)
         self._release(due)
 
     def _release(self, due: Sequence[Segment]) -> None:

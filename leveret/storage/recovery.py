@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from leveret.storage.files import FileSystem
     from leveret.storage.marks import LogMark
 
-__all__ = ["LostRange", "Recovered", "is_all_settled", "recover"]
+__all__ = ["LostRange", "Recovered", "is_all_settled", "recover", "remove_drafts"]
 
 # Left unused where the newest segment is gone and nobody knows how far it went: more than a node
 # writes to one log between two marks. What the state store says of the offsets is true of no other
@@ -124,7 +124,7 @@ def recover(
     try:
         segments = list_segments(files, directory)
         if segments:
-            _remove_drafts(files, directory, segments)
+            remove_drafts(files, directory, segments)
         recovery = _Recovery(files, directory, segments, known or MarkedState(), flushes=flushes)
         return recovery.run(has_records=has_records)
     except OSError as error:
@@ -153,7 +153,7 @@ def is_all_settled(files: FileSystem, directory: Path, mark: LogMark) -> bool:
     return (last.base, last.revision, last.size) == mark.place and not last.suspect
 
 
-def _remove_drafts(files: FileSystem, directory: Path, segments: list[Segment]) -> None:
+def remove_drafts(files: FileSystem, directory: Path, segments: list[Segment]) -> None:
     """Remove half-written files, and files beside segments that are gone."""
     known = {
         path.name for segment in segments for path in (segment.index_path, segment.suspect_path)

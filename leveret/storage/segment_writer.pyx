@@ -62,6 +62,8 @@ cdef class SegmentWriter:
             self._index.note(batch.base_offset, position)
         if not active.dirty:
             self._mark_dirty(active)
+        if self.sink is not None:
+            self.sink.wrote()
         return position
 
     cdef int _grow(self, int handle, int64_t next_bytes) except -1:

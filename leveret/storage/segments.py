@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from leveret.errors import CorruptBatchError
 from leveret.ports.callbacks import do_nothing
 from leveret.ports.records import Batch
+from leveret.ports.replication import START, LogPlace
 from leveret.storage.encryption import HEAD_BYTES, Sealer, key_id_of
 from leveret.storage.files import read_exactly, storage_error, write_all
 from leveret.storage.index import SparseIndex
@@ -72,8 +73,8 @@ class Segments(SegmentWriter):
         new_sealer: Callable[[DataKey], Sealer] = Sealer,
         on_open: Callable[[Segments], None] = lambda _: None,
         flushes: bool = True,
-    ) -> None:
         epoch: int = 0,
+    ) -> None:
         super().__init__(files, epoch)
         self.directory = directory
         self.segment_bytes_max = segment_bytes_max
@@ -104,6 +105,13 @@ class Segments(SegmentWriter):
         return self.items[-1]
 
     @property
+    def place(self) -> LogPlace:
+        """End of the log in its files."""
+        if not self.items:
+            return START
+        return LogPlace(self.active.base, self.active.revision, self.position)
+
+    @property
     def sealed_dirty(self) -> bool:
         """Whether a sealed segment waits for its last flush."""
         return bool(self.dirty) and self.dirty[0] is not self.items[-1]
@@ -125,10 +133,21 @@ class Segments(SegmentWriter):
         high = bisect_left(self.items, stop, key=lambda segment: segment.base)
         return self.items[low : min(high, len(self.items) - 1)]
 
-    def find(self, offset: int) -> Segment | None:
+    def holding(self, offset: int) -> Segment | None:
         """Return the segment whose range holds `offset`."""
         at = bisect_right(self.items, offset, key=lambda segment: segment.base)
         return self.items[at - 1] if at else None
+
+    def find(self, base: int, revision: int) -> Segment | None:
+        """Return the segment of a file's name."""
+        at = bisect_left(self.items, (base, revision), key=order)
+        found = self.items[at] if at < len(self.items) else None
+        return found if found is not None and order(found) == (base, revision) else None
+
+    def after(self, segment: Segment) -> Segment | None:
+        """Return the segment behind a sealed one; None behind the last."""
+        at = bisect_right(self.items, order(segment), key=order)
+        return self.items[at] if at < len(self.items) else None
 
     def _mark_dirty(self, segment: Segment) -> None:
         """Mark a segment as dirty and pin it, so that its file stays open until it is flushed."""
@@ -198,6 +217,8 @@ class Segments(SegmentWriter):
         self._index = segment.index = SparseIndex()
         self._roll_at = segment.size + self.segment_bytes_max
         self._on_open(self)
+        if self.sink is not None:
+            self.sink.wrote()
         if rolled:
             self._on_roll()
 
@@ -339,6 +360,8 @@ class Segments(SegmentWriter):
             self.dirty.remove(segment)
             self.unpin(segment)
         segment.release(self._files)
+        if self.sink is not None:
+            self.sink.removed(segment.base, segment.revision)
         return partial(remove_files, self._files, segment)
 
     def replace(self, old: Segment, new: Segment) -> None:
@@ -349,14 +372,21 @@ class Segments(SegmentWriter):
         new.stop, new.began_ms = old.stop, old.began_ms
         self.items[at] = new
         old.release(self._files)
+        if self.sink is not None:
+            self.sink.replaced(old.base, old.revision, new.revision)
 
     def release(self) -> None:
         """Close every file and drop references to the log, which writes no more."""
-        self._checkpoint, self._on_roll = None, do_nothing
+        self._checkpoint, self._on_roll, self.sink = None, do_nothing, None
         for dirty in self.take_dirty():
             self.unpin(dirty)
         for segment in self.items:
             segment.release(self._files)
+
+
+def order(segment: Segment) -> tuple[int, int]:
+    """Return what segments of a log are ordered by."""
+    return segment.base, segment.revision
 
 
 def remove_files(files: FileSystem, segment: Segment) -> None:

@@ -289,6 +289,7 @@ class FileTopicStore:
         self._logs[directory] = log
         if self.opened_since is not None:
             self.opened_since[directory] = log.written
+        self._tell_outcomes(log)
         self._notes.start()
         if self._retention_timer is None and retention is not None:
             self._check_retention()
@@ -375,6 +376,11 @@ class FileTopicStore:
             raise storage_error("list", self._topics, error) from error
 
     # Transactions
+
+    def _tell_outcomes(self, log: PartitionLog) -> None:
+        """Resolve the parts of transactions that an earlier run has left in a log."""
+        for transaction in log.unresolved:
+            log.resolve(transaction, committed=self._decisions.asked(transaction))
 
     def decide(
         self,

@@ -26,15 +26,14 @@ class TransactionParticipants:
     """Parts of one log in transactions. `remembered(id)` is called once its outcome is safe here.
 
     Parts that are `preparing` wait for a flush, in the order of writing, and so do outcomes that
-    were `written`; the running one covers `flushing` of both. `report(callback, error)` is called
-    for callbacks that raise.
+    were `written`. `report(callback, error)` is called for callbacks that raise.
     """
 
     __slots__ = (
+        "_ended",
         "_remembered",
         "_report",
         "_undone",
-        "flushing",
         "preparing",
         "resolved",
         "unresolved",
@@ -54,7 +53,7 @@ class TransactionParticipants:
         self.preparing: dict[int, Prepared] = {}
         self._undone: frozenset[int] = frozenset()  # aborted before they were flushed
         self.written: list[int] = []
-        self.flushing = (0, 0)
+        self._ended = (0, 0)  # of both, ever
 
     def limit(self, durable: int) -> int:
         """Return the end of the records that may be delivered, at most `durable`."""
@@ -87,9 +86,18 @@ class TransactionParticipants:
         else:
             self._remember(written)
 
-    def flushed(self) -> list[int]:
-        """Handle the flush's success. Returns the transactions that were aborted meanwhile."""
-        prepared_count, written_count = self.flushing
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """Parts and outcomes that have ever waited: a flush that begins now covers so many."""
+        return self._ended[0] + len(self.preparing), self._ended[1] + len(self.written)
+
+    def flushed(self, waiting: tuple[int, int]) -> list[int]:
+        """Handle the success of a flush, which began when so many were `waiting`.
+
+        Returns the transactions that were aborted meanwhile.
+        """
+        prepared_count, written_count = waiting[0] - self._ended[0], waiting[1] - self._ended[1]
+        self._ended = waiting
         self._remember(self.written[:written_count])
         del self.written[:written_count]
         undone = []
@@ -105,6 +113,7 @@ class TransactionParticipants:
     def lose(self, failure: Exception) -> None:
         """Fail the parts that wait for a flush."""
         preparing, self.preparing = self.preparing, {}
+        self._ended = self._ended[0] + len(preparing), self._ended[1]
         self._undone = frozenset()
         for transaction in preparing:
             del self.unresolved[transaction]

@@ -53,6 +53,7 @@ cdef class WrittenLog:
     cdef public RangeSet settled
     cdef public bint is_flushing
     cdef public uint64_t _durable
+    cdef public uint64_t _replicated        # the same on all copies that count; OFFSET_MAX without
     cdef public bint _keeps                 # whether anything is written before it must be
     cdef public bint _flushes               # whether a confirm waits for a flush
     cdef public SegmentWriter _segments
@@ -76,8 +77,7 @@ cdef class WrittenLog:
         self._write(self.builder, 0, waits)
         if not waits:
             self._durable = self.end
-            if not self._unresolved:
-                self.committed = self.end
+            self._commit()
         elif not self.is_flushing and not (may_block and self._flush_on_loop()):
             self._start_flush()
         return base
@@ -107,9 +107,23 @@ cdef class WrittenLog:
         figures._ended(took_us, len(self._unflushed), False)
         self._unflushed.clear()
         self._unflushed_bytes = 0
-        self._durable = self.committed = self.end
+        self._durable = self.end
+        self._commit()
         if self.flushed < self.end:
             self.flushed = self.end
+        return True
+
+    cpdef bint _commit(self) except -1:
+        """Advance `committed` to what is durable, replicated, and behind no undecided transaction.
+
+        Nothing else moves it. Returns whether it has moved.
+        """
+        cdef uint64_t committed = min(self._durable, self._replicated)
+        if self._unresolved:
+            committed = self._parts.limit(committed)
+        if committed == self.committed:
+            return False
+        self.committed = committed
         return True
 
     def _append_pending(self, uint64_t transaction, BatchBuilder records not None):

@@ -6,6 +6,8 @@ import pytest
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from leveret.ports.records import BatchBuilder
+from leveret.storage.dump import dump_segment
+from leveret.storage.files import RealFileSystem
 from leveret.storage.state import MemoryStateStore
 from leveret.storage.written_log import LOOP_FLUSH_BYTES_MAX
 from tests.storage.faulty_files import FaultyFileSystem
@@ -21,6 +23,7 @@ from tests.storage.harness import (
     put,
     store_at,
 )
+from tests.storage.keys import encrypted_keyring
 from tests.support.waiting import LIMIT_SECONDS, eventually
 
 KEPT = [Durability.FSYNC, Durability.OS]
@@ -476,3 +479,49 @@ async def test_a_large_batch_is_left_to_a_thread(tmp_path):
         assert log.read(1, 100) is None
         assert (await log.fetch(1, 100))[0].base_offset == 1
         assert log.read(2, 100)[0].base_offset == 2
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_batches_say_in_which_epoch_they_were_written(tmp_path, encrypted):
+    def keyring():
+        return encrypted_keyring(RealFileSystem(), tmp_path) if encrypted else None
+
+    for epoch in (3, 4):
+        async with store_at(tmp_path, epoch=epoch, keyring=keyring()) as store:
+            log = open_log(store)
+            put(log, b"one")
+            log.settle([(0, 1)])
+            log.write_settlements()
+            put(log, b"two")
+            directory = log.directory
+    found = [
+        [each.batch.leader_epoch for each in dump_segment(RealFileSystem(), path)]
+        for path in sorted(directory.glob("*.log"))
+    ]
+    assert [epoch for each in found for epoch in each] == [3, 3, 3, 3, 4, 4, 4]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_part_of_an_earlier_run_waits_for_its_outcome(tmp_path, committed):
+    store = make_store(tmp_path)
+    log = open_log(store)
+    put(log, b"before")
+    part = BatchBuilder()
+    part.add(1, 1_700_000_000_000, b"x", b"key", b"header", b"part")
+    log.prepare(7, part, [(0, 1)], lambda error: None)
+    put(log, b"behind")
+    abandon(store)
+    store = make_store(tmp_path)
+    store._tell_outcomes = lambda log: None  # nobody knows it yet
+    log, told = open_log(store), []
+    log.on_commit(lambda: told.append(log.committed))
+    assert (log.unresolved, log.committed, log.end) == ([7], 1, 3)
+    assert await bodies(log) == {0: b"before"}
+    put(log, b"more")
+    assert log.committed == 1
+    assert not log.settled
+    log.resolve(7, committed=committed)
+    assert told == [4]
+    assert list(log.settled) == ([(0, 1)] if committed else [(1, 2)])
+    assert (await bodies(log))[2] == b"behind"
+    abandon(store)

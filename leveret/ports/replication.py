@@ -1,0 +1,154 @@
+"""Logs as replication has them: files that are copied byte for byte, and places in them.
+
+The log of the node that leads is read as it stands in its files, sealed batches included, and each
+node that follows appends the same bytes to files of the same names. So the copy of a log is what a
+crash of the leader would have left at some moment, and to take over is to open it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from leveret.errors import StorageError
+
+__all__ = ["START", "LogPlace", "PlaceGoneError", "RawBatches", "ReplicaLog", "ReplicatedLog"]
+
+
+class LogPlace(NamedTuple):
+    """Byte in a file of a log: the file's first offset, its revision, and the position in it.
+
+    Places of one log are ordered as its bytes are. All of them are ends of batches, or beginnings
+    of files.
+    """
+
+    base: int = 0
+    revision: int = 0
+    position: int = 0
+
+
+START = LogPlace()  # of a log without files
+
+
+class PlaceGoneError(StorageError):
+    """The file of a place is not there any more: it was removed, or compacted."""
+
+
+class RawBatches(NamedTuple):
+    """Whole batches as they stand in a file, and the place behind them.
+
+    That is the beginning of the next file if these are the last bytes of a sealed one. The next
+    record has the `offset`; without any data it is the one that was asked for.
+    """
+
+    data: bytearray
+    stop: LogPlace
+    offset: int
+
+
+class LogSink(Protocol):
+    """Copying of one log to other nodes, as the log knows it. Called on the event loop."""
+
+    def wrote(self) -> None:
+        """Note that something was written at the log's end."""
+        ...
+
+    def removed(self, base: int, revision: int) -> None:
+        """Note that a file is no part of the log any more."""
+        ...
+
+    def replaced(self, base: int, revision: int, by: int) -> None:
+        """Note that a compacted file, of the revision `by`, has taken the place of another."""
+        ...
+
+    def failed(self, error: StorageError) -> None:
+        """Note that a flush has failed: nothing is written anew, so this node must stop leading."""
+        ...
+
+
+class ReplicatedLog(Protocol):
+    """Log of the node that leads, as those see it who copy it."""
+
+    def copy_to(self, sink: LogSink) -> None:
+        """Have the log copied from now on, which is committed as far as it is written.
+
+        What is written behind is committed once it is `replicated`, and so is whatever removes a
+        file or lets somebody forget a decision.
+        """
+        ...
+
+    def replicated(self, place: LogPlace, offset: int) -> None:
+        """Note that all copies that count end at a place or behind, as durably as the log itself.
+
+        The record behind the place has the `offset`. Both may go back when another copy counts, but
+        what is committed stays so.
+        """
+        ...
+
+    @property
+    def place(self) -> LogPlace:
+        """End of the log; the beginning of its first file if it has none yet."""
+        ...
+
+    def read_raw(self, place: LogPlace, offset: int, bytes_max: int) -> RawBatches | None:
+        """Return batches of one file from a place on; at the end of the log none.
+
+        The next record there has the `offset`. They have `bytes_max` bytes at most, but for a
+        single batch. None if a device would have to be read: `fetch_raw` then. Raises
+        PlaceGoneError if the file is not there any more, CorruptBatchError if no batch begins
+        there, StorageError.
+        """
+        ...
+
+    async def fetch_raw(self, place: LogPlace, offset: int, bytes_max: int) -> RawBatches:
+        """Read as `read_raw` does, but wait for the device in a worker thread."""
+        ...
+
+
+class ReplicaLog(Protocol):
+    """Log of a node that follows: its files, which are not read for any client."""
+
+    @property
+    def place(self) -> LogPlace:
+        """End of what was appended."""
+        ...
+
+    @property
+    def offset(self) -> int:
+        """Offset that the next record will get."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the last batch; 0 without any."""
+        ...
+
+    @property
+    def checksum(self) -> int:
+        """Checksum of the last batch; 0 without any."""
+        ...
+
+    @property
+    def last(self) -> LogPlace:
+        """Beginning of the last batch."""
+        ...
+
+    def append(self, place: LogPlace, data: bytes | bytearray | memoryview) -> None:
+        """Append batches, which begin at the log's end or are the first of the file that follows.
+
+        They stay as they are. Each is checked: raises CorruptBatchError unless they are sound,
+        follow in offset and epoch, and end with the data. Raises DiskFullError, StorageError.
+        Nothing has changed then.
+        """
+        ...
+
+    def flush(self, done: Callable[[StorageError | None], None]) -> None:
+        """Make all that was appended so far durable.
+
+        Calls `done` on the loop, with the error if it failed: the log is to be opened anew then.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the files."""
+        ...

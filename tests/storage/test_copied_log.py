@@ -1,0 +1,213 @@
+"""A log that is copied to other nodes: nothing takes effect before the copies have it."""
+
+import asyncio
+import errno
+import os
+
+import pytest
+
+from leveret.ports import Durability
+from leveret.ports.records import BatchBuilder
+from leveret.ports.replication import LogPlace, PlaceGoneError
+from tests.storage.faulty_files import FaultyFileSystem
+from tests.storage.harness import PERSISTENT, abandon, bodies, make_flushes_quick, put
+from tests.storage.test_replica_machine import Copies, Leader
+
+
+class Failing(Copies):
+    def __init__(self):
+        super().__init__()
+        self.failures: list[Exception] = []
+
+    def failed(self, error):
+        self.failures.append(error)
+
+
+class Copied:
+    """A log with a sink; `copied` says that the copies have everything."""
+
+    def __init__(self):
+        self.loop = asyncio.new_event_loop()
+        self.files = FaultyFileSystem()
+        self.leader = Leader(self.loop, self.files, Durability.FSYNC, encrypted=False)
+        self.store, self.log = self.leader.store, self.leader.log
+        self.committer = self.leader.threads.committer
+        self.sink = Failing()
+        self.log.copy_to(self.sink)
+
+    def copied(self):
+        self.log.replicated(self.log.place, self.log.end)
+
+    def close(self):
+        abandon(self.store)
+        self.loop.close()
+
+
+@pytest.fixture
+def it():
+    it = Copied()
+    yield it
+    it.close()
+
+
+def part(*bodies_):
+    records = BatchBuilder()
+    for body in bodies_:
+        records.add(PERSISTENT, 1_700_000_000_000, b"x", b"key", b"header", body)
+    return records
+
+
+@pytest.mark.parametrize("copies_first", [True, False])
+def test_a_record_is_committed_when_flushed_here_and_there(it, copies_first):
+    told = []
+    it.log.on_commit(lambda: told.append(it.log.committed))
+    put(it.log, b"one", b"two")
+    for step in (
+        (it.copied, it.committer.drain) if copies_first else (it.committer.drain, it.copied)
+    ):
+        assert it.log.committed == 0
+        assert told == []
+        step()
+    assert it.log.committed == 2
+    assert told == [2]
+
+
+def test_a_flush_on_the_loop_commits_nothing_that_is_not_copied(it):
+    put(it.log, b"one")
+    it.committer.drain()
+    it.copied()
+    make_flushes_quick(it.store)
+    put(it.log, b"two", may_block=True)
+    assert not it.log.is_flushing
+    assert (it.log.committed, it.log.end) == (1, 2)
+    it.copied()
+    assert it.log.committed == 2
+
+
+def test_what_is_committed_stays_so_though_another_copy_counts(it):
+    put(it.log, b"one", b"two")
+    it.committer.drain()
+    it.copied()
+    it.log.replicated(LogPlace(), 0)
+    put(it.log, b"three")
+    it.committer.drain()
+    assert it.log.committed == 2
+    assert it.loop.run_until_complete(bodies(it.log)) == {0: b"one", 1: b"two"}
+
+
+def test_a_part_is_prepared_once_it_is_copied(it):
+    told = []
+    it.log.prepare(7, part(b"part"), [], told.append)
+    it.committer.drain()
+    assert told == []
+    it.copied()
+    assert told == [None]
+    it.log.resolve(7, committed=True)
+    assert it.log.committed == 1
+
+
+def test_each_flush_ends_only_what_it_has_covered(it):
+    told = []
+    it.log.prepare(7, part(b"one"), [], lambda error: told.append((7, error)))
+    first = it.log.place
+    it.committer.drain()
+    it.log.prepare(8, part(b"two"), [], lambda error: told.append((8, error)))
+    it.committer.drain()
+    it.log.replicated(first, 1)
+    assert told == [(7, None)]
+    it.copied()
+    assert told == [(7, None), (8, None)]
+
+
+def test_an_outcome_is_remembered_once_it_is_copied(it):
+    decided = []
+    it.log.prepare(7, part(b"part"), [], lambda error: None)
+    it.committer.drain()
+    it.copied()
+    it.store.decide({7: [it.log]}, decided.append)
+    it.committer.drain()
+    assert decided == [None]
+    it.log.resolve(7, committed=True)
+    it.log.write_settlements()
+    it.log.flush()
+    it.committer.drain()
+    assert 7 in it.store._decisions
+    it.copied()
+    assert 7 not in it.store._decisions
+
+
+def test_a_file_is_removed_once_what_settles_it_is_copied(it):
+    for number in range(20):
+        put(it.log, b"%d" % number + b"x" * 100)
+        it.committer.drain()
+        it.copied()
+    assert len(it.log.segments) > 2
+    it.log.settle([(0, 18)])
+    it.log.write_settlements()
+    it.committer.drain()
+    assert it.log.segments[0].base == 0
+    assert it.sink.removed_files == []
+    it.copied()
+    it.committer.drain()
+    it.copied()
+    it.committer.drain()
+    assert it.log.segments[0].base > 0
+    assert it.sink.removed_files[0] == (0, 0)
+    with pytest.raises(PlaceGoneError):
+        it.log.read_raw(LogPlace(0, 0, 0), 0, 100)
+
+
+def test_settlements_are_safe_once_they_are_copied(it):
+    async def settle():
+        put(it.log, b"one")
+        it.committer.drain()
+        it.copied()
+        it.log.settle([(0, 1)])
+        async with asyncio.TaskGroup() as group:
+            waiting = [group.create_task(it.log.settlements_safe()) for _ in range(2)]
+            for _ in range(5):
+                await asyncio.sleep(0)
+                it.committer.drain()
+            assert not any(each.done() for each in waiting)
+            waiting.pop().cancel()
+            await asyncio.sleep(0)
+            it.copied()
+
+    it.loop.run_until_complete(settle())
+
+
+def test_a_failed_flush_is_not_repaired(it):
+    put(it.log, b"one")
+    before = {path: bytes(each.cached) for path, each in it.files.files.items()}
+    it.committer.step(OSError(errno.EIO, os.strerror(errno.EIO)))
+    (failure,) = it.sink.failures
+    assert str(failure).startswith(f"cannot flush the log in {it.log.directory}: Input/output")
+    put(it.log, b"two")
+    it.committer.drain()
+    it.copied()
+    assert it.log.committed == 0
+    assert list(before) == list(it.files.files)
+    for path, raw in before.items():
+        assert bytes(it.files.files[path].cached).startswith(raw.rstrip(b"\0"))
+
+
+def test_a_log_without_files_has_nothing_to_be_read(it):
+    nothing = it.log.read_raw(LogPlace(), 0, 100)
+    assert (bytes(nothing.data), nothing.stop, nothing.offset) == (b"", LogPlace(), 0)
+    assert it.loop.run_until_complete(it.log.fetch_raw(LogPlace(), 0, 100)) == nothing
+
+
+def test_one_long_batch_is_read_though_it_has_more_bytes(it):
+    put(it.log, b"one")
+    put(it.log, b"b" * 5000)
+    it.files.cold = True
+    assert it.log.read_raw(LogPlace(), 0, 1000) is None
+    it.files.cold = False
+    place, offset, sizes = LogPlace(), 0, []
+    while place != it.log.place:
+        found = it.log.read_raw(place, offset, 1000)
+        place, offset = found.stop, found.offset
+        sizes.append(len(found.data))
+    assert offset == 2
+    assert max(sizes) > 5000
+    assert sum(sizes) == sum(segment.size for segment in it.log.segments)
