@@ -311,11 +311,13 @@ class FileReplicaLog:
     def _flushed(
         self, flush: Flush, done: Callable[[StorageError | None], None], error: OSError | None
     ) -> None:
+        sealed = [segment for segment, _ in flush.sealed]
         for segment in flush.segments:
             segment.pins -= 1
-            if segment is not self._end.segments[-1]:
+            if segment in sealed:
+                segment.index = None  # it is in its file now
+            if segment in sealed or segment.retired:
                 segment.release(self._files)
-                segment.index = None
         failure = None if error is None else storage_error("flush", self._directory, error)
         done(failure)
 

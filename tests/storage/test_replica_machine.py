@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from leveret.ports import Durability
 from leveret.ports.records import Batch, BatchBuilder
 from leveret.ports.replication import LogPlace, PlaceGoneError
+from leveret.storage.batch_walk import BatchWalk
 from leveret.storage.replica_log import FileReplicaLog, cut_replica, open_replica
 from leveret.storage.state import MemoryStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
@@ -356,6 +357,11 @@ class ReplicaMachine(RuleBasedStateMachine):
                 file = self.leader.files.files[segment.path].cached
                 assert mine == file[: segment.size]
                 assert segment.size <= theirs[segment.path].size
+            indexed = segment.read_index(self.files)
+            if indexed is not None:
+                walk = BatchWalk(bytes(mine), segment.base, 0)
+                entries = zip(indexed.index.offsets, indexed.index.positions, strict=True)
+                assert list(entries) == walk.entries
 
     def teardown(self):
         if hasattr(self, "leader"):
