@@ -1,6 +1,7 @@
 cimport cython
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from leveret.ports.counters cimport Counters
 
@@ -39,6 +40,25 @@ cpdef enum BatchAttribute:
     PENDING = 8             # counts only if its transaction commits
     COMPACTED = 16          # offsets in front of it are missing: compaction has removed their records
     DATED = 32              # its tombstones have a time from which on compaction may remove them
+
+
+# The little-endian integers of batches, which need not be aligned.
+cdef inline uint16_t load16(const uint8_t* p) noexcept nogil:
+    cdef uint16_t v
+    memcpy(&v, p, 2)
+    return v
+
+
+cdef inline uint32_t load32(const uint8_t* p) noexcept nogil:
+    cdef uint32_t v
+    memcpy(&v, p, 4)
+    return v
+
+
+cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
+    cdef uint64_t v
+    memcpy(&v, p, 8)
+    return v
 
 
 # A record within a batch: pointers into the batch's bytes, valid while the batch exists.

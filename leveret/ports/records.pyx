@@ -62,24 +62,6 @@ cdef Py_ssize_t _CHECKSUM_FROM = CHECKSUM_FROM
 cdef object _crc32c = crc32c
 
 
-cdef inline uint16_t load16(const uint8_t* p) noexcept nogil:
-    cdef uint16_t v
-    memcpy(&v, p, 2)
-    return v
-
-
-cdef inline uint32_t load32(const uint8_t* p) noexcept nogil:
-    cdef uint32_t v
-    memcpy(&v, p, 4)
-    return v
-
-
-cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
-    cdef uint64_t v
-    memcpy(&v, p, 8)
-    return v
-
-
 cdef inline void store16(uint8_t* p, uint16_t v) noexcept nogil:
     memcpy(p, &v, 2)
 

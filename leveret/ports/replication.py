@@ -12,7 +12,15 @@ from typing import NamedTuple, Protocol
 
 from leveret.errors import StorageError
 
-__all__ = ["START", "LogPlace", "PlaceGoneError", "RawBatches", "ReplicaLog", "ReplicatedLog"]
+__all__ = [
+    "START",
+    "LogPlace",
+    "LogSink",
+    "PlaceGoneError",
+    "RawBatches",
+    "ReplicaLog",
+    "ReplicatedLog",
+]
 
 
 class LogPlace(NamedTuple):

@@ -5,9 +5,8 @@ Nothing is unsealed, and records are not looked at: what is copied stays as it i
 
 cimport cython
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
 
-from leveret.ports.records cimport BATCH_HEADER_BYTES, COMPACTED, CONTROL
+from leveret.ports.records cimport BATCH_HEADER_BYTES, COMPACTED, CONTROL, load16, load32, load64
 
 from crc32c import crc32c
 
@@ -18,24 +17,6 @@ cdef uint32_t _MAGIC = MAGIC
 cdef Py_ssize_t _CHECKSUM_FROM = CHECKSUM_FROM
 cdef uint64_t _INDEX_INTERVAL_BYTES = INDEX_INTERVAL_BYTES
 cdef object _crc32c = crc32c
-
-
-cdef inline uint16_t load16(const uint8_t* p) noexcept nogil:
-    cdef uint16_t v
-    memcpy(&v, p, 2)
-    return v
-
-
-cdef inline uint32_t load32(const uint8_t* p) noexcept nogil:
-    cdef uint32_t v
-    memcpy(&v, p, 4)
-    return v
-
-
-cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
-    cdef uint64_t v
-    memcpy(&v, p, 8)
-    return v
 
 
 @cython.final

@@ -111,6 +111,7 @@ class FlushedLog(WrittenLog, ABC):
         "_unreplicated",
         "_until_flushed",
         "_until_idle",
+        "_until_replicated",
         "directory",
         "erased",
         "retained_from",
@@ -182,6 +183,7 @@ class FlushedLog(WrittenLog, ABC):
         self._unflushed_bytes = 0
         self._until_flushed: list[asyncio.Future[None]] = []
         self._until_idle: list[asyncio.Future[None]] = []
+        self._until_replicated: list[asyncio.Future[None]] = []
 
     def _make_segments(self, key: DataKey | None) -> Segments:
         services = self._services
@@ -300,9 +302,12 @@ class FlushedLog(WrittenLog, ABC):
     def replicated(self, place: LogPlace, offset: int) -> None:
         """Note how far all copies that count have the log (see ports.ReplicatedLog)."""
         self._replicated, self._replicated_place = max(offset, self.committed), place
+        due = []
         while self._unreplicated and self._unreplicated[0][0] <= place:
-            self._unreplicated.popleft()[1]()
+            due.append(self._unreplicated.popleft()[1])
+        call_each(due, self._services.report)
         self._advance()
+        _wake(self._until_replicated, None)
 
     def _when_replicated(self, place: LogPlace, callback: Callable[[], None]) -> None:
         """Call `callback` once all copies that count end at a place or behind; these are in order.
@@ -314,11 +319,16 @@ class FlushedLog(WrittenLog, ABC):
         else:
             self._unreplicated.append((place, callback))
 
+    def _stop_copying(self) -> None:
+        """Forget what waits for copies: the log is closed."""
+        self._unreplicated.clear()
+        _wake(self._until_replicated, None)
+
     async def _wait_for_copies(self) -> None:
-        """Wait until everything that is written now is replicated."""
-        replicated = self._services.loop.create_future()
-        self._when_replicated(self.place, partial(_set_done, replicated))
-        await replicated
+        """Wait until everything that is written now is replicated, or the log is closed."""
+        place = self.place
+        while place > self._replicated_place and not self._closed:
+            await self._wait(self._until_replicated)
 
     # Waiting
 
@@ -481,11 +491,6 @@ class FlushedLog(WrittenLog, ABC):
         self._services.warn(f"{failure}; {lost} records were not stored and are refused")
         failed = (partial(callback, failure) for callback in self._failure_callbacks)
         call_each(failed, self._services.report)
-
-
-def _set_done(future: asyncio.Future[None]) -> None:
-    if not future.done():  # the waiting coroutine was cancelled
-        future.set_result(None)
 
 
 def _wake(waiters: list[asyncio.Future[None]], failure: Exception | None) -> None:

@@ -18,7 +18,7 @@ from libc.string cimport memcpy, memset
 from leveret.ports.contents cimport HeadersPlace, field_end, field_is, find_headers
 from leveret.ports.ranges cimport RangeSet
 from leveret.ports.records cimport (
-    BATCH_HEADER_BYTES, COMPACTED, DATED, PENDING, Batch, RecordView,
+    BATCH_HEADER_BYTES, COMPACTED, DATED, PENDING, Batch, RecordView, load64,
 )
 
 KEY_HEADER = "x-partition-key"
@@ -40,12 +40,6 @@ cdef struct Hash:
 cdef struct Entry:
     Hash key
     uint64_t offset
-
-
-cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
-    cdef uint64_t v
-    memcpy(&v, p, 8)
-    return v
 
 
 cdef inline uint64_t rotated(uint64_t v, int bits) noexcept nogil:

@@ -536,6 +536,7 @@ class PartitionLog(CompactedLog):
         self._segments.release()
         # What refers to the log, and to which it refers: it goes with the last who has it.
         self._reclaimer.close()
+        self._stop_copying()
         self._retainer = None
         self.retention_waits_at = nobody
         self._commit_callbacks.clear()

@@ -201,14 +201,15 @@ class LogReader:
         if segment.handle is None:
             return None
         try:
-            data = read_whole(
-                self._files, segment.handle, place.position, segment.size, bytes_max, wait=False
+            read = read_whole(
+                *(self._files, segment.handle, place.position, segment.size, offset, bytes_max),
+                wait=False,
             )
         except BlockingIOError:
             return None
         except OSError as error:
             raise _reading_error(segment, error) from error
-        return self._raw_batches(segment, place, data, offset)
+        return self._raw_batches(segment, place, *read)
 
     async def fetch_raw(self, place: LogPlace, offset: int, bytes_max: int) -> RawBatches:
         """Return batches as they stand in a file, waiting for the device. Raises StorageError."""
@@ -220,15 +221,17 @@ class LogReader:
                 await self._open(segment, segment.base)
             handle = segment.handle
             assert handle is not None
-            data = await self._loop.run_in_executor(
+            read = await self._loop.run_in_executor(
                 self._pool,
-                lambda: read_whole(self._files, handle, position, limit, bytes_max, wait=True),
+                lambda: read_whole(
+                    self._files, handle, position, limit, offset, bytes_max, wait=True
+                ),
             )
         except OSError as error:
             raise _reading_error(segment, error) from error
         finally:
             self._segments.unpin(segment)
-        return self._raw_batches(segment, place, data, offset)
+        return self._raw_batches(segment, place, *read)
 
     def _segment_at(self, place: LogPlace) -> Segment:
         segment = self._segments.find(place.base, place.revision)
@@ -240,7 +243,7 @@ class LogReader:
         self, segment: Segment, place: LogPlace, data: bytearray, offset: int
     ) -> RawBatches:
         """Return what was read of a segment; of a sealed one's end, where the next one begins."""
-        stop, offset = place.position + len(data), whole_batches(data, offset)[1]
+        stop = place.position + len(data)
         after = self._segments.after(segment) if stop == segment.size else None
         if after is not None:
             self._open_files.use(segment)
@@ -363,30 +366,35 @@ def walk(
     return _checked([], request), position
 
 
-def read_whole(
-    files: FileSystem, handle: int, position: int, limit: int, bytes_max: int, *, wait: bool
-) -> bytearray:
-    """Return whole batches from a position on, at most `bytes_max` bytes if that is not one.
+def read_whole(  # noqa: PLR0917  # where to read, and how much
+    files: FileSystem,
+    handle: int,
+    position: int,
+    limit: int,
+    offset: int,
+    bytes_max: int,
+    *,
+    wait: bool,
+) -> tuple[bytearray, int]:
+    """Return whole batches from a position on, and the offset behind them; the first has `offset`.
 
-    Raises CorruptBatchError if no batch begins there, BlockingIOError if it would have to wait and
-    may not, OSError.
+    They have at most `bytes_max` bytes if that is not one. Raises CorruptBatchError if no batch
+    begins there, BlockingIOError if it would have to wait and may not, OSError.
     """
-    wanted = min(bytes_max, limit - position)
+    wanted = min(max(bytes_max, HEADER_BYTES), limit - position)
     while wanted:
         window, got = _window(files, handle, position, wanted, wait=wait)
-        whole, _ = whole_batches(memoryview(window)[:got], 0)
+        whole, stop = whole_batches(memoryview(window)[:got], offset)
         if whole:
             del window[whole:]
-            return window
-        length = (
-            batch_bytes(window, 0) if got >= FRONT.size else min(HEADER_BYTES, limit - position)
-        )
+            return window, stop
         if got < wanted and not wait:
             raise BlockingIOError
-        if length <= wanted or position + length > limit:
+        length = batch_bytes(window, 0)
+        if length <= got or position + length > limit:
             raise CorruptBatchError(f"the batch at {position} does not fit into its file")
         wanted = length
-    return bytearray()
+    return bytearray(), offset
 
 
 def _window(

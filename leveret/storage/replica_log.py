@@ -76,10 +76,12 @@ def open_replica(files: FileSystem, directory: Path, flushed: LogPlace = START) 
         segments = list_segments(files, directory)
         if segments:
             remove_drafts(files, directory, segments)
+        place = ReplicaEnd(segments).place
         end = _sound_end(files, segments, flushed)
         if end.place < flushed:
             raise CorruptBatchError(f"{directory} is damaged at {end.place}, before {flushed}")
-        cut_replica(files, directory, end.place)
+        if end.place != place:
+            cut_replica(files, directory, end.place)
         for segment in end.segments:
             if segment.index is not None:
                 segment.listed = False

@@ -108,11 +108,13 @@ def test_entries_for_the_index_are_as_far_apart_as_its_own():
     assert walk.entries == [(at, at * size) for at in range(1, 8, step)]
 
 
-@given(st.binary(max_size=200), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))
-def test_any_bytes_are_walked_over(data, offset, epoch):
-    walk = BatchWalk(data, offset, epoch)
-    assert walk.size == 0 or walk.reason is None
-    assert whole_batches(data, offset)[0] <= len(data)
+@given(st.binary(max_size=200) | st.binary(max_size=100).map(b"LVB1".__add__))
+def test_any_bytes_may_stand_behind_sound_ones(behind):
+    sound = joined(control(0), a_batch(0, 3))
+    walk = BatchWalk(sound + behind, 0, 0)
+    assert (walk.size, walk.offset) == (len(sound), 3)
+    assert (walk.reason is None) == (not behind)
+    assert len(sound) <= whole_batches(sound + behind, 0)[0] <= len(sound + behind)
 
 
 @given(st.data())

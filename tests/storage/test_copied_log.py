@@ -9,6 +9,7 @@ import pytest
 from leveret.ports import Durability
 from leveret.ports.records import BatchBuilder
 from leveret.ports.replication import LogPlace, PlaceGoneError
+from tests.storage.compaction_harness import CompactedLog
 from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.harness import PERSISTENT, abandon, bodies, make_flushes_quick, put
 from tests.storage.test_replica_machine import Copies, Leader
@@ -18,6 +19,10 @@ class Failing(Copies):
     def __init__(self):
         super().__init__()
         self.failures: list[Exception] = []
+        self.replaced_files: list[tuple[int, int, int]] = []
+
+    def replaced(self, base, revision, by):
+        self.replaced_files.append((base, revision, by))
 
     def failed(self, error):
         self.failures.append(error)
@@ -174,6 +179,56 @@ def test_settlements_are_safe_once_they_are_copied(it):
             it.copied()
 
     it.loop.run_until_complete(settle())
+
+
+def test_nobody_waits_for_copies_of_a_log_that_is_deleted(it):
+    async def settle():
+        put(it.log, b"one")
+        it.committer.drain()
+        it.copied()
+        it.log.settle([(0, 1)])
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(it.log.settlements_safe())
+            for _ in range(5):
+                await asyncio.sleep(0)
+                it.committer.drain()
+            assert not waiting.done()
+            await it.log.delete()
+
+    it.loop.run_until_complete(settle())
+
+
+def test_whoever_raises_keeps_nobody_else_from_what_is_copied(it):
+    reported, told = [], []
+    it.loop.set_exception_handler(lambda loop, context: reported.append(context["exception"]))
+
+    def bug(error):
+        raise RuntimeError("a bug")
+
+    it.log.prepare(7, part(b"one"), [], bug)
+    it.committer.drain()
+    it.log.prepare(8, part(b"two"), [], told.append)
+    it.committer.drain()
+    it.copied()
+    assert told == [None]
+    assert [str(error) for error in reported] == ["a bug"]
+
+
+def test_a_compacted_file_is_told(it):
+    compacted = CompactedLog(checks=False)
+    try:
+        for number in range(40):
+            compacted.put((b"%d" % (number % 3), b"v" * 90))
+        compacted.settle_down()
+        sink = Failing()
+        compacted.log.copy_to(sink)
+        compacted.compact()
+        assert sink.replaced_files[0] == (0, 0, 1)
+        with pytest.raises(PlaceGoneError):
+            compacted.log.read_raw(LogPlace(0, 0, 0), 0, 100)
+        assert compacted.log.read_raw(LogPlace(0, 1, 0), 0, 100) is None
+    finally:
+        compacted.close()
 
 
 def test_a_failed_flush_is_not_repaired(it):
