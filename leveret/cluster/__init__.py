@@ -1,0 +1,4 @@
+"""The cluster: which nodes there are, and which of them leads what.
+
+plan    what the controller writes, from what the coordinator holds
+"""

@@ -1,0 +1,174 @@
+"""Effects: values that a shell performs for a replica, in the order in which they are returned.
+
+Each names the method of `Replica` that answers it, if it is answered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from leveret.ports.replication import LogPlace
+    from leveret.replication.attaching import LogFiles
+    from leveret.replication.messages import Message, Operation
+    from leveret.replication.shard import ShardEntry
+
+__all__ = [
+    "CarryOut",
+    "CompareLogs",
+    "Connect",
+    "CutLogs",
+    "DescribeLogs",
+    "Disconnect",
+    "Effect",
+    "EndReign",
+    "FlushLogs",
+    "KeepEpoch",
+    "Members",
+    "OpenLogs",
+    "ReadEntry",
+    "ReadLog",
+    "Replicated",
+    "Send",
+    "WriteEntry",
+]
+
+
+class Send(NamedTuple):
+    """Send a message over the link to a node; if there is none any more, forget it."""
+
+    node: int
+    message: Message
+
+
+class Connect(NamedTuple):
+    """Keep a link open to a node, and to no other: `connected`, `disconnected`."""
+
+    node: int | None
+
+
+class Disconnect(NamedTuple):
+    """Close the present link to or from a node: `disconnected`."""
+
+    node: int
+
+
+class KeepEpoch(NamedTuple):
+    """Make durable that this replica has acted in an epoch: `kept_epoch`."""
+
+    epoch: int
+
+
+class DescribeLogs(NamedTuple):
+    """Flush all files of the shard, then tell what they hold: `described`.
+
+    What is carried out only in part (see CarryOut) is forgotten first.
+    """
+
+
+class CutLogs(NamedTuple):
+    """Cut off what stands behind places of logs, durably: `cut`.
+
+    This, and DescribeLogs, begin when those before are done.
+    """
+
+    cuts: tuple[tuple[str, LogPlace], ...]
+
+
+class CarryOut(NamedTuple):
+    """Write what a frame says.
+
+    A file or log is removed, and a file that is copied takes its name, at the end of the flush that
+    covers all before.
+    """
+
+    operations: tuple[Operation, ...]
+
+
+class FlushLogs(NamedTuple):
+    """Make durable what was carried out so far, of all logs: `flushed`, with the same number."""
+
+    number: int
+
+
+class CompareLogs(NamedTuple):
+    """Compare a follower's logs with this node's: `compared`, with the same number."""
+
+    follower: int
+    number: int
+    logs: tuple[LogFiles, ...]
+    keeps: bool  # whether the follower is in sync (attaching.compare)
+
+
+class ReadLog(NamedTuple):
+    """Read raw batches of a log: `read`, with the same number."""
+
+    follower: int
+    number: int
+    log: str
+    place: LogPlace
+    offset: int
+    bytes_max: int
+
+
+class OpenLogs(NamedTuple):
+    """Open the logs for an epoch in which this node leads: `opened`."""
+
+    epoch: int
+
+
+class Replicated(NamedTuple):
+    """Tell a log up to where all copies that count have it (ports.ReplicatedLog.replicated)."""
+
+    log: str
+    place: LogPlace
+    offset: int
+
+
+class Members(NamedTuple):
+    """Commit nothing from now on of open logs that need a larger in-sync set than this.
+
+    While the set is written it is the `smaller` one.
+    """
+
+    smaller: int
+
+
+class ReadEntry(NamedTuple):
+    """Read the shard's entry, behind all writes that are done: `learned`. Repeat until it works."""
+
+
+class WriteEntry(NamedTuple):
+    """Replace the entry that has the change before: `written`.
+
+    Each of the `members` must still have its incarnation in the coordinator.
+    """
+
+    entry: ShardEntry
+    members: tuple[tuple[int, int], ...] = ()
+
+
+class EndReign(NamedTuple):
+    """Serve nobody any more, and commit nothing, at once: another may lead."""
+
+    reason: str
+
+
+Effect = (
+    Send
+    | Connect
+    | Disconnect
+    | KeepEpoch
+    | DescribeLogs
+    | CutLogs
+    | CarryOut
+    | FlushLogs
+    | CompareLogs
+    | ReadLog
+    | OpenLogs
+    | Replicated
+    | Members
+    | ReadEntry
+    | WriteEntry
+    | EndReign
+)

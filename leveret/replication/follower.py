@@ -1,0 +1,154 @@
+"""Following: attach to the leader, cut what it does not have, append what it sends, acknowledge."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from leveret.replication.effects import (
+    CarryOut,
+    Connect,
+    CutLogs,
+    DescribeLogs,
+    Disconnect,
+    Effect,
+    FlushLogs,
+    KeepEpoch,
+    ReadEntry,
+    Send,
+)
+from leveret.replication.messages import (
+    Acknowledge,
+    Attach,
+    Attached,
+    Message,
+    Operations,
+    Refused,
+)
+
+if TYPE_CHECKING:
+    from leveret.replication.attaching import LogFiles
+    from leveret.replication.shard import ShardEntry
+
+__all__ = ["Follower"]
+
+
+class FollowerStep(Enum):
+    """How far a follower has come with its leader."""
+
+    UNLINKED = "unlinked"
+    DESCRIBING = "describing"
+    ATTACHING = "attaching"
+    CUTTING = "cutting"
+    FOLLOWING = "following"
+
+
+class Follower:
+    """Follows the leader that an entry names, in that epoch alone. `incarnation` is its own."""
+
+    def __init__(self, entry: ShardEntry, incarnation: int) -> None:
+        assert entry.leader is not None
+        self.leader = entry.leader
+        self.epoch = entry.epoch
+        self._leaders_incarnation = entry.incarnation
+        self._incarnation = incarnation
+        self._step = FollowerStep.UNLINKED
+        self._is_epoch_kept = False
+        self._logs: tuple[LogFiles, ...] | None = None
+        self._frame = 0  # the last that was carried out
+        self._flushes = 0
+        self._flushing: tuple[int, int] | None = None  # number of the flush, and frame it covers
+
+    def follows(self, entry: ShardEntry) -> bool:
+        """Whether an entry names the same leader."""
+        same = self.leader, self._leaders_incarnation, self.epoch
+        return same == (entry.leader, entry.incarnation, entry.epoch)
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it appends what the leader sends."""
+        return self._step is FollowerStep.FOLLOWING
+
+    def begin(self) -> list[Effect]:
+        """Connect to the leader; nothing is said to it before the epoch is kept."""
+        return [KeepEpoch(self.epoch), Connect(self.leader)]
+
+    def kept_epoch(self) -> list[Effect]:
+        """Note that the epoch is on the disk."""
+        self._is_epoch_kept = True
+        return self._attach()
+
+    def connected(self) -> list[Effect]:
+        """Attach over a new link."""
+        self._frame, self._flushing, self._logs = 0, None, None
+        self._step = FollowerStep.DESCRIBING
+        return [DescribeLogs()]
+
+    def disconnected(self) -> list[Effect]:
+        """Stop: nothing of an ended link counts."""
+        self._step, self._flushing = FollowerStep.UNLINKED, None
+        return []
+
+    def described(self, logs: tuple[LogFiles, ...]) -> list[Effect]:
+        """Note what this node's files hold, all of it flushed."""
+        if self._step is not FollowerStep.DESCRIBING:
+            return []
+        self._logs = logs
+        return self._attach()
+
+    def _attach(self) -> list[Effect]:
+        if (
+            self._step is not FollowerStep.DESCRIBING
+            or self._logs is None
+            or not self._is_epoch_kept
+        ):
+            return []
+        self._step, logs, self._logs = FollowerStep.ATTACHING, self._logs, None
+        return [Send(self.leader, Attach(self.epoch, self._incarnation, logs))]
+
+    def received(self, message: Message) -> list[Effect]:
+        """Handle a message of the leader."""
+        if isinstance(message, Refused):
+            return [ReadEntry(), Disconnect(self.leader)]
+        if isinstance(message, Attached) and self._step is FollowerStep.ATTACHING:
+            return self._attached(message)
+        if isinstance(message, Operations) and self._step is FollowerStep.FOLLOWING:
+            return self._carry_out(message)
+        return []
+
+    def _attached(self, message: Attached) -> list[Effect]:
+        if message.cuts:
+            self._step = FollowerStep.CUTTING
+            return [CutLogs(message.cuts)]
+        self._step = FollowerStep.FOLLOWING
+        return []
+
+    def cut(self) -> list[Effect]:
+        """Attach again, now that what the leader does not have is gone from the disk."""
+        if self._step is not FollowerStep.CUTTING:
+            return []
+        self._step = FollowerStep.DESCRIBING
+        return [DescribeLogs()]
+
+    def _carry_out(self, message: Operations) -> list[Effect]:
+        if message.frame != self._frame + 1:
+            return [Disconnect(self.leader)]
+        self._frame = message.frame
+        return [CarryOut(message.operations), *self._flush()]
+
+    def _flush(self) -> list[Effect]:
+        """Flush if something is not flushed; one flush runs at a time, and covers all before."""
+        if self._flushing is not None:
+            return []
+        self._flushes += 1
+        self._flushing = self._flushes, self._frame
+        return [FlushLogs(self._flushes)]
+
+    def flushed(self, number: int) -> list[Effect]:
+        """Acknowledge what a flush has covered."""
+        if self._flushing is None or self._flushing[0] != number:
+            return []
+        _, frame = self._flushing
+        self._flushing = None
+        effects: list[Effect] = [Send(self.leader, Acknowledge(self.epoch, frame))]
+        return effects + (self._flush() if self._frame > frame else [])

@@ -1,0 +1,315 @@
+"""Leading: what each follower has, what is committed by that, and who belongs to the in-sync set.
+
+A reign begins elected: the logs are still files, of which every member of the in-sync set must have
+the end before they are opened. So what a new leader shows is committed, and nothing of it is cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leveret.replication.copying import FollowerCopy, LogEnd
+from leveret.replication.effects import (
+    CompareLogs,
+    Disconnect,
+    Effect,
+    Members,
+    OpenLogs,
+    Replicated,
+    Send,
+)
+from leveret.replication.in_sync_set import InSyncSet
+from leveret.replication.messages import Attach, Attached, Drop, Refused, Remove
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leveret.ports.coordinator import WriteOutcome
+    from leveret.ports.replication import LogPlace, RawBatches
+    from leveret.replication.attaching import Comparison
+    from leveret.replication.limits import ReplicationLimits
+    from leveret.replication.shard import ShardEntry
+
+__all__ = ["Leader"]
+
+
+@dataclass(slots=True)
+class UncommittedLog:
+    """Log that has more than what is replicated."""
+
+    replicated: LogEnd
+    end: LogEnd
+
+
+class Leader:
+    """A reign of `node` over a shard, which it begins to answer for when it is `ready`."""
+
+    def __init__(
+        self, node: int, entry: ShardEntry, limits: ReplicationLimits, now_ms: int
+    ) -> None:
+        self.node = node
+        self.epoch = entry.epoch
+        self.set = InSyncSet(entry)
+        self.is_opening = False
+        self.is_open = False
+        self._limits = limits
+        self._is_ready = False
+        self._held: dict[int, Attach] = {}  # of followers that came when it could not compare
+        self._copies: dict[int, FollowerCopy] = {}
+        self._began_ms = now_ms
+        self._absent_since: dict[int, int] = {}  # of those whose link has ended
+        self._unfit: set[int] = set()  # members that lack what is committed
+        self._uncommitted: dict[str, UncommittedLog] = {}
+        self._comparisons = 0
+
+    # -- attaching
+
+    @property
+    def _may_compare(self) -> bool:
+        return self._is_ready and (self.is_open or not self.is_opening)
+
+    def ready(self) -> list[Effect]:
+        """Answer followers from now on: the epoch and this node's own files are on its disk."""
+        self._is_ready = True
+        return self._compare_held() + self._open_if_safe()
+
+    def _compare_held(self) -> list[Effect]:
+        held, self._held = self._held, {}
+        return [effect for node, message in held.items() for effect in self.attach(node, message)]
+
+    def attach(self, follower: int, message: Attach) -> list[Effect]:
+        """Begin anew with a follower, over its present link."""
+        self._copies.pop(follower, None)
+        if not self._may_compare:
+            self._held[follower] = message
+            return []
+        self._comparisons += 1
+        self._copies[follower] = FollowerCopy(
+            follower, message.incarnation, self._comparisons, self._limits
+        )
+        keeps = follower in self.set.counted
+        return [CompareLogs(follower, self._comparisons, message.logs, keeps)]
+
+    def compared(
+        self, follower: int, number: int, comparison: Comparison, now_ms: int
+    ) -> list[Effect]:
+        """Tell a follower what its logs lack."""
+        copy = self._copies.get(follower)
+        if copy is None or copy.is_attached or copy.number != number:
+            return []
+        cuts = tuple((log.log, log.cut) for log in comparison.differences if log.cut is not None)
+        if cuts:
+            del self._copies[follower]
+            if follower in self.set.counted and any(map(self._is_committed_behind, cuts)):
+                self._unfit.add(follower)  # out of the set before anything is undone
+                return [Send(follower, Refused(self.epoch)), Disconnect(follower)]
+            return [Send(follower, Attached(self.epoch, cuts))]
+        copy.begin(comparison, now_ms, self._absent_since.get(follower, self._began_ms))
+        return [Send(follower, Attached(self.epoch)), *self._moved(copy), *self._commit_all()]
+
+    def _is_committed_behind(self, cut: tuple[str, LogPlace]) -> bool:
+        """Whether a cut of a log goes below what is known to be committed."""
+        log, place = cut
+        uncommitted = self._uncommitted.get(log)
+        return uncommitted is not None and place < uncommitted.replicated[0]
+
+    def lost(self, follower: int, now_ms: int) -> None:
+        """Forget a follower, whose link has ended."""
+        self._held.pop(follower, None)
+        copy = self._copies.pop(follower, None)
+        if copy is not None and copy.is_attached:
+            since_ms = copy.unsafe_since()
+            self._absent_since[follower] = now_ms if since_ms is None else since_ms
+
+    # -- opening
+
+    def _open_if_safe(self) -> list[Effect]:
+        """Open the logs once every member that counts has all of them."""
+        if self.is_opening or not self._is_ready or not self._is_tail_safe():
+            return []
+        self.is_opening = True
+        return [OpenLogs(self.epoch)]
+
+    def _is_tail_safe(self) -> bool:
+        for member in self.set.counted - {self.node}:
+            copy = self._copies.get(member)
+            if copy is None or not copy.is_attached or copy.unsafe:
+                return False
+        return True
+
+    def opened(self) -> list[Effect]:
+        """Note that the logs are open: they are committed as far as they are written."""
+        self.is_open = True
+        return [Members(self.set.smaller), *self._compare_held()]
+
+    # -- what happens to the logs
+
+    def wrote(self, log: str, before: LogEnd, end: LogEnd, now_ms: int) -> list[Effect]:
+        """Copy what was written to a log, which had ended `before`."""
+        self._uncommitted.setdefault(log, UncommittedLog(before, end)).end = end
+        effects: list[Effect] = []
+        for copy in self._copies.values():
+            copy.wrote(log, before, end, now_ms)
+            effects += copy.send(self.epoch)
+        return effects + self._commit(log)
+
+    def removed(self, log: str, base: int, revision: int, now_ms: int) -> list[Effect]:
+        """Have a file removed at the followers."""
+        return self._remove(Remove(log, base, revision), now_ms)
+
+    def dropped(self, log: str, now_ms: int) -> list[Effect]:
+        """Have a log deleted at the followers."""
+        self._uncommitted.pop(log, None)
+        return self._remove(Drop(log), now_ms)
+
+    def _remove(self, operation: Remove | Drop, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for copy in self._copies.values():
+            copy.removed(operation, now_ms)
+            effects += copy.send(self.epoch)
+        return effects
+
+    def replaced(
+        self, log: str, file: tuple[int, int], by: int, following: LogPlace, now_ms: int
+    ) -> list[Effect]:
+        """Have a file replaced by a compacted one, of the revision `by`.
+
+        All of it is committed; behind it begins the file `following`.
+        """
+        uncommitted = self._uncommitted.get(log)
+        if uncommitted is not None and uncommitted.replicated[0] < following:
+            # That is the end of the file. Places in it mean nothing any more.
+            uncommitted.replicated = following, following.base
+        effects: list[Effect] = []
+        for copy in self._copies.values():
+            copy.replaced(log, file, by, now_ms)
+            effects += copy.send(self.epoch)
+        return effects
+
+    # -- copying
+
+    def read(self, follower: int, number: int, raw: RawBatches | None) -> list[Effect]:
+        """Send what was read for a follower.
+
+        It attaches anew if that was None: what it lacks was removed or compacted meanwhile.
+        """
+        copy = self._copies.get(follower)
+        if copy is None or copy.number != number or not copy.is_reading:
+            return []
+        if raw is None:
+            return [Disconnect(follower)]
+        copy.read(raw)
+        return self._moved(copy)
+
+    def acknowledged(self, follower: int, frame: int) -> list[Effect]:
+        """Note what a follower has on its disk."""
+        copy = self._copies.get(follower)
+        if copy is None or not copy.is_attached:
+            return []
+        copy.acknowledged(frame)
+        return self._moved(copy)
+
+    def _moved(self, copy: FollowerCopy) -> list[Effect]:
+        """Send more to a follower, and commit what it has."""
+        effects = copy.send(self.epoch)
+        for log in copy.take_moved():
+            effects += self._commit(log)
+        return effects + self._open_if_safe()
+
+    def _commit(self, log: str) -> list[Effect]:
+        """Tell a log up to where all members that count have it."""
+        uncommitted = self._uncommitted.get(log)
+        if uncommitted is None:
+            return []
+        place = uncommitted.end
+        for member in self.set.counted - {self.node}:
+            copy = self._copies.get(member)
+            if copy is None or not copy.is_attached:
+                return []
+            unsafe = copy.unsafe.get(log)
+            if unsafe is not None:
+                place = min(place, unsafe.safe)
+        if place <= uncommitted.replicated:
+            return []
+        uncommitted.replicated = place
+        if place == uncommitted.end:
+            del self._uncommitted[log]
+        return [Replicated(log, *place)]
+
+    def _commit_all(self) -> list[Effect]:
+        return [effect for log in list(self._uncommitted) for effect in self._commit(log)]
+
+    # -- the in-sync set
+
+    def tick(self, live: Mapping[int, int], now_ms: int) -> list[Effect]:
+        """Make the set smaller or larger, if somebody is to leave or to enter it.
+
+        `live` are the incarnations of the nodes that are live.
+        """
+        if self.set.written is not None:
+            return []
+        entry = self.set.recorded
+        leaving = {
+            member
+            for member in entry.isr - {self.node}
+            if member not in live or member in self._unfit or self._lags(member, now_ms)
+        }
+        entering = {
+            copy.node: copy.incarnation
+            for copy in self._copies.values()
+            if copy.node in entry.replicas
+            and copy.node not in entry.isr
+            and self._may_enter(copy, now_ms)
+        }
+        if not leaving and not entering:
+            return []
+        changed = entry.changed(isr=entry.isr - leaving | entering.keys())
+        write = self.set.write(changed, tuple(entering.items()))
+        return [Members(self.set.smaller), write]
+
+    def _lags(self, member: int, now_ms: int) -> bool:
+        copy = self._copies.get(member)
+        since: int | None = self._absent_since.get(member, self._began_ms)
+        if copy is not None and copy.is_attached:
+            since = copy.unsafe_since()
+        return since is not None and now_ms - since > self._limits.lag_ms_max
+
+    def _may_enter(self, copy: FollowerCopy, now_ms: int) -> bool:
+        """Whether a follower has all that is committed, and keeps up.
+
+        An open log is committed from the beginning of the epoch on.
+        """
+        if not self.is_open or not copy.is_attached:
+            return False
+        for log, unsafe in copy.unsafe.items():
+            uncommitted = self._uncommitted.get(log)
+            if uncommitted is None or unsafe.safe < uncommitted.replicated:
+                return False
+        since = copy.unsafe_since()
+        return since is None or now_ms - since <= self._limits.lag_ms_max // 2
+
+    def answered(self, outcome: WriteOutcome) -> list[Effect]:
+        """Note the answer to the write of the set."""
+        kept = self._kept
+        return self.set.answered(outcome) + self._after_change(kept)
+
+    def learned(self, entry: ShardEntry) -> list[Effect]:
+        """Note an entry of this reign that somebody else has written."""
+        kept = self._kept
+        self.set.learned(entry)
+        return self._after_change(kept)
+
+    @property
+    def _kept(self) -> frozenset[int]:
+        """Members that this node does not take out of the set."""
+        isr = self.set.recorded.isr
+        return isr if self.set.written is None else isr & self.set.written.isr
+
+    def _after_change(self, kept: frozenset[int]) -> list[Effect]:
+        """Begin anew with members that somebody else took out, and count those that are left."""
+        self._unfit &= self.set.counted
+        gone = (kept - self.set.counted) & self._copies.keys()
+        disconnects: list[Effect] = [Disconnect(member) for member in sorted(gone)]
+        commits = [Members(self.set.smaller), *self._commit_all()]
+        return disconnects + commits + self._open_if_safe()

@@ -1,0 +1,18 @@
+"""Limits of replication."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ReplicationLimits"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationLimits:
+    """Bounds of what a leader sends, and of the time that it waits for a follower."""
+
+    # A follower that has something this long not on its disk leaves the in-sync set: a flush or a
+    # stall of a disk takes less, and publishers wait for it.
+    lag_ms_max: int = 2_500
+    frame_bytes_max: int = 1 << 20  # some ms of a network, so that logs take turns
+    window_bytes_max: int = 8 << 20  # under way to a follower: what a disk flushes in some 50 ms

@@ -1,0 +1,107 @@
+"""Messages between the leader of a shard and a follower.
+
+A follower opens the link. Messages of one link arrive in their order or not at all; whoever gets a
+message of an epoch that is not its own does nothing about it but answer with its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from leveret.ports.replication import LogPlace
+    from leveret.replication.attaching import LogFiles
+
+__all__ = [
+    "Acknowledge",
+    "Append",
+    "Attach",
+    "Attached",
+    "Copy",
+    "Detached",
+    "Drop",
+    "Message",
+    "Operation",
+    "Operations",
+    "Refused",
+    "Remove",
+]
+
+
+class Attach(NamedTuple):
+    """A follower's logs, all of which are flushed as they are named here."""
+
+    epoch: int
+    incarnation: int
+    logs: tuple[LogFiles, ...]
+
+
+class Attached(NamedTuple):
+    """Places in logs behind which the follower cuts, to attach again; without any it follows."""
+
+    epoch: int
+    cuts: tuple[tuple[str, LogPlace], ...] = ()
+
+
+class Refused(NamedTuple):
+    """The leader's answer to whom it does not lead: the epoch it knows."""
+
+    epoch: int
+
+
+class Detached(NamedTuple):
+    """The follower's answer to a leader that it does not follow: the epoch it knows."""
+
+    epoch: int
+
+
+class Append(NamedTuple):
+    """Batches that follow at the end of a log, from a place on."""
+
+    log: str
+    place: LogPlace
+    data: bytes | bytearray | memoryview
+
+
+class Copy(NamedTuple):
+    """Bytes of a compacted file, which takes the place of an older one when it is whole."""
+
+    log: str
+    place: LogPlace
+    data: bytes | bytearray | memoryview
+    is_last: bool
+
+
+class Remove(NamedTuple):
+    """A file that is no part of a log any more."""
+
+    log: str
+    base: int
+    revision: int
+
+
+class Drop(NamedTuple):
+    """A log that was deleted."""
+
+    log: str
+
+
+Operation = Append | Copy | Remove | Drop
+
+
+class Operations(NamedTuple):
+    """A frame of operations; frames are numbered from 1 on after each `Attached`."""
+
+    epoch: int
+    frame: int
+    operations: tuple[Operation, ...]
+
+
+class Acknowledge(NamedTuple):
+    """All up to a frame was carried out, and is on the follower's disk."""
+
+    epoch: int
+    frame: int
+
+
+Message = Attach | Attached | Refused | Detached | Operations | Acknowledge
