@@ -40,7 +40,15 @@ from leveret.storage.scan import verify
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DataKey", "MissingKeyError", "Sealer", "Unsealer", "key_id_of", "key_id_text"]
+__all__ = [
+    "DataKey",
+    "MissingKeyError",
+    "Sealer",
+    "Unsealer",
+    "key_id_of",
+    "key_id_text",
+    "leader_epoch_of",
+]
 
 SEALED = struct.Struct("<Q16s12s")  # behind the header
 KEY_ID = struct.Struct("<Q")
@@ -58,6 +66,8 @@ LENGTH_AT = 4
 CHECKSUM_AT = 16
 ATTRIBUTES = struct.Struct("<H")
 ATTRIBUTES_AT = 20
+LEADER_EPOCH = struct.Struct("<I")
+LEADER_EPOCH_AT = 28
 PRODUCER_ID_AT = 48  # of a segment's checkpoint: id of the key that its batches are sealed with
 HEAD_BYTES = HEADER_BYTES + KEY_ID.size  # of a segment: they contain its key's id
 
@@ -161,6 +171,16 @@ class Unsealer:
 def key_id_text(key_id: int) -> str:
     """Return a key's id as text for people."""
     return f"{key_id:016x}"
+
+
+def leader_epoch_of(head: bytes | bytearray) -> int:
+    """Return the epoch in which a segment was begun, from its first `HEAD_BYTES`.
+
+    Raises CorruptBatchError if it cannot be read.
+    """
+    if len(head) < HEADER_BYTES:
+        raise CorruptBatchError("no batch header")
+    return int(LEADER_EPOCH.unpack_from(head, LEADER_EPOCH_AT)[0])
 
 
 def key_id_of(head: bytes | bytearray) -> int:

@@ -15,7 +15,7 @@ from leveret.errors import CorruptBatchError
 from leveret.ports.callbacks import do_nothing
 from leveret.ports.records import Batch
 from leveret.ports.replication import START, LogPlace
-from leveret.storage.encryption import HEAD_BYTES, Sealer, key_id_of
+from leveret.storage.encryption import HEAD_BYTES, Sealer, key_id_of, leader_epoch_of
 from leveret.storage.files import read_exactly, storage_error, write_all
 from leveret.storage.index import SparseIndex
 from leveret.storage.segment import OFFSET_MAX, Segment
@@ -272,7 +272,7 @@ class Segments(SegmentWriter):
             return
         active = self.items[-1]
         self._open(active)
-        if not self._has_key(active):
+        if not self._goes_on(active):
             self.roll(end)
             return
         self._sealer = self._new_sealer(self._key) if self._key is not None else None
@@ -281,12 +281,16 @@ class Segments(SegmentWriter):
         self._roll_at = self.segment_bytes_max
         self._on_open(self)
 
-    def _has_key(self, segment: Segment) -> bool:
-        """Whether a recovered segment has the key for new batches. Raises StorageError."""
+    def _goes_on(self, segment: Segment) -> bool:
+        """Whether a recovered segment has the key for new batches, and was begun in this reign.
+
+        Of segments of earlier reigns, nodes that follow have each to its end. Raises StorageError.
+        """
         assert segment.handle is not None
         try:
             head = read_exactly(self._files, segment.handle, 0, HEAD_BYTES)
-            return key_id_of(head) == (self._key.id if self._key is not None else 0)
+            key_id = self._key.id if self._key is not None else 0
+            return (key_id_of(head), leader_epoch_of(head)) == (key_id, self._epoch)
         except CorruptBatchError:
             return False
         except OSError as error:
