@@ -14,6 +14,8 @@ from leveret.errors import StorageError
 
 __all__ = [
     "START",
+    "EpochEnd",
+    "LogFiles",
     "LogPlace",
     "LogSink",
     "PlaceGoneError",
@@ -40,6 +42,29 @@ START = LogPlace()  # of a log without files
 
 class PlaceGoneError(StorageError):
     """The file of a place is not there any more: it was removed, or compacted."""
+
+
+class EpochEnd(NamedTuple):
+    """Where the last batch of an epoch ends in a log."""
+
+    epoch: int
+    place: LogPlace
+
+
+class LogFiles(NamedTuple):
+    """Files of a log at one node: (base, revision) of each, oldest first, and what they hold.
+
+    The last batch begins at `last` and has a `checksum`; the next one is written at `place`, and
+    its first record gets the `offset`.
+    """
+
+    log: str
+    files: tuple[tuple[int, int], ...] = ()
+    epochs: tuple[EpochEnd, ...] = ()
+    place: LogPlace = START
+    offset: int = 0
+    last: LogPlace = START
+    checksum: int = 0
 
 
 class RawBatches(NamedTuple):

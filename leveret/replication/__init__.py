@@ -11,6 +11,6 @@ The rules are those of the design's executable model, under whose names the test
     copying      what the leader knows of one follower
     in_sync_set  the recorded set of a reign, and the write that changes it
     attaching    what two nodes have in common of their logs
-    messages     between leader and follower
+    messages     between leader and follower; `codec` has their bytes
     lease        how long a node may surely serve
 """

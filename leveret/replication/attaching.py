@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from leveret.ports.replication import START, LogPlace
+from leveret.ports.replication import START, LogFiles, LogPlace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,35 +21,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Comparison",
     "Difference",
-    "EpochEnd",
-    "LogFiles",
     "common_place",
     "compare",
     "difference",
 ]
-
-
-class EpochEnd(NamedTuple):
-    """Where the last batch of an epoch ends in a log."""
-
-    epoch: int
-    place: LogPlace
-
-
-class LogFiles(NamedTuple):
-    """Files of a log at one node: (base, revision) of each, oldest first, and what they hold.
-
-    The last batch begins at `last` and has a `checksum`; the next one is written at `place`, and
-    its first record gets the `offset`.
-    """
-
-    log: str
-    files: tuple[tuple[int, int], ...] = ()
-    epochs: tuple[EpochEnd, ...] = ()
-    place: LogPlace = START
-    offset: int = 0
-    last: LogPlace = START
-    checksum: int = 0
 
 
 class Difference(NamedTuple):
@@ -125,7 +100,7 @@ def difference(leader: LogFiles, follower: LogFiles, *, keeps: bool) -> Differen
         # What the leader has removed or compacted may have ended before: in the follower's file may
         # be more of that epoch. That of one in sync ends there or before.
         return Difference(follower.log, cut=LogPlace(place.base))
-    bases = {base for base, _ in theirs}
+    bases = {base for base, _ in theirs - ours}  # of files that have gone, or have others now
     has_records = follower.offset > place.base  # of its newest file
     copied = tuple(
         file

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from leveret.ports.replication import LogPlace
-    from leveret.replication.attaching import LogFiles
+    from leveret.ports.replication import LogFiles, LogPlace
     from leveret.replication.messages import Message, Operation
     from leveret.replication.shard import ShardEntry
 

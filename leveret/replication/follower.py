@@ -27,7 +27,7 @@ from leveret.replication.messages import (
 )
 
 if TYPE_CHECKING:
-    from leveret.replication.attaching import LogFiles
+    from leveret.ports.replication import LogFiles
     from leveret.replication.shard import ShardEntry
 
 __all__ = ["Follower"]

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from leveret.ports.replication import LogPlace
-    from leveret.replication.attaching import LogFiles
+    from leveret.ports.replication import LogFiles, LogPlace
 
 __all__ = [
     "Acknowledge",

@@ -14,8 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
-from leveret.ports.replication import START, LogPlace
+from leveret.ports.replication import START, EpochEnd, LogFiles, LogPlace
 from leveret.storage.batch_walk import BatchWalk
+from leveret.storage.encryption import HEAD_BYTES, leader_epoch_of
 from leveret.storage.files import read_exactly, storage_error, write_all
 from leveret.storage.flush import Flush
 from leveret.storage.index import SparseIndex
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from leveret.storage.commit import Committer
     from leveret.storage.files import FileSystem
 
-__all__ = ["FileReplicaLog", "ReplicaEnd", "cut_replica", "open_replica"]
+__all__ = ["FileReplicaLog", "ReplicaEnd", "cut_replica", "describe_log", "open_replica"]
 
 WALK_BYTES = 1 << 20  # one read while a file is walked over
 
@@ -55,6 +56,11 @@ class ReplicaEnd:
         newest = self.segments[-1]
         return LogPlace(newest.base, newest.revision, newest.size)
 
+    def describe(self, files: FileSystem, log: str) -> LogFiles:
+        """Return what the files of a log hold. Waits for the device. Raises StorageError."""
+        found = describe_log(files, log, self.segments, self.place, self.offset)
+        return found._replace(last=self.last, checksum=self.checksum)
+
     def follow(self, walk: BatchWalk, segment: Segment, position: int) -> None:
         """Move behind batches of a segment, which begin at `position`; its index is of this run."""
         if not walk.size:
@@ -64,6 +70,35 @@ class ReplicaEnd:
             segment.index.note(offset, position + at)
         self.last = LogPlace(segment.base, segment.revision, position + walk.last)
         self.offset, self.epoch, self.checksum = walk.offset, walk.epoch, walk.checksum
+
+
+def describe_log(
+    files: FileSystem, log: str, segments: list[Segment], place: LogPlace, offset: int
+) -> LogFiles:
+    """Return what the files of a log hold, which ends at a place; the next record has the `offset`.
+
+    The batches of a file are of one epoch, that of its first one. Waits for the device. Raises
+    StorageError.
+    """
+    epochs: dict[int, LogPlace] = {}
+    for segment in segments:
+        end = LogPlace(segment.base, segment.revision, segment.size)
+        try:
+            handle = files.open(segment.path)
+            try:
+                head = read_exactly(files, handle, 0, HEAD_BYTES)
+            finally:
+                files.close(handle)
+        except OSError as error:
+            raise storage_error("read", segment.path, error) from error
+        epochs[leader_epoch_of(head)] = place if segment is segments[-1] else end
+    return LogFiles(
+        log,
+        tuple((segment.base, segment.revision) for segment in segments),
+        tuple(EpochEnd(epoch, end) for epoch, end in epochs.items()),
+        place,
+        offset,
+    )
 
 
 def open_replica(files: FileSystem, directory: Path, flushed: LogPlace = START) -> ReplicaEnd:

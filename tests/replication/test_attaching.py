@@ -4,15 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from leveret.ports.replication import START, LogPlace
-from leveret.replication.attaching import (
-    Difference,
-    EpochEnd,
-    LogFiles,
-    common_place,
-    compare,
-    difference,
-)
+from leveret.ports.replication import START, EpochEnd, LogFiles, LogPlace
+from leveret.replication.attaching import Difference, common_place, compare, difference
 from tests.replication.virtual_log import VirtualFile, VirtualLog
 from tests.support.examples import examples
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import NamedTuple
 
-from leveret.ports.replication import LogPlace, RawBatches
-from leveret.replication.attaching import EpochEnd, LogFiles
+from leveret.ports.replication import EpochEnd, LogFiles, LogPlace, RawBatches
 
 
 class VirtualBatch(NamedTuple):
