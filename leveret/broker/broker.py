@@ -49,7 +49,9 @@ from leveret.features.dead_letter.topics import DeadLetterTopics
 from leveret.features.dead_letter.worker import DeadLetterWorkers
 from leveret.features.dedup.extension import QueueWindows
 from leveret.features.dedup.idempotent_publish import IdempotentPublish
+from leveret.features.dedup.interceptor import DEDUP_TOPICS
 from leveret.features.delay.delayed_delivery import DelayedDelivery
+from leveret.features.delay.delayed_messages import DELAYED_TOPIC
 from leveret.features.delay.store import DelayedMessageStores
 from leveret.features.filters.filtered import ConsumerFilters
 from leveret.features.filters.rules import record_filter
@@ -60,7 +62,9 @@ from leveret.features.rates.rates import Rates
 from leveret.features.retry.key_order import KeyOrder
 from leveret.features.retry.retrying import RetryTopics
 from leveret.features.staged_batches.batches import BatchesOfNode
+from leveret.features.staged_batches.logs import BATCHES_TOPIC, STAGED_TOPIC
 from leveret.features.topics.partition_changes import PartitionChanges
+from leveret.features.transactions.prepared import PREPARED_TOPIC
 from leveret.ports.authentication import Login
 
 if TYPE_CHECKING:
@@ -78,6 +82,13 @@ if TYPE_CHECKING:
     from leveret.ports.authentication import Authenticator, Rights
     from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
 
+INTERNAL_TOPICS = (
+    DELAYED_TOPIC,
+    *DEDUP_TOPICS,
+    PREPARED_TOPIC,
+    STAGED_TOPIC,
+    BATCHES_TOPIC,
+)  # that a virtual host may have
 TRANSACTIONS_MAX = (1 << 64) - 1  # random ids are drawn from this range
 
 
@@ -107,6 +118,7 @@ class Broker:
         self.policies = policies
         self.parameters = Parameters()
         self.metadata = metadata
+        self._topics = topics
         self.turn = turn
         self.timers = environment.timers
         self.report = report
@@ -207,11 +219,15 @@ class Broker:
 
     # -- definitions
 
-    def restore(self, definitions: Definitions) -> None:
-        """Restore the virtual hosts from stored definitions; open queues that hold something."""
+    async def restore(self, definitions: Definitions) -> None:
+        """Restore the virtual hosts from stored definitions; open queues that hold something.
+
+        Raises StorageError.
+        """
         self.groups.load(definitions.groups)
         for vhost in definitions.vhosts:
             self.add_vhost(vhost)
+        await self._recover_logs(definitions)
         for name, vhost_ in self.vhosts.items():
             vhost_.restore(
                 [exchange for exchange in definitions.exchanges if exchange.vhost == name],
@@ -221,6 +237,16 @@ class Broker:
         self.delayed.restore(self.vhosts.values())
         self.idempotency.restore(self.vhosts.values())
         self.batches.restore(self.vhosts.values())
+
+    async def _recover_logs(self, definitions: Definitions) -> None:
+        """Recover the logs of all that `restore` opens, together."""
+        topics = (
+            self.internal_topics.name(vhost, topic)
+            for vhost in self.vhosts
+            for topic in INTERNAL_TOPICS
+        )
+        of_queues = (log for queue in definitions.queues for log in self._opener.logs(queue))
+        await self._topics.recover([*topics, *of_queues])
 
     def add_vhost(self, definition: VhostDefinition) -> None:
         """Create a virtual host with its predeclared exchanges."""

@@ -82,7 +82,7 @@ async def open_core(process: Process, stores: Stores) -> AsyncIterator[Core]:
         is_first_start = await stores.metadata.is_new()
         definitions = await stores.metadata.load()
         administration.restore(definitions)
-        broker.restore(definitions)
+        await broker.restore(definitions)
         while broker.is_restoring:  # noqa: ASYNC110  # at the start
             await asyncio.sleep(LEARNING_POLL_SECONDS)
         if is_first_start and process.configuration.definitions is None:

@@ -7,7 +7,7 @@ is a contract; each implementation of a protocol passes the suite of the same na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -24,6 +24,7 @@ __all__ = [
     "DefinitionSink",
     "Durability",
     "LogFile",
+    "LogName",
     "MetadataStore",
     "Retention",
     "SharedLog",
@@ -51,6 +52,17 @@ class Durability(Enum):
     FSYNC = "fsync"  # machine failure: the batch was flushed to the disk
     OS = "os"  # process failure: the batch was written to the page cache
     NONE = "none"  # none: transient queues
+
+
+class LogName(NamedTuple):
+    """Name of a log in its store, and how it is kept; without `has_records` see TopicStore.open."""
+
+    vhost: str
+    topic: str
+    incarnation: str
+    partition: int
+    durability: Durability
+    has_records: bool = True
 
 
 class Damage(NamedTuple):
@@ -382,7 +394,24 @@ class TopicLog(SharedLog, Protocol):
 
 
 class TopicStore(Protocol):
-    """Factory of logs, one per node."""
+    """Factory of logs, one per node.
+
+    A log that an earlier run has left is recovered before it is opened, which waits for the device;
+    opening does not.
+    """
+
+    async def recover(self, logs: Iterable[LogName]) -> None:
+        """Recover logs that have files, several at a time; others need not be.
+
+        What was recovered is kept until `open`. Whoever asks for the same log meanwhile waits for
+        the same recovery. Raises StorageError, NewerFormatError once all have ended, if one has
+        failed: it can be tried again.
+        """
+        ...
+
+    def must_recover(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
+        """Whether a log has, or should have, files that were not recovered since it was closed."""
+        ...
 
     def open(
         self,
@@ -395,10 +424,18 @@ class TopicStore(Protocol):
         retention: Retention | None = None,
         has_records: bool = True,
     ) -> TopicLog:
-        """Create or recover the log of one partition.
+        """Open the log of one partition, a new one or one that was recovered; reads no file.
 
         The files of a log with durability NONE are deleted at the next start. A log without records
-        (`has_records`) keeps what was settled and returned of another log's records.
+        (`has_records`) keeps what was settled and returned of another log's records. Raises
+        StorageError, and ValueError if the log is open or `must_recover`.
+        """
+        ...
+
+    async def delete(self, vhost: str, topic: str, incarnation: str, partition: int) -> None:
+        """Remove a log that is not open, and its files. Raises StorageError.
+
+        No-op if there is none. A recovery that runs is waited for.
         """
         ...
 

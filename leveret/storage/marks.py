@@ -202,6 +202,10 @@ class LogMarks:
         """Set the mark of a log that was closed while the node goes on."""
         self._values[key] = mark.to_bytes()
 
+    def knows(self, key: bytes) -> bool:
+        """Whether an unopened log has a mark, be it damaged."""
+        return key in self._values or key in self._earlier
+
     def tells_of(self, key: bytes) -> bool:
         """Whether an unopened log has, or had, records according to its mark."""
         mark = self._mark(key)

@@ -10,16 +10,18 @@ DATA/transient/                   what memory had no room for; removed at the ne
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from leveret.errors import DiskFullError, StorageError
-from leveret.ports import Durability, Retention
+from leveret.ports import Durability, LogName, Retention
 from leveret.ports.losses import Loss, LossKind
 from leveret.storage.commit import FlushFigures
 from leveret.storage.compaction import Compactor
@@ -38,13 +40,13 @@ from leveret.storage.marks import LogMarks, boot_id
 from leveret.storage.names import encode_name, log_key
 from leveret.storage.note_writer import NoteWriter
 from leveret.storage.reader import OpenFiles
+from leveret.storage.recoveries import Recoveries
 from leveret.storage.recovery import Recovered, is_all_settled, recover
 from leveret.storage.services import LogServices
 from leveret.storage.tail import TailCache
 from leveret.storage.threads import StorageThreads
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
@@ -80,6 +82,7 @@ class StorageLimits:
         4  # flushes that run at once: a disk does several in about the time of one
     )
     fetch_threads: int = 4  # reads from a device that run at once
+    recoveries_max: int = 3  # logs recovered at once: a thread is left for consumers' reads
     open_files_max: int = 256  # sealed segments kept open for reading, of all logs
     open_segments_max: int = 4096  # segments kept open for writing, of as many logs
     compaction_bytes_per_s: int = 16 << 20  # read and written: a fraction of what a disk does
@@ -139,6 +142,9 @@ class FileTopicStore:
             loop,
             commit_threads=self._limits.commit_threads,
             fetch_threads=self._limits.fetch_threads,
+        )
+        self._recoveries = Recoveries(
+            loop, self._threads.pool, parallel=self._limits.recoveries_max
         )
         self._keyring = keyring or Keyring(files, data, None)
         self.compactor = Compactor(
@@ -222,11 +228,15 @@ class FileTopicStore:
             self._threads.committer.submit(self._removal(self._trash / name), self._removed)
 
     def _open_decisions(self, durability: Durability) -> PartitionLog:
-        """Open the log of transaction decisions, before any log asks for one."""
+        """Open the log of transaction decisions, before any log asks for one.
+
+        It is recovered here and not in a thread: without it there is nothing else to be done.
+        """
+        place = "", DECISIONS_TOPIC, DECISIONS_INCARNATION, 0
+        if self.must_recover(*place):
+            self._recoveries.keep(log_key(*place), self._recovery(LogName(*place, durability))())
         retention = Retention(segment_bytes_max=DECISION_SEGMENT_BYTES)
-        log = self.open(
-            "", DECISIONS_TOPIC, DECISIONS_INCARNATION, 0, durability, retention=retention
-        )
+        log = self.open(*place, durability, retention=retention)
         unsettled = [
             segment
             for segment in log.segments
@@ -238,6 +248,37 @@ class FileTopicStore:
         return log
 
     # Opening
+
+    async def recover(self, logs: Iterable[LogName]) -> None:
+        """Recover logs in threads (see ports.TopicStore). Raises StorageError."""
+        ends = [
+            self._recoveries.begin(log_key(*log[:4]), self._recovery(log))
+            for log in logs
+            if self.must_recover(*log[:4])
+        ]
+        if ends:
+            await asyncio.wait(ends)
+        for end in ends:
+            end.result()
+
+    def must_recover(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
+        """Whether a log must be recovered before it is opened (see ports.TopicStore)."""
+        key = log_key(vhost, topic, incarnation, partition)
+        if key in self._recoveries or self._topics / key in self._logs:
+            return False
+        return key in self._left or self._marks.knows(key.encode())
+
+    def _recovery(self, log: LogName) -> Callable[[], Recovered]:
+        """Return what recovers a log, in any thread. Raises NewerFormatError."""
+        key = log_key(*log[:4])
+        return partial(
+            recover,
+            self._files,
+            self._topics / key,
+            self._marks.known(key.encode()),
+            has_records=log.has_records,
+            flushes=log.durability is Durability.FSYNC,
+        )
 
     def open(
         self,
@@ -261,17 +302,15 @@ class FileTopicStore:
         key = self._keyring.active(vhost)
         recovered, mark_key = Recovered(), b""
         if durability is not Durability.NONE:
+            if self.must_recover(vhost, topic, incarnation, partition):
+                place = vhost, topic, incarnation, partition
+                self._recoveries.keep(
+                    name, self._recovery(LogName(*place, durability, has_records))()
+                )
+            recovered = self._recoveries.take(name) or recovered
             self._unopened.discard(name)
             self._left.add(name)
             mark_key = name.encode()
-            known = self._marks.known(mark_key)
-            recovered = recover(
-                self._files,
-                directory,
-                known,
-                has_records=has_records,
-                flushes=durability is Durability.FSYNC,
-            )
             self._marks.forget([mark_key])
         for finding in recovered.findings:
             logger.warning("queue '%s' in vhost '%s': %s", topic, vhost, finding)
@@ -303,6 +342,8 @@ class FileTopicStore:
     def leave_unopened(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
         """Leave a log unopened that holds nothing (see ports.TopicStore). Raises StorageError."""
         key = log_key(vhost, topic, incarnation, partition)
+        if key in self._unopened or key in self._recoveries:
+            return key in self._unopened
         mark = self._marks.known(key.encode()).mark
         if mark is None:
             return key not in self._left
@@ -310,6 +351,14 @@ class FileTopicStore:
             return False
         self._unopened.add(key)
         return True
+
+    async def delete(self, vhost: str, topic: str, incarnation: str, partition: int) -> None:
+        """Remove a log that is not open (see ports.TopicStore). Raises StorageError."""
+        key = log_key(vhost, topic, incarnation, partition)
+        await self._recoveries.drop(key)
+        if key in self._left or self._marks.knows(key.encode()):
+            self._unopened.discard(key)
+            self._log_deleted(self._topics / key, key.encode())
 
     def note(self, key: bytes, value: bytes) -> None:
         """Queue an entry for the state store, written with the next marks."""
@@ -476,7 +525,6 @@ class FileTopicStore:
         files are removed after the mark, so that a deleted log is never reported as missing.
         """
         self._forget(directory)
-        self._left.discard(key.decode())
         doomed = self._trash / f"{_digest(key)}-{secrets.token_hex(8)}"
         try:
             has_files = self._files.exists(directory)
@@ -485,6 +533,7 @@ class FileTopicStore:
                 self._files.rename(directory, doomed)
         except OSError as error:
             raise storage_error("remove", directory, error) from error
+        self._left.discard(key.decode())
         self._forget_marks([key] if key else [])
         if has_files:
             self._notes.when_written(self._removal(doomed, directory.parent))
@@ -513,6 +562,7 @@ class FileTopicStore:
                 timer.cancel()
         self._notes.stop()
         self.compactor.stop()
+        await self._recoveries.close()
         others = [log for log in self._logs.values() if log is not self._decision_log]
         for log in [*others, self._decision_log]:  # the others' outcomes are safe first
             try:

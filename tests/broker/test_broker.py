@@ -349,9 +349,7 @@ def test_a_queue_whose_policy_changes_is_announced(stage, vhost):
 def test_a_policy_is_there_when_queues_are_rebuilt():
     stage = Stage()
     stage.broker.policies.put(ttl_policy(1000))
-    stage.broker.restore(
-        Definitions(vhosts=[VhostDefinition("/")], queues=[QueueDefinition("/", "q")])
-    )
+    stage.restore(Definitions(vhosts=[VhostDefinition("/")], queues=[QueueDefinition("/", "q")]))
     assert stage.queue("q").settings.message_ttl_ms == 1000
 
 
@@ -366,7 +364,7 @@ def test_a_changed_vhost_counts_at_once(stage, vhost):
 
 def test_definitions_are_rebuilt():
     stage = Stage()
-    stage.broker.restore(
+    stage.restore(
         Definitions(
             vhosts=[VhostDefinition("one"), VhostDefinition("two")],
             exchanges=[ExchangeDefinition("one", "x", "fanout")],

@@ -119,7 +119,8 @@ class Node(Stage):
         if before is not None:
             self.clock.now = before.clock.now
             self.metadata.kept = before.metadata.kept
-            self.broker.restore(loop.run_until_complete(self.metadata.load()))
+            definitions = loop.run_until_complete(self.metadata.load())
+            loop.run_until_complete(self.broker.restore(definitions))
             self.run()
         self.client = Client(self).open()
 

@@ -6,8 +6,9 @@ import asyncio
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from leveret.ports import Durability
+from leveret.ports import Durability, LogName
 from leveret.storage.files import RealFileSystem
+from leveret.storage.names import log_key
 from leveret.storage.state import MemoryStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
 from tests.support.waiting import eventually
@@ -71,8 +72,17 @@ async def store_at(data: Path, files=None, state=None, keyring=None, **limits):
         await store.close()
 
 
-def open_log(store, durability=Durability.OS, topic="orders", retention=None):
-    return store.open("/", topic, "i1", 0, durability, retention=retention)
+def recover_here(store, *logs: LogName) -> None:
+    """Recover logs as `store.recover` does, but on this thread, for tests that run no loop."""
+    for log in logs:
+        if isinstance(store, FileTopicStore) and store.must_recover(*log[:4]):
+            store._recoveries.keep(log_key(*log[:4]), store._recovery(log)())
+
+
+def open_log(store, durability=Durability.OS, topic="orders", retention=None, vhost="/"):
+    """Recover and open a log."""
+    recover_here(store, LogName(vhost, topic, "i1", 0, durability))
+    return store.open(vhost, topic, "i1", 0, durability, retention=retention)
 
 
 def put(log, *bodies: bytes, flags: int = PERSISTENT, may_block: bool = False) -> int:

@@ -1,15 +1,18 @@
 """Logs that a store leaves unopened because nothing is in them."""
 
+import asyncio
 import shutil
 
 import pytest
 
-from leveret.ports import Durability
+from leveret.errors import StorageError
+from leveret.ports import Durability, LogName
 from leveret.storage.files import RealFileSystem
 from leveret.storage.state import MemoryStateStore
-from tests.storage.harness import put, store_at
+from tests.storage.harness import open_log, put, store_at
 
 LOGS, USED = 2000, 20
+NAME = LogName("/", "orders", "i1", 0, Durability.OS)
 
 
 class CountedFiles(RealFileSystem):
@@ -29,10 +32,6 @@ class CountedFiles(RealFileSystem):
 
 def leave(store, topic="orders"):
     return store.leave_unopened("/", topic, "i1", 0)
-
-
-def open_log(store, topic="orders"):
-    return store.open("/", topic, "i1", 0, Durability.OS)
 
 
 @pytest.fixture
@@ -122,7 +121,7 @@ async def test_a_deleted_log_is_forgotten(emptied, state):
 async def test_many_unused_logs_cost_no_file(tmp_path, state):
     async with store_at(tmp_path, state=state) as store:
         for number in range(USED):
-            put(open_log(store, f"q{number}"), b"1")
+            put(open_log(store, topic=f"q{number}"), b"1")
     files = CountedFiles()
     async with store_at(tmp_path, files, state) as store:
         opened, listed = files.opened, files.listed
@@ -132,3 +131,49 @@ async def test_many_unused_logs_cost_no_file(tmp_path, state):
         assert len(list(store.logs())) == 1  # of the decisions about transactions
         opened = files.opened
     assert files.opened <= opened + 1
+
+
+async def test_a_deletion_that_a_crash_interrupts_goes_on_at_the_next_start(
+    emptied, state, tmp_path
+):
+    crashed = tmp_path / "crashed"
+    async with store_at(emptied, state=state) as store:
+        assert leave(store)
+        before = MemoryStateStore()
+        before.write(state.scan(b""), durable=True)
+        await store.delete("/", "orders", "i1", 0)
+        assert not store.exists("/", "orders", "i1", 0)
+        shutil.copytree(emptied / "topics", crashed / "topics")
+    assert len(list((crashed / "topics" / ".deleted").iterdir())) == 1
+    assert not list((emptied / "topics" / ".deleted").iterdir())
+    async with store_at(crashed, state=before) as store:
+        assert not store.must_recover("/", "orders", "i1", 0)
+        assert store.orphans() == []
+        assert store.losses.unacknowledged == []
+    assert not list((crashed / "topics" / ".deleted").iterdir())
+
+
+async def test_a_log_is_deleted_once_it_is_recovered(emptied, state):
+    async with store_at(emptied, state=state) as store, asyncio.TaskGroup() as tasks:
+        recovering = tasks.create_task(store.recover([NAME]))
+        await asyncio.sleep(0)
+        await store.delete(*NAME[:4])
+        await recovering
+        assert not store.must_recover(*NAME[:4])
+        assert open_log(store).end == 0
+
+
+async def test_a_store_that_closes_refuses_what_it_has_not_recovered(emptied, state):
+    async with asyncio.TaskGroup() as tasks:
+        async with store_at(emptied, state=state) as store:
+            recovering = tasks.create_task(failure(store.recover([NAME])))
+            await asyncio.sleep(0)
+        assert "the node stops" in str(await recovering)
+    async with store_at(emptied, state=state) as store:
+        assert open_log(store).end == 2
+
+
+async def failure(work):
+    with pytest.raises(StorageError) as found:
+        await work
+    return found.value

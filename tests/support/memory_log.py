@@ -12,7 +12,9 @@ from leveret.ports.returns import Returns
 from tests.support.gate import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from leveret.ports import LogName
 
 
 class MemoryTopicLog:
@@ -253,6 +255,28 @@ class MemoryTopicStore:
         self.logs: dict[tuple[str, str] | tuple[str, str, int], MemoryTopicLog] = {}
         self.decided: list[int] = []
         self.decide_error: Exception | None = None
+        self.unrecovered: set[tuple[str, str] | tuple[str, str, int]] = set()
+        self.recovering = Gate(is_open=True)  # closed while recoveries shall take their time
+        self.recover_error: Exception | None = None
+
+    async def recover(self, logs: Iterable[LogName]) -> None:
+        wanted = {_place(log.vhost, log.topic, log.partition) for log in logs} & self.unrecovered
+        if wanted:
+            await self.recovering
+            if self.recover_error is not None:
+                raise self.recover_error
+            self.unrecovered -= wanted
+
+    def must_recover(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
+        return _place(vhost, topic, partition) in self.unrecovered
+
+    async def delete(self, vhost: str, topic: str, incarnation: str, partition: int) -> None:
+        place = _place(vhost, topic, partition)
+        if place in self.unrecovered:
+            await self.recovering
+            self.unrecovered.discard(place)
+        if place in self.logs:
+            await self.logs[place].delete()
 
     def open(
         self,
@@ -266,6 +290,8 @@ class MemoryTopicStore:
         has_records: bool = True,
     ) -> MemoryTopicLog:
         place = _place(vhost, topic, partition)
+        if place in self.unrecovered:
+            raise ValueError(f"the log of {place} was not recovered")
         left = self.logs.get(place)
         log = self.logs[place] = MemoryTopicLog(durability)
         if left is not None and not left.deleted and topic in KEPT_TOPICS:

@@ -136,6 +136,11 @@ class Stage:
     def schedule(self, callback: Callable[[], None]) -> None:
         self._scheduled.append(callback)
 
+    def restore(self, definitions: Definitions) -> None:
+        """Start the broker with what an earlier run has left."""
+        self.spawn(self.broker.restore(definitions))
+        self.run()
+
     def definitions(self) -> Definitions:
         """Definitions that an Administration knows at the start."""
         return Definitions(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.ports import LogName
+
 if TYPE_CHECKING:
     from leveret.ports import Durability, TopicLog, TopicStore
 
@@ -21,8 +23,16 @@ class InternalTopics:
         self._topics = topics
         self._durability = durability
 
+    def name(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> LogName:
+        """Return the name of a topic's log, by which the store recovers it."""
+        return LogName(vhost, topic, incarnation, 0, self._durability)
+
+    def settlements_name(self, vhost: str, topic: str, incarnation: str, partition: int) -> LogName:
+        """Return the name of a log of what is settled of a partition."""
+        return LogName(vhost, topic, incarnation, partition, self._durability, has_records=False)
+
     def open(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> TopicLog:
-        """Create or recover a topic, which the caller closes or deletes. May raise StorageError.
+        """Open a topic, new or recovered, which the caller closes or deletes. Raises StorageError.
 
         A topic that belongs to one queue has that queue's incarnation.
         """
@@ -31,7 +41,7 @@ class InternalTopics:
     def open_settlements(
         self, vhost: str, topic: str, incarnation: str, partition: int
     ) -> TopicLog:
-        """Create or recover a log of what is settled of a partition. May raise StorageError."""
+        """Open a log of what is settled of a partition, new or recovered. Raises StorageError."""
         return self._topics.open(
             vhost, topic, incarnation, partition, self._durability, has_records=False
         )
@@ -43,3 +53,9 @@ class InternalTopics:
     def exists_at(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
         """Whether the log of a partition was left by an earlier run, or is open."""
         return self._topics.exists(vhost, topic, incarnation, partition)
+
+    async def delete(
+        self, vhost: str, topic: str, incarnation: str = INCARNATION, partition: int = 0
+    ) -> None:
+        """Delete a log that an earlier run has left and nobody has opened. Raises StorageError."""
+        await self._topics.delete(vhost, topic, incarnation, partition)

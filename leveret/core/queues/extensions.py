@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from leveret.core.logs.log_writer import Committing, Waiter
     from leveret.core.queues.consumer import QueueConsumer
     from leveret.core.settings.queue_settings import QueueSettings
+    from leveret.ports import LogName
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch, BatchBuilder
@@ -48,6 +49,13 @@ class QueueExtension:
     def acts_alone(_definition: QueueDefinition, _settings: QueueSettings, _partition: int) -> bool:
         """See ExtensionKind."""
         return False
+
+    @staticmethod
+    def logs(
+        _definition: QueueDefinition, _settings: QueueSettings, _partition: int
+    ) -> Sequence[LogName]:
+        """See ExtensionKind."""
+        return ()
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Apply other settings from now on."""
@@ -182,7 +190,13 @@ class ExtensionKind(Protocol):
         ...
 
     def acts_alone(
-        self, _definition: QueueDefinition, _settings: QueueSettings, _partition: int
+        self, definition: QueueDefinition, settings: QueueSettings, partition: int
     ) -> bool:
         """Whether an earlier run may have left what acts though the partition has no messages."""
-        return False
+        return bool(self.logs(definition, settings, partition))
+
+    def logs(
+        self, _definition: QueueDefinition, _settings: QueueSettings, _partition: int
+    ) -> Sequence[LogName]:
+        """Return the logs of an earlier run that `follow` opens with the partition."""
+        return ()

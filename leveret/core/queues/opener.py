@@ -10,11 +10,14 @@ from leveret.core.queues.queue import Queue
 from leveret.core.queues.stream import Stream
 from leveret.core.queues.unopened_queue import UnopenedQueue, may_stay_unopened
 from leveret.core.settings.arguments import type_of
+from leveret.core.settings.partitioning import layout_of
 from leveret.core.settings.policies import NO_POLICY
 from leveret.core.settings.queue_settings import TOPIC_SUFFIX, QueueSettings, resolve_settings
-from leveret.ports import Durability
+from leveret.ports import Durability, LogName
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.services import QueueServices
@@ -44,6 +47,27 @@ class QueueOpener:
         self._latest = QueueSettings()
         self._latest_of: tuple[object, ...] = ()
         self._latest_policy = NO_POLICY
+
+    def logs(self, definition: QueueDefinition) -> Iterator[LogName]:
+        """Return the logs that `open` opens with a queue, to be recovered before.
+
+        Raises StorageError.
+        """
+        settings = self._resolve(definition, self.policy_of(definition))
+        numbers: Iterable[int] = (0,)
+        if settings.partitioning is not None:
+            settings, numbers = settings.of_partition(), layout_of(definition).present
+        for number in numbers:
+            if not self._may_stay_unopened(definition, settings, number):
+                yield self._log_of(definition, number)
+                for kind in self.services.extensions:
+                    yield from kind.logs(definition, settings, number)
+
+    def _log_of(self, definition: QueueDefinition, number: int) -> LogName:
+        durability = self._durability if definition.durable else Durability.NONE
+        return LogName(
+            definition.vhost, definition.topic, definition.incarnation, number, durability
+        )
 
     def open(self, definition: QueueDefinition, owner: object | None) -> DeclaredQueue:
         """Return a queue, opened unless it holds nothing that is known. Raises StorageError."""
@@ -96,15 +120,9 @@ class QueueOpener:
     def _open_log_of(
         self, definition: QueueDefinition, settings: QueueSettings, number: int
     ) -> TopicLog:
-        """Create or recover the log of a partition. Raises StorageError."""
-        return self._topics.open(
-            definition.vhost,
-            definition.topic,
-            definition.incarnation,
-            number,
-            self._durability if definition.durable else Durability.NONE,
-            retention=settings.retention,
-        )
+        """Open the log of a partition, new or recovered. Raises StorageError."""
+        name = self._log_of(definition, number)
+        return self._topics.open(*name[:5], retention=settings.retention)
 
     def reconfigure(self, queue: DeclaredQueue, *, reorder: bool = False) -> None:
         """Apply the present definition and policy to a queue.

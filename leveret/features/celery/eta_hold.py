@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         DelayedMessageStores,
         PendingMessage,
     )
+    from leveret.ports import LogName
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.records import BatchBuilder
 
@@ -66,7 +67,7 @@ class EtaHolds(ExtensionKind):
         """See ExtensionKind. A queue that has tasks keeps its store. Raises StorageError."""
         if present is not None:
             return present
-        exists = self.acts_alone(queue.definition, queue.settings, queue.number)
+        exists = bool(self.logs(queue.definition, queue.settings, queue.number))
         if not exists and not queue.settings.celery_eta:
             return None
         hold = EtaHold(queue, self.stores)
@@ -74,12 +75,12 @@ class EtaHolds(ExtensionKind):
             hold.open()
         return hold
 
-    def acts_alone(
+    def logs(
         self, definition: QueueDefinition, _settings: QueueSettings, partition: int
-    ) -> bool:
-        """Whether an earlier run has left tasks."""
+    ) -> Sequence[LogName]:
+        """Return the log of the tasks that an earlier run has left."""
         topic = eta_topic(definition.topic, partition)
-        return self.stores.exists(definition.vhost, topic, definition.incarnation)
+        return self.stores.logs(definition.vhost, topic, definition.incarnation)
 
 
 class EtaHold(QueueExtension):

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.features.dedup.sequences import SequenceHeaders
 
-__all__ = ["DedupInterceptor", "IdempotencyLimits"]
+__all__ = ["DEDUP_TOPICS", "DedupInterceptor", "IdempotencyLimits"]
 
-TOPICS = (PRODUCERS_TOPIC, SEEN_TOPIC)
+DEDUP_TOPICS = (PRODUCERS_TOPIC, SEEN_TOPIC)
 IDLE_CHECK_MS = 60_000  # extra time before an idle publisher is forgotten
 
 
@@ -126,7 +126,7 @@ class DedupInterceptor:
         """Open the topics that an earlier run has left. Raises StorageError."""
         for vhost in vhosts:
             # A topic to which nothing was ever written leaves nothing behind.
-            if any(self._topics.exists(vhost.name, topic) for topic in TOPICS):
+            if any(self._topics.exists(vhost.name, topic) for topic in DEDUP_TOPICS):
                 self.writers[vhost.name] = self._open(vhost)
 
     def forget_vhost(self, name: str) -> None:

@@ -395,9 +395,17 @@ class DueIndex:
         """Remove the index from the state store: the delayed-message store was deleted."""
         self.closed = True
         await self._state.write_behind([])  # wait for the write in progress
-        keys = self._state.keys(self._prefix, self._prefix + BEHIND)
-        for some in _sliced(list(keys), CHUNK_COUNT_MAX):
-            await self._state.write_behind([(key, None) for key in some])
+        await _remove_keys(self._state, self._prefix)
+
+
+async def remove_index(state: StateStore, store: bytes) -> None:
+    """Remove the index of a store that nobody has opened."""
+    await _remove_keys(state, PREFIX + store)
+
+
+async def _remove_keys(state: StateStore, prefix: bytes) -> None:
+    for some in _sliced(list(state.keys(prefix, prefix + BEHIND)), CHUNK_COUNT_MAX):
+        await state.write_behind([(key, None) for key in some])
 
 
 def _by_start(bucket: DueBucket) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from leveret.core.logs.internal_topics import INCARNATION
 from leveret.core.logs.log_scan import COMPILED_SLICE_BYTES, LogScan
 from leveret.core.logs.log_writer import LogWriter
 from leveret.errors import StorageError
-from leveret.features.delay.due_index import INTERVAL_MS, DueIndex, store_identity
+from leveret.features.delay.due_index import INTERVAL_MS, DueIndex, remove_index, store_identity
 from leveret.features.delay.due_list import DUE_MS_MAX, DueList, DuePage, put_record
 from leveret.features.delay.reader import (
     AHEAD_MS,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from leveret.core.environment import Environment
     from leveret.core.logs.internal_topics import InternalTopics
-    from leveret.ports import StateStore, TopicLog
+    from leveret.ports import LogName, StateStore, TopicLog
     from leveret.ports.records import Batch
 
     OnDue = Callable[[Sequence[PendingMessage]], None]
@@ -426,7 +426,7 @@ class DelayedMessageStores:
         *,
         scan_listener: ScanListener | None = None,
     ) -> DelayedMessageStore:
-        """Create or recover a store, whose log is read in the background. Raises StorageError.
+        """Open a store, new or recovered, whose log is read in the background. Raises StorageError.
 
         A store that belongs to one queue has that queue's incarnation.
         """
@@ -459,14 +459,22 @@ class DelayedMessageStores:
         """Whether a store was left by an earlier run, or is open."""
         return self._topics.exists(vhost, topic, incarnation)
 
+    def logs(self, vhost: str, topic: str, incarnation: str) -> Sequence[LogName]:
+        """Return the log of a store, if there is one."""
+        exists = self.exists(vhost, topic, incarnation)
+        return [self._topics.name(vhost, topic, incarnation)] if exists else ()
+
     def delete(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> None:
         """Delete a store with all its records, even if only an earlier run had opened it."""
-        if self._numbers.get((vhost, topic, incarnation)) is None:
-            if not self.exists(vhost, topic, incarnation):
-                return
-            self.open(vhost, topic, lambda _: None, incarnation)
-        store = self._opened.pop(self._numbers.pop((vhost, topic, incarnation)))
-        store.delete()
+        number = self._numbers.pop((vhost, topic, incarnation), None)
+        if number is not None:
+            self._opened.pop(number).delete()
+        elif self.exists(vhost, topic, incarnation):
+            self.environment.spawn(self._delete_left(vhost, topic, incarnation))
+
+    async def _delete_left(self, vhost: str, topic: str, incarnation: str) -> None:
+        await remove_index(self.state, store_identity(vhost, topic, incarnation))
+        await self._topics.delete(vhost, topic, incarnation)
 
     def delete_of_vhost(self, vhost: str) -> None:
         """Delete the open stores of a virtual host that is being deleted.

@@ -37,12 +37,20 @@ if TYPE_CHECKING:
     from leveret.core.settings.stream_offsets import Start
     from leveret.features.groups.coordinator import Revoke
     from leveret.features.groups.rules import GroupLimits
-    from leveret.ports import MetadataStore
+    from leveret.ports import LogName, MetadataStore
     from leveret.ports.definitions import QueueDefinition
 
 __all__ = ["ConsumerGroup", "ConsumerGroups"]
 
 SUFFIX = ".group."
+
+
+def _settlements_of(
+    group: GroupDefinition, queue: QueueDefinition, partition: int
+) -> tuple[str, str, str, int]:
+    """Return where the log is of what a group has settled of a partition."""
+    topic = topic_beside(queue.topic, SUFFIX + group.name)
+    return group.vhost, topic, group.incarnation, partition
 
 
 class ConsumerGroup:
@@ -365,11 +373,15 @@ class ConsumerGroups(ExtensionKind):
             self._open(queue, extension, definition)
         return extension
 
-    def acts_alone(
-        self, definition: QueueDefinition, _settings: QueueSettings, _partition: int
-    ) -> bool:
-        """Whether a queue has groups, which may read what others have settled."""
-        return definition.incarnation in self._defined
+    def logs(
+        self, definition: QueueDefinition, _settings: QueueSettings, partition: int
+    ) -> Sequence[LogName]:
+        """Return the logs of what groups, which may read what others settled, have settled."""
+        name = self._core.internal_topics.settlements_name
+        return [
+            name(*_settlements_of(group, definition, partition))
+            for group in self._defined.get(definition.incarnation, {}).values()
+        ]
 
     def _extension(self, partition: OpenQueue) -> PartitionSubscriptions:
         return PartitionSubscriptions(partition, partial(self._deleted, partition))
@@ -443,12 +455,8 @@ class ConsumerGroups(ExtensionKind):
         group = of_queue.get(definition.name)
         if group is None:
             group = of_queue[definition.name] = ConsumerGroup(partition.whole, definition)
-        settlements = self._core.internal_topics.open_settlements(
-            definition.vhost,
-            topic_beside(partition.definition.topic, SUFFIX + definition.name),
-            definition.incarnation,
-            partition.number,
-        )
+        place = _settlements_of(definition, partition.definition, partition.number)
+        settlements = self._core.internal_topics.open_settlements(*place)
         if start:
             settlements.restate(RangeSet([(0, start)]))
         changed = partial(group.changed, partition.number)
@@ -463,11 +471,11 @@ class ConsumerGroups(ExtensionKind):
 
     def delete_left(self, definition: QueueDefinition, number: int) -> None:
         """Delete what groups had settled of a partition that an earlier run has removed."""
-        for name in self._defined.get(definition.incarnation, ()):
-            topic = topic_beside(definition.topic, SUFFIX + name)
-            place = definition.vhost, topic, definition.incarnation, number
-            if self._core.internal_topics.exists_at(*place):
-                self._core.spawn(self._core.internal_topics.open_settlements(*place).delete())
+        topics = self._core.internal_topics
+        for group in self._defined.get(definition.incarnation, {}).values():
+            place = _settlements_of(group, definition, number)
+            if topics.exists_at(*place):
+                self._core.spawn(topics.delete(*place))
 
     def delete(self, group: ConsumerGroup) -> None:
         """Delete a group and what it has settled."""

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         DelayedMessageStores,
         PendingMessage,
     )
+    from leveret.ports import LogName
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.records import Batch
 
@@ -80,16 +81,16 @@ class RetryTopics(ExtensionKind):
         """See ExtensionKind. An opened queue has the topic that an earlier run has left."""
         if present is not None or not demand.opening:
             return present
-        if not self.acts_alone(queue.definition, queue.settings, queue.number):
+        if not self.logs(queue.definition, queue.settings, queue.number):
             return None
         return RetryTopic(queue, self._stores, self.chance)
 
-    def acts_alone(
+    def logs(
         self, definition: QueueDefinition, _settings: QueueSettings, partition: int
-    ) -> bool:
-        """Whether an earlier run has left a topic."""
-        name = retry_topic(definition.topic, partition)
-        return self._stores.exists(definition.vhost, name, definition.incarnation)
+    ) -> Sequence[LogName]:
+        """Return the log of the topic that an earlier run has left."""
+        topic = retry_topic(definition.topic, partition)
+        return self._stores.logs(definition.vhost, topic, definition.incarnation)
 
     def of(self, queue: Queue) -> RetryTopic:
         """Return the topic of a queue, created on demand. Raises StorageError."""

@@ -17,7 +17,6 @@ from leveret.core.definitions.validation import AdministrationError
 from leveret.core.settings.partitioning import PARTITIONS, PARTITIONS_MAX, layout_of
 from leveret.errors import StorageError
 from leveret.features.topics.layout import resized, without
-from leveret.ports import Durability
 
 if TYPE_CHECKING:
     from leveret.core.dependencies import CoreServices
@@ -61,7 +60,7 @@ class PartitionChanges:
         for number in gone:
             log = definition.vhost, definition.topic, definition.incarnation, number
             if self._topics.exists(*log):
-                self._core.spawn(self._topics.open(*log, Durability.OS).delete())
+                self._core.spawn(self._topics.delete(*log))
             self._groups.delete_left(definition, number)
 
     # -- as commands ask for

@@ -64,8 +64,7 @@ class Site:
         stage.now = self.stage.now
         if self.policy is not None:
             stage.broker.policies.put(self.policy)
-        stage.broker.restore(definitions)
-        stage.run()
+        stage.restore(definitions)
         self.begin(stage)
 
     @property
