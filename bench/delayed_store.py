@@ -65,8 +65,9 @@ class Node:
         self.logs = FileTopicStore(data, RealFileSystem(), self.state, loop, clock=self.clock)
         self.tasks: set[asyncio.Task[None]] = set()
         self.lateness: list[int] = []
+        self.topics = InternalTopics(self.logs, Durability.OS)
         self.stores = DelayedMessageStores(
-            InternalTopics(self.logs, Durability.OS),
+            self.topics,
             self.state,
             Environment(
                 Turn(loop.call_soon, print),
@@ -77,7 +78,12 @@ class Node:
                 random_below=int,
             ),
         )
+
+    async def open(self) -> Node:
+        """Open the delayed-message store, which an earlier run may have left."""
+        await self.logs.recover([self.topics.name("/", "bench")])
         self.store = self.stores.open("/", "bench", self.take)
+        return self
 
     def spawn(self, work) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -105,7 +111,7 @@ class Node:
 
 
 async def load(data: Path, pending: int, rate: int, seconds: int) -> None:
-    node = Node(data)
+    node = await Node(data).open()
     before = resident_mb()
     begun = time.perf_counter()
     fill_ms = int(pending * 0.02) + 5000
@@ -132,7 +138,7 @@ SHARES = {"least": 0.0, "p50": 0.5, "p99": 0.99, "p99.9": 0.999, "most": 1.0}
 
 
 async def fill(data: Path, pending: int, *, clean: bool) -> None:
-    node = Node(data)
+    node = await Node(data).open()
     year_ms = 365 * 86_400_000
     await node.fill(pending, node.clock.wall_ms() + 60_000, year_ms)
     if not clean:
@@ -143,7 +149,7 @@ async def fill(data: Path, pending: int, *, clean: bool) -> None:
 
 async def start(data: Path) -> None:
     begun = time.perf_counter()
-    node = Node(data)
+    node = await Node(data).open()
     ready = time.perf_counter() - begun
     pending = node.store.pending_count
     await asyncio.sleep(0)

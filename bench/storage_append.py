@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from leveret.ports import Durability
+from leveret.ports import Durability, LogName
 from leveret.storage.files import RealFileSystem
 from leveret.storage.state import MemoryStateStore
 from leveret.storage.store import FileTopicStore
@@ -41,6 +41,9 @@ class WallClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+
+BACKLOG = LogName("/", "backlog", "i", 0, Durability.OS)
 
 
 class Held:
@@ -124,7 +127,7 @@ async def turns(data: Path, durability: Durability, logs: int) -> None:
 async def backlog(data: Path, records: int) -> None:
     """Fill, kill, recover and drain a large backlog of small records."""
     store = make_store(data)
-    log = store.open("/", "backlog", "i", 0, Durability.OS)
+    log = store.open(*BACKLOG[:5])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begun = time.perf_counter()
     while log.end < records:
@@ -140,7 +143,8 @@ async def backlog(data: Path, records: int) -> None:
 
     store = make_store(data)
     begun = time.perf_counter()
-    log = store.open("/", "backlog", "i", 0, Durability.OS)
+    await store.recover([BACKLOG])
+    log = store.open(*BACKLOG[:5])
     print(f"recovered to {log.end} (unclean: {log.unclean}) in {time.perf_counter() - begun:.3f} s")
     begun = time.perf_counter()
     offset = fetched = 0
@@ -153,7 +157,8 @@ async def backlog(data: Path, records: int) -> None:
     print(f"read through in {time.perf_counter() - begun:.2f} s, {fetched} reads in a thread")
     await log.close()
     begun = time.perf_counter()
-    log = store.open("/", "backlog", "i", 0, Durability.OS)
+    await store.recover([BACKLOG])
+    log = store.open(*BACKLOG[:5])
     print(f"opened after a clean close in {time.perf_counter() - begun:.4f} s")
     await log.delete()
     await store.close()

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from leveret.ports.usage import Account
 
 
+OPENING_LOOK_SECONDS = 0.005  # a log takes a tenth of a millisecond, or as long as the disk
 PROTOCOL_HEADER_BYTES = 8
 BASIC_PUBLISH = (60, 40)
 CLOSE_OK = encode_method(0, commands.Connection.CloseOk())
@@ -243,9 +244,15 @@ class Connection(ConnectionBase):
             self.wait_for(self._flushed(number))
 
     async def _flushed(self, number: int) -> None:
-        """Wait until parked builders are flushed: a message to thousands of queues fills memory."""
-        while not self.broker.turn.is_flushed(number):
+        """Wait until parked builders are flushed: a message to thousands of queues fills memory.
+
+        What waits for its queue to be opened fills it, too.
+        """
+        turn = self.broker.turn
+        while not turn.is_flushed(number):
             await self.transport.others()
+        while turn.opening_count:
+            await self.transport.pause(OPENING_LOOK_SECONDS)
 
     def note_unfinished(self) -> None:
         """Report the size of this connection's unfinished messages, for which it may be paused."""

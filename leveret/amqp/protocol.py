@@ -18,7 +18,7 @@ from leveret.amqp.handshake import HEADER, RUNNING, Tuned
 from leveret.amqp.methods import build, encode_method
 from leveret.core.access.permissions import IMPERSONATOR, authorise, authorise_topic
 from leveret.core.clients import Origin
-from leveret.errors import ChannelError
+from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator
@@ -321,6 +321,28 @@ class ChannelBase(ABC):
         for part in queue.partitions:
             self.broker.turn.flush_queue(part)
 
+    def when_opened(
+        self, queue: DeclaredQueue, then: Callable[[], Awaitable[None] | None]
+    ) -> Awaitable[None] | None:
+        """Call `then` when `queue` is opened, or deleted. Raises 541 if it cannot be opened."""
+        try:
+            is_opened = queue.open()
+        except StorageError as error:
+            raise _cannot_open(queue, error) from error
+        return then() if is_opened else self._after_opening(queue, then)
+
+    async def _after_opening(
+        self, queue: DeclaredQueue, then: Callable[[], Awaitable[None] | None]
+    ) -> None:
+        try:
+            await queue.opened()
+        except StorageError as error:
+            raise _cannot_open(queue, error) from error
+        if self.alive:
+            work = then()
+            if work is not None:
+                await work
+
     def when_caught_up(
         self, queue: DeclaredQueue, then: Callable[[], Awaitable[None] | None]
     ) -> Awaitable[None] | None:
@@ -359,3 +381,7 @@ class ChannelBase(ABC):
         work = then()
         if work is not None:
             await work
+
+
+def _cannot_open(queue: DeclaredQueue, error: StorageError) -> ConnectionClosingError:
+    return ConnectionClosingError(541, f"cannot open {queue}: {error}")

@@ -26,7 +26,6 @@ from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
 from leveret.core.queues.opener import QueueOpener
 from leveret.core.queues.partitioned_queue import PartitionedQueue
 from leveret.core.queues.services import QueueServices
-from leveret.core.queues.unopened_queue import UnopenedQueue
 from leveret.core.settings.arguments import type_of
 from leveret.core.settings.policies import NO_POLICY
 from leveret.core.statistics.statistics import Statistics
@@ -485,8 +484,9 @@ class Broker:
         yield from self.connections
         for vhost in self.vhosts.values():
             for queue in vhost.queues.values():
-                if not isinstance(queue, UnopenedQueue):
-                    yield self._opened(queue)
+                found = self._opened(queue)
+                if any(part.is_opened for part in found.partitions):
+                    yield found
 
     @staticmethod
     def _opened(queue: QueueLike) -> DeclaredQueue:

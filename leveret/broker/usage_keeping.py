@@ -168,7 +168,7 @@ class UsageKeeper:
 
 def _restorable_parts(queue: DeclaredQueue) -> Iterator[OpenQueue]:
     """Yield the opened partitions of a queue, none if a restart would not restore it."""
-    if queue.definition.durable and not queue.definition.exclusive and queue.is_opened:
+    if queue.definition.durable and not queue.definition.exclusive:
         yield from (part for part in queue.partitions if part.is_opened)
 
 

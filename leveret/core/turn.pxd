@@ -25,6 +25,7 @@ cdef class Turn:
     # Touched queues that are not in `_queues`, with their builders and their numbers in parking
     # order.
     cdef readonly object parked
+    cdef public int opening_count   # queues that have records and must be opened before their flush
     cdef int64_t _parked_count      # queues parked since the start
     cdef list _senders
     cdef bint _scheduled

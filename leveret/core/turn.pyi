@@ -28,6 +28,7 @@ class Sender(Protocol):
 
 class Turn:
     clock_ns: Callable[[], int]
+    opening_count: int
     @property
     def parked(self) -> OrderedDict[TouchedQueue, tuple[BatchBuilder, int]]: ...
     @property

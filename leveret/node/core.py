@@ -101,7 +101,7 @@ async def _come_to_rest(broker: Broker) -> None:
     broker.turn.flush_parked()
     with contextlib.suppress(TimeoutError):  # a disk that hangs
         async with asyncio.timeout(REST_SECONDS_MAX):
-            while broker.atomic.is_busy:  # noqa: ASYNC110  # at the end
+            while broker.atomic.is_busy or broker.turn.opening_count:  # noqa: ASYNC110  # at the end
                 await asyncio.sleep(LEARNING_POLL_SECONDS)
 
 

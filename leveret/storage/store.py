@@ -303,10 +303,7 @@ class FileTopicStore:
         recovered, mark_key = Recovered(), b""
         if durability is not Durability.NONE:
             if self.must_recover(vhost, topic, incarnation, partition):
-                place = vhost, topic, incarnation, partition
-                self._recoveries.keep(
-                    name, self._recovery(LogName(*place, durability, has_records))()
-                )
+                raise ValueError(f"the log in {directory} was not recovered")
             recovered = self._recoveries.take(name) or recovered
             self._unopened.discard(name)
             self._left.add(name)

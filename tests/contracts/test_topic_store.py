@@ -23,7 +23,7 @@ class MemoryRuns:
         self.store = MemoryTopicStore()
 
     async def next(self):
-        self.store.unrecovered |= {key for key, log in self.store.logs.items() if not log.deleted}
+        self.store.end_run()
         return self.store
 
     def refuse(self, refusal):
@@ -92,6 +92,8 @@ async def test_a_new_log_needs_no_recovery(runs):
 
 async def test_a_log_that_was_left_is_recovered_before_it_is_opened(left):
     assert left.must_recover(*PLACE)
+    with pytest.raises(ValueError, match="was not recovered"):
+        left.open(*PLACE, Durability.OS)
     await left.recover([NAME, NAME])
     assert not left.must_recover(*PLACE)
     assert left.open(*PLACE, Durability.OS).end == 2

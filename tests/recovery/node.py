@@ -240,6 +240,7 @@ class Node(Stage):
         facts: set[Fact] = set()
         queues: dict[str, list[int]] = {}
         for name, queue in vhost.queues.items():
+            self.loop.run_until_complete(queue.opened())
             facts |= {Fact(topic_of(queue.log), *fact) for fact in self._of_queue(queue)}
             facts |= set(self._of_extensions(queue))
             queues[name] = order_of(queue)

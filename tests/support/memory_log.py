@@ -259,6 +259,10 @@ class MemoryTopicStore:
         self.recovering = Gate(is_open=True)  # closed while recoveries shall take their time
         self.recover_error: Exception | None = None
 
+    def end_run(self) -> None:
+        """Have all logs recovered before they are opened again."""
+        self.unrecovered |= {place for place, log in self.logs.items() if not log.deleted}
+
     async def recover(self, logs: Iterable[LogName]) -> None:
         wanted = {_place(log.vhost, log.topic, log.partition) for log in logs} & self.unrecovered
         if wanted:

@@ -68,9 +68,13 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> Awaitable[None]
     tag = method.consumer_tag or channel.broker.random_name("amq.ctag-")
     channel.check_new_tag(tag)
     channel.require("read", "queue", name)
-    return channel.when_effective(
-        [channel.queue(name)], lambda: _start_consumer(channel, name, tag, method)
-    )
+
+    def consume_opened() -> Awaitable[None] | None:
+        return channel.when_effective(
+            [channel.queue(name)], lambda: _start_consumer(channel, name, tag, method)
+        )
+
+    return channel.when_opened(channel.queue(name), consume_opened)
 
 
 def _consume_replies(channel: Channel, method: commands.Basic.Consume) -> None:

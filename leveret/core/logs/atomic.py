@@ -243,20 +243,26 @@ class AtomicWrite:
     def prepare(self) -> bool:
         """Write a part to every log. False: it waits for one, and will be committed anew."""
         self._leave_out_deleted()
-        for writer in self._parts:
-            if writer.held:
-                writer.when_released(partial(self._decider.commit, self))
-                return False
+        held = next((writer for writer in self._parts if writer.held), None)
+        if held is not None and self.error is None:
+            held.when_released(self._released)
+            return False
         self._unprepared = 1
         try:
-            self.refused_by = self._without_room()
-            self._failed = self.refused_by is not None
+            if self.error is None:
+                self.refused_by = self._without_room()
+                self._failed = self.refused_by is not None
         except Exception as error:  # noqa: BLE001  # the waiter must be notified
             self.error = error
         if not self._failed and self.error is None:
             self._write_parts()
         self._answered()
         return True
+
+    def _released(self, error: Exception | None) -> None:
+        """Go on, as a log is no longer held; or have the write refused, if it cannot be opened."""
+        self.error = error
+        self._decider.commit(self)
 
     def _leave_out_deleted(self) -> None:
         for writer in [writer for writer in self._parts if writer.deleted]:

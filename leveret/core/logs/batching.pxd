@@ -8,7 +8,8 @@ cdef class Batching(TouchedQueue):
     cdef public object log              # a SharedLog
     cdef public object _owned_log       # the same, which only `settle` and its like settle
     cdef public BatchBuilder builder    # the log's
-    cdef public bint held               # something must be restored before appending: records wait
+    # It is not opened, or something must be restored before appending: records wait.
+    cdef public bint held
     cdef public Turn _turn
     cdef public object _report
     cdef public uint64_t _opened_at     # the log's end when it was opened
@@ -16,8 +17,9 @@ cdef class Batching(TouchedQueue):
     # Created on demand, otherwise (): an empty deque takes 600 bytes.
     cdef public object _uncommitted     # deque of (stop offset, its waiters)
     cdef public object _unseen          # deque of (stop offset, waiter) of parts of atomic writes
-    cdef public list _release_waiters
+    cdef public list _release_waiters   # None: there are none
 
+    cpdef _begin_release(self)
     cpdef _prepare(self)
     cpdef _show_committed(self)
     cpdef await_commit(self, waiter)

@@ -24,7 +24,10 @@ cdef class Batching(TouchedQueue):
         """Append the gathered records as one batch, and confirm what is committed by that."""
         cdef list waiting
         log = self.log
-        if not self.builder.count or self.deleted or self.held:
+        if not self.builder.count or self.deleted:
+            return
+        if self.held:
+            self._begin_release()
             return
         self._prepare()
         waiting, self._waiting = self._waiting, []
@@ -40,6 +43,9 @@ cdef class Batching(TouchedQueue):
             self._show_to(waiting)
         elif waiting:
             self._await_flush(waiting)
+
+    cpdef _begin_release(self):
+        """Begin what ends that it is `held`, unless it begins by itself."""
 
     cpdef _prepare(self):
         """Prepare the builder's records for being appended; some may be refused."""

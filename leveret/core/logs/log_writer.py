@@ -13,10 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from leveret.core.logs.batching import Batching
+from leveret.core.logs.unopened_log import UNOPENED_LOG
 from leveret.core.turn import TouchedQueue
 from leveret.ports.after_all import AfterAll, tell_each
 from leveret.ports.callbacks import call_each
 from leveret.ports.counters import PUBLISH
+from leveret.ports.records import BatchBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from leveret.core.turn import Turn
     from leveret.ports import TopicLog
     from leveret.ports.ranges import RangeSet
-    from leveret.ports.records import BatchBuilder
 
 
 class Waiter(Protocol):
@@ -97,17 +98,26 @@ class LogWriter(Batching, ABC):
 
     settles_in_log = True  # whether settlements are written to the log
 
-    def __init__(self, log: TopicLog, turn: Turn, report: Report) -> None:
-        self.log = self._owned_log = log
-        self.builder = log.builder
+    def __init__(self, log: TopicLog | None, turn: Turn, report: Report) -> None:
+        """Write to a log. Without one it is `held`, and `_attach` is called once there is."""
+        self.log = self._owned_log = UNOPENED_LOG
+        self.builder = BatchBuilder() if log is None else log.builder
         self.builder.owner = self
         self._turn = turn
         self._report = report
-        self._opened_at = log.end
         self._waiting = []
         self._uncommitted = ()
         self._unseen = ()
-        self._release_waiters = []
+        self.held = log is None
+        if log is not None:
+            self._attach(log)
+
+    def _attach(self, log: TopicLog) -> None:
+        """Have a log from now on."""
+        self.log = self._owned_log = log
+        if log.builder is not self.builder:
+            log.builder = self.builder  # type: ignore[misc]  # an attribute of each log
+        self._opened_at = log.end
         log.on_commit(self._committed)
         log.on_failure(self._failed)
 
@@ -161,14 +171,23 @@ class LogWriter(Batching, ABC):
         """Whether the limits allow all of the records."""
         return True
 
-    def when_released(self, go_on: Callable[[], None]) -> None:
-        """Call `go_on` once this is no longer `held`, or is deleted."""
+    def when_released(self, go_on: Callable[[Exception | None], None]) -> None:
+        """Call `go_on(None)` once this is no longer `held`, or is deleted.
+
+        If its log cannot be opened, `go_on` gets the error, and it is still held.
+        """
+        if self._release_waiters is None:
+            self._release_waiters = []
         self._release_waiters.append(go_on)
+        self._begin_release()
 
     def _release(self) -> None:
         self.held = False
-        waiters, self._release_waiters = self._release_waiters, []
-        call_each(waiters, self._report)
+        self._notify_release(None)
+
+    def _notify_release(self, error: Exception | None) -> None:
+        waiters, self._release_waiters = self._release_waiters, None
+        call_each([partial(go_on, error) for go_on in waiters or ()], self._report)
 
     def prepare(
         self,

@@ -45,7 +45,6 @@ class DeclaredQueue(ABC):
     counters: Counters
     opened_ms: int  # the start of its counters
     rates: Any  # its QueueRates, if the settings have any (features.rates)
-    is_opened = True  # else its log and its state are not read yet, since it holds nothing
 
     def __str__(self) -> str:
         return f"queue {quoted(self.definition.name)} in vhost {quoted(self.definition.vhost)}"
@@ -87,6 +86,26 @@ class DeclaredQueue(ABC):
     @abstractmethod
     def builder(self) -> RecordTarget:
         """Builder of its records, or what chooses one for each."""
+
+    # -- opening
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether it has its log and its state; without, it holds nothing but gathered records."""
+        return True
+
+    def open(self) -> bool:
+        """Open it where no log must be recovered; return whether it is opened, or deleted.
+
+        Raises StorageError.
+        """
+        return True
+
+    async def opened(self) -> None:  # noqa: B027  # streams are never unopened
+        """Wait until it is opened, and open it if nobody does. Raises StorageError.
+
+        A queue that is deleted meanwhile stays unopened.
+        """
 
     # -- partitions
 
@@ -214,7 +233,7 @@ class DeclaredQueue(ABC):
     def delete_logs(self, spawn: Callable[[Any], object]) -> None:
         """Delete its files, after `mark_deleted`; `spawn` runs a coroutine."""
         for part in self.partitions:
-            spawn(part.log.delete())
+            spawn(part.delete_log())
 
 
 def check_keeps_messages(queue: DeclaredQueue, described: str, purpose: str) -> None:

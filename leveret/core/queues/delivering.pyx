@@ -28,6 +28,8 @@ cdef class Delivering(Batching):
     @property
     def message_count(self):
         """Number of ready messages, those gathered in this turn included."""
+        if self.state is None:  # it is not opened
+            return self.builder.count
         log = self.log
         cdef uint64_t committed = self.state._ledger.committed
         hidden = log.end - committed
@@ -167,6 +169,8 @@ cdef class Delivering(Batching):
 
     cpdef wake(self, consumer=None):
         """Note that this consumer, or any, may have more capacity."""
+        if self.state is None:  # it is not opened
+            return
         self.state.wake(consumer)
         if self.state.count_ready() and not self.deleted:
             self._turn.touch(self)

@@ -25,9 +25,10 @@ from leveret.ports.records import RecordFlag
 from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from leveret.core.queues.extensions import ExtensionKind
+    from leveret.core.queues.queue_logs import QueueLogs
     from leveret.core.queues.services import QueueServices
     from leveret.core.settings.discard_reasons import Reason
     from leveret.core.settings.policies import EffectivePolicy
@@ -60,7 +61,7 @@ OPEN_QUEUE_SLOTS = (
     "counters",
     "definition",
     "gone",
-    "open_log",
+    "logs",
     "opened_ms",
     "owner",
     "part_of",
@@ -71,6 +72,7 @@ OPEN_QUEUE_SLOTS = (
 )
 
 NOTHING_MORE = Demand()
+NO_EXTENSIONS: Mapping[ExtensionKind, QueueExtension] = {}
 HANDED_OUT = (DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK)
 Extension = TypeVar("Extension", bound=QueueExtension)
 
@@ -95,12 +97,13 @@ class OpenQueue(LogWriter, DeclaredQueue):
         definition: QueueDefinition,
         settings: QueueSettings,
         owner: object | None,
-        log: TopicLog,
+        log: TopicLog | None,
         services: QueueServices,
         *,
         part_of: PartOf | None = None,
     ) -> None:
         super().__init__(log, services.turn, services.report)
+        self.logs: QueueLogs | None = None  # where it has its log, unless that was given
         self.part_of = part_of
         self.may_gather = part_of is not None
         self._turns_gathered = 0
@@ -115,10 +118,16 @@ class OpenQueue(LogWriter, DeclaredQueue):
         self.gone = False  # no route leads here any more
         self.rates: Any = None  # its QueueRates, if the settings have any (features.rates)
         self._spawn = services.spawn
-        self._extended: dict[ExtensionKind, QueueExtension] = {}
-        # The same: a tuple is faster to go through.
+        # By kind, and the same as a tuple, which is faster to go through.
+        self._extended: Mapping[ExtensionKind, QueueExtension] = NO_EXTENSIONS
         self._extensions: tuple[QueueExtension, ...] = ()
         self._demanding = RecordFlag(0)  # flags of records that need another extension
+
+    # -- opening
+
+    async def delete_log(self) -> None:
+        """Delete its log, after `mark_deleted`. Raises StorageError."""
+        await self.log.delete()
 
     # -- partitions: most queues have one, themselves
 
@@ -191,7 +200,7 @@ class OpenQueue(LogWriter, DeclaredQueue):
 
     def adopt(self, kind: ExtensionKind, extension: QueueExtension) -> None:
         """Have an extension that was made outside of `ExtensionKind.follow`."""
-        self._extended[kind] = extension
+        self._extended = {**self._extended, kind: extension}
         self._extend()
 
     async def recover_extensions(self) -> int | None:
@@ -308,8 +317,8 @@ class OpenQueue(LogWriter, DeclaredQueue):
 
     @property
     def limited_with(self) -> OpenQueue:
-        """First partition of the whole queue."""
-        return self.whole.partitions[0]
+        """First opened partition of the whole queue."""
+        return next((part for part in self.whole.partitions if part.is_opened), self)
 
     def _prepare(self) -> None:
         self.take_in(self.builder)

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 from leveret.core.queues.open_queue import PartOf
 from leveret.core.queues.partitioned_queue import PartitionedQueue
 from leveret.core.queues.queue import Queue
+from leveret.core.queues.queue_logs import QueueLogs, may_stay_unopened
 from leveret.core.queues.stream import Stream
-from leveret.core.queues.unopened_queue import UnopenedQueue, may_stay_unopened
 from leveret.core.settings.arguments import type_of
 from leveret.core.settings.partitioning import layout_of
 from leveret.core.settings.policies import NO_POLICY
 from leveret.core.settings.queue_settings import TOPIC_SUFFIX, QueueSettings, resolve_settings
-from leveret.ports import Durability, LogName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.services import QueueServices
     from leveret.core.settings.policies import EffectivePolicy, Policies
-    from leveret.ports import TopicLog, TopicStore
+    from leveret.ports import Durability, LogName, TopicStore
     from leveret.ports.definitions import QueueDefinition
 
 __all__ = ["QueueOpener"]
@@ -38,11 +37,9 @@ class QueueOpener:
         policies: Policies,
         services: QueueServices,
     ) -> None:
-        self._topics = topics
-        self._durability = durability
+        self._logs = QueueLogs(topics, durability)
         self._policies = policies
         self.services = services  # of queues that are opened from now on
-        self._open_log = self._open_log_of  # one for all unopened queues
         # What was resolved last, and what of: shared by equal queues, since there may be many.
         self._latest = QueueSettings()
         self._latest_of: tuple[object, ...] = ()
@@ -59,15 +56,9 @@ class QueueOpener:
             settings, numbers = settings.of_partition(), layout_of(definition).present
         for number in numbers:
             if not self._may_stay_unopened(definition, settings, number):
-                yield self._log_of(definition, number)
+                yield self._logs.name(definition, number)
                 for kind in self.services.extensions:
                     yield from kind.logs(definition, settings, number)
-
-    def _log_of(self, definition: QueueDefinition, number: int) -> LogName:
-        durability = self._durability if definition.durable else Durability.NONE
-        return LogName(
-            definition.vhost, definition.topic, definition.incarnation, number, durability
-        )
 
     def open(self, definition: QueueDefinition, owner: object | None) -> DeclaredQueue:
         """Return a queue, opened unless it holds nothing that is known. Raises StorageError."""
@@ -99,30 +90,21 @@ class QueueOpener:
     ) -> OpenQueue:
         """Return a queue with one log. Raises StorageError."""
         services, number = self.services, 0 if part_of is None else part_of.number
-        if self._may_stay_unopened(definition, settings, number):
-            return UnopenedQueue(definition, settings, services, self._open_log, part_of=part_of)
-        log = self._open_log(definition, settings, number)
         if settings.is_stream:
+            log = self._logs.open(definition, settings, number)
             return Stream(definition, settings, log, services, part_of=part_of)
-        return Queue(definition, settings, owner, log, services, part_of=part_of)
+        queue = Queue(definition, settings, owner, None, services, part_of=part_of)
+        queue.logs = self._logs
+        if not self._may_stay_unopened(definition, settings, number):
+            queue.attach(self._logs.open(definition, settings, number))
+        return queue
 
     def _may_stay_unopened(
         self, definition: QueueDefinition, settings: QueueSettings, number: int
     ) -> bool:
         """Whether nothing is to be done for a queue until it is used. Raises StorageError."""
-        if not may_stay_unopened(definition, settings, self.services, number):
-            return False
-        log = definition.vhost, definition.topic, definition.incarnation, number
-        if settings.retention is not None:  # what it keeps is to be deleted in time
-            return not self._topics.exists(*log)
-        return self._topics.leave_unopened(*log)
-
-    def _open_log_of(
-        self, definition: QueueDefinition, settings: QueueSettings, number: int
-    ) -> TopicLog:
-        """Open the log of a partition, new or recovered. Raises StorageError."""
-        name = self._log_of(definition, number)
-        return self._topics.open(*name[:5], retention=settings.retention)
+        may_stay = may_stay_unopened(definition, settings, self.services, number)
+        return may_stay and self._logs.holds_nothing(definition, settings, number)
 
     def reconfigure(self, queue: DeclaredQueue, *, reorder: bool = False) -> None:
         """Apply the present definition and policy to a queue.

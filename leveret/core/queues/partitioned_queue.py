@@ -145,6 +145,25 @@ class PartitionedQueue(DeclaredQueue):
         self._first = (self._first + 1) % len(parts)
         return [*parts[self._first :], *parts[: self._first]]
 
+    # -- opening
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether all partitions are opened."""
+        return all(part.is_opened for part in self._partitions.values())
+
+    def open(self) -> bool:
+        """Open the partitions whose logs need not be recovered. Raises StorageError."""
+        return all(part.open() for part in self.partitions)
+
+    async def opened(self) -> None:
+        """Wait until all partitions are opened. Raises StorageError."""
+        parts = [part for part in self.partitions if not part.is_opened]
+        if parts and parts[0].logs is not None:
+            await parts[0].logs.recover(parts)  # together
+        for part in parts:
+            await part.opened()
+
     # -- changes of the partitions
 
     def follow_layout(self) -> None:
@@ -160,6 +179,7 @@ class PartitionedQueue(DeclaredQueue):
         for consumer, added in self._consumers.items():
             for part in self.partitions:
                 if part.number not in added.shares:
+                    part.open()  # it is new
                     self._add_share(consumer, added, part)
         self._place()
         for part in [part for number, part in self._partitions.items() if number not in wanted]:
@@ -175,7 +195,7 @@ class PartitionedQueue(DeclaredQueue):
         self._removed = self._removed.plus(part.total_usage())
         part.mark_deleted()
         part.builder.partitioner = None
-        self.services.spawn(part.log.delete())
+        self.services.spawn(part.delete_log())
 
     # -- settings
 
@@ -267,7 +287,8 @@ class PartitionedQueue(DeclaredQueue):
 
     def has_room(self, records: BatchBuilder) -> bool:
         """Whether the limits allow all of the records, wherever they are placed."""
-        return self.partitions[0].has_room(records)
+        parts = self.partitions  # what is not opened holds nothing
+        return next((part for part in parts if part.is_opened), parts[0]).has_room(records)
 
     @property
     def is_caught_up(self) -> bool:

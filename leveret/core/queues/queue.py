@@ -10,15 +10,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from leveret.core.logs.publish_tags import PublishTags
+from leveret.core.logs.unopened_log import UNOPENED_LOG
 from leveret.core.queues.backlog import Backlog
 from leveret.core.queues.consumer import say_farewell
 from leveret.core.queues.delivering_queue import DeliveringQueue
 from leveret.core.queues.extensions import Demand, QueueExtension
 from leveret.core.queues.open_queue import NOTHING_MORE
 from leveret.core.queues.queue_expiry import QueueExpiry
+from leveret.core.queues.queue_logs import UNOPENED_BYTES, may_stay_unopened
 from leveret.core.queues.reading import QueueReader
 from leveret.core.queues.state import QueueState
 from leveret.core.settings.discard_reasons import Reason
+from leveret.ports.after_all import tell_each
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
 
@@ -39,7 +43,11 @@ __all__ = ["Queue", "Reason"]
 
 
 class Queue(DeliveringQueue):
-    """An open queue that delivers each message once.
+    """A queue that delivers each message once.
+
+    Without a log it is unopened: it holds nothing but gathered records, and nobody may consume from
+    it. It gets its log in `logs` when its first records are flushed, or when somebody has waited
+    for `opened`: at once if the log is new, and otherwise when a thread has recovered it.
 
     `retries_in_place`: failed messages are retried by `retry`, and not by way of a retry topic.
     """
@@ -49,6 +57,7 @@ class Queue(DeliveringQueue):
     __slots__ = (
         "_backlog",
         "_discarded",
+        "_is_opening",
         "_queue_expiry",
         "_retry_timer",
         "died_count",
@@ -59,12 +68,12 @@ class Queue(DeliveringQueue):
         definition: QueueDefinition,
         settings: QueueSettings,
         owner: object | None,
-        log: TopicLog,
+        log: TopicLog | None,
         services: QueueServices,
         *,
         part_of: PartOf | None = None,
     ) -> None:
-        super().__init__(definition, settings, owner, log, services, part_of=part_of)
+        super().__init__(definition, settings, owner, None, services, part_of=part_of)
         self.died_count = 0  # messages discarded since it was opened, for any reason
         self.is_restoring = False
         # Parts that few queues need are created on demand, since there may be many queues.
@@ -73,6 +82,21 @@ class Queue(DeliveringQueue):
         self._queue_expiry: QueueExpiry | None = None
         self._retry_timer: Timer | None = None
         self._undone_stop = 0
+        self._is_opening = False  # for its publishers
+        self._is_paused = True  # until it is opened
+        self._follow_overflow()
+        if log is not None:
+            self.attach(log)
+
+    # -- opening
+
+    def attach(self, log: TopicLog) -> None:
+        """Have a log, new or recovered: make state, reader and extensions of it.
+
+        Records that were gathered before are flushed in the next turn. Raises StorageError.
+        """
+        self._attach(log)
+        self.held = False
         self._follow_settings()
         self.state = self._make_state()
         self.reader = self._make_reader()
@@ -80,6 +104,72 @@ class Queue(DeliveringQueue):
         self.used()
         self._extend(Demand(opening=True))
         self._take_up_backlog()
+        if self.builder.count:
+            self._turn.touch(self)
+        if not self.held:  # by an extension
+            self._release()
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether it has its log and its state."""
+        return self.log is not UNOPENED_LOG
+
+    def open(self) -> bool:
+        """Open its log if that need not be recovered; return whether it is opened, or deleted.
+
+        Raises StorageError.
+        """
+        if not self.is_opened and not self.deleted:
+            assert self.logs is not None, "a queue without a log knows where it is"
+            if self.logs.must_recover(self):
+                return False
+            self.attach(self.logs.open(self.definition, self.settings, self.number))
+        return True
+
+    async def opened(self) -> None:
+        """Wait until it is opened, and open it if nobody does. Raises StorageError."""
+        while not self.open():
+            assert self.logs is not None
+            await self.logs.recover([self])
+
+    def _begin_release(self) -> None:
+        """Open the queue for its publishers, and for atomic writes."""
+        if self.is_opened or self._is_opening or self.deleted:
+            return
+        try:
+            if self.open():
+                self.flush()
+                return
+        except Exception as error:  # noqa: BLE001  # publishers must be nacked, whatever the error
+            self._refuse_gathered(error)
+            return
+        self._is_opening = True
+        self._turn.opening_count += 1
+        self._spawn(self._open_for_publishers())
+
+    async def _open_for_publishers(self) -> None:
+        try:
+            await self.opened()
+        except Exception as error:  # noqa: BLE001  # publishers must be nacked, whatever the error
+            self._refuse_gathered(error)
+        finally:
+            self._is_opening = False
+            self._turn.opening_count -= 1
+
+    def _refuse_gathered(self, error: Exception) -> None:
+        """Refuse what was published, as the log cannot be opened."""
+        waiting, self._waiting = self._waiting, []
+        self.builder.clear()
+        self._report(self, error)
+        tell_each(waiting, self._report, failed=True)
+        self._notify_release(error)
+
+    async def delete_log(self) -> None:
+        """Delete its log, after `mark_deleted`. Raises StorageError."""
+        if self.is_opened:
+            await self.log.delete()
+        elif self.logs is not None:
+            await self.logs.delete(self)
 
     def _take_up_backlog(self) -> None:
         """Make the messages left by an earlier run ready, once their records are indexed."""
@@ -112,6 +202,10 @@ class Queue(DeliveringQueue):
         self._is_paused = self.settings.is_paused
         self._expires = self.settings.expires_ms is not None
 
+    def _follow_overflow(self) -> None:
+        """Have publish tags of gathered records noted if the queue may refuse some of them."""
+        self.builder.publish_tags = PublishTags() if self.settings.rejects else None
+
     def _make_state(self) -> QueueState:
         """Return a new state for the settings, without consumers."""
         every = self.services.counts_every_return
@@ -138,6 +232,8 @@ class Queue(DeliveringQueue):
     @property
     def can_reorder(self) -> bool:
         """Whether `reorder` may be called: nothing is leased, everything is read and committed."""
+        if not self.is_opened:
+            return self.is_caught_up
         return (
             self.is_caught_up
             and (self._backlog is None or not self._backlog.is_being_read)
@@ -147,6 +243,9 @@ class Queue(DeliveringQueue):
 
     def reorder(self, settings: QueueSettings) -> None:
         """Change the order of messages. The backlog is read again, as at a start."""
+        if not self.is_opened:
+            self.reconfigure(settings)
+            return
         assert self.can_reorder, "what is leased would be forgotten"
         consumers, exclusive = self.state.consumers, self.state.is_exclusive
         self._close_extensions(keep_lasting=True)
@@ -162,6 +261,9 @@ class Queue(DeliveringQueue):
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Apply other settings from now on, except message groups."""
+        if not self.is_opened:
+            self._reconfigure_unopened(settings)
+            return
         # Those gathered so far have no publish tags if the settings refused nothing.
         self._turn.flush_queue(self)
         # Message groups can only change when the queue is opened: its ledger depends on them.
@@ -179,6 +281,18 @@ class Queue(DeliveringQueue):
             self._queue_expiry.forget()
         self.used()
 
+    def _reconfigure_unopened(self, settings: QueueSettings) -> None:
+        """Apply other settings, which may be of a kind that needs an opened queue."""
+        if self.deleted:
+            return
+        if self.builder.count:  # gathered under other settings
+            self.when_released(lambda _: self.reconfigure(settings))
+            return
+        self.settings = settings
+        self._follow_overflow()
+        if not may_stay_unopened(self.definition, settings, self.services, self.number):
+            self._begin_release()
+
     def touch(self) -> None:
         """Schedule the queue for the next turn."""
         if not self.deleted:
@@ -189,7 +303,7 @@ class Queue(DeliveringQueue):
     @property
     def leased_count(self) -> int:
         """Number of messages delivered and neither settled nor returned."""
-        return self.state.leased_count - self._parked_count
+        return self.state.leased_count - self._parked_count if self.is_opened else 0
 
     @property
     def _parked_count(self) -> int:
@@ -198,7 +312,7 @@ class Queue(DeliveringQueue):
     @property
     def delayed_count(self) -> int:
         """Number of returned messages that are delayed, and of messages blocked by their key."""
-        return self.state.delayed_count + self._parked_count
+        return self.state.delayed_count + self._parked_count if self.is_opened else 0
 
     @property
     def dead_letters_waiting(self) -> int:
@@ -208,6 +322,8 @@ class Queue(DeliveringQueue):
     @property
     def held_bytes(self) -> int:
         """Estimated memory in bytes, see OpenQueue."""
+        if not self.is_opened:
+            return UNOPENED_BYTES
         return super().held_bytes + self.state.held_bytes + self.reader.held_bytes
 
     @property
@@ -230,6 +346,8 @@ class Queue(DeliveringQueue):
     @property
     def consumer_count(self) -> int:
         """Number of consumers, with or without capacity."""
+        if not self.is_opened:
+            return 0
         own = self.state.consumer_count
         return own + sum(each.consumer_count for each in self._extensions)
 
@@ -249,7 +367,15 @@ class Queue(DeliveringQueue):
 
     def has_room(self, records: BatchBuilder) -> bool:
         """Whether the limits allow all of the records."""
+        if not self.is_opened:
+            return not self.settings.rejects or self._fit_when_empty(records)
         return all(extension.has_room(records) for extension in self._extensions)
+
+    def _fit_when_empty(self, records: BatchBuilder) -> bool:
+        length, size = self.settings.max_length, self.settings.max_length_bytes
+        return (length is None or records.count <= length) and (
+            size is None or records.size <= size
+        )
 
     def take_in(self, records: BatchBuilder) -> None:
         """Prepare records for being appended: drop duplicates, and index the others."""
@@ -452,7 +578,7 @@ class Queue(DeliveringQueue):
 
     def purge(self) -> int:
         """Erase everything ready or delayed. Returns the number of messages."""
-        if self.deleted:
+        if self.deleted or not self.is_opened:
             return 0
         ranges = list(self.state.purge())
         self.counters.moved = True  # so that the lower message count is sampled
@@ -470,6 +596,8 @@ class Queue(DeliveringQueue):
     def mark_deleted(self) -> None:
         """Stop the queue: confirm waiting publishers, and notify its consumers."""
         self._close_publishing()
+        if not self.is_opened:
+            return
         self._close_parts()
         consumers: list[QueueConsumer] = self.state.consumers  # type: ignore[assignment]
         say_farewell(self._turn, consumers)

@@ -107,7 +107,7 @@ class DedupInterceptor:
         seen = ExchangeDedupLog(vhost, log, self._core, self._keys_max)
         writer = DedupWriter(producers, seen, self._core, self)
         for topic in (producers, seen):
-            topic.when_released(writer.resume)
+            topic.when_released(lambda _: writer.resume())
         if producers.held:
             producers.restore()
         if self._idle_timer.due_ms is None:

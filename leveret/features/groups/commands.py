@@ -96,7 +96,9 @@ async def group_commit_offsets(
     it does not exist, and begins with the first message of the other partitions. It goes forward
     only: below its place, an offset changes nothing. So a commit may be repeated.
     """
-    groups, read = _groups(node), queue_of(node, vhost, queue)
+    groups = _groups(node)
+    await queue_of(node, vhost, queue).opened()
+    read = queue_of(node, vhost, queue)  # else it was deleted
     wanted = check_committed(offsets, {part.number: part.log.committed for part in read.partitions})
     group = groups.of_queue(read).get(name)
     if group is None:

@@ -45,7 +45,13 @@ from leveret.mgmt_ui.api.listing import READ as LISTED
 from leveret.mgmt_ui.api.listing import ObjectKind, QueryHere, Segment, answer, listed
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
-from leveret.mgmt_ui.api.reading import check_rates, client_refused, queue_to_read, watching
+from leveret.mgmt_ui.api.reading import (
+    check_rates,
+    client_refused,
+    queue_to_read,
+    unreadable,
+    watching,
+)
 from leveret.mgmt_ui.api.topics import ChunkAnswer, Stretch
 from leveret.mgmt_ui.api.views import Row
 from leveret.ports.waiting import let_others_run
@@ -254,8 +260,7 @@ class LeaseRefusals:
         if isinstance(error, ChannelError):
             raise client_refused(error) from None
         if isinstance(error, StorageError):
-            text = f"the log cannot be read now: {error}"
-            raise ApiError(503, "service_unavailable", text) from None
+            raise unreadable(error) from None
 
 
 def _ranges(queue: DeclaredQueue, asked: dict[str, object]) -> PartRanges:

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 
 from leveret.core.access.authentication import answered
 from leveret.core.access.permissions import authorise, check_vhost
-from leveret.errors import ChannelError, ConnectionClosingError, PermissionDeniedError
+from leveret.errors import (
+    ChannelError,
+    ConnectionClosingError,
+    PermissionDeniedError,
+    StorageError,
+)
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_authorised, not_found
 
 if TYPE_CHECKING:
@@ -24,7 +29,14 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.api.callers import Caller
 
-__all__ = ["check_rates", "client_refused", "entered_vhost", "queue_to_read", "watching"]
+__all__ = [
+    "check_rates",
+    "client_refused",
+    "entered_vhost",
+    "queue_to_read",
+    "unreadable",
+    "watching",
+]
 
 
 def client_refused(error: ChannelError) -> ApiError:
@@ -49,7 +61,10 @@ async def entered_vhost(caller: Caller, name: str) -> Vhost:
 
 
 async def queue_to_read(caller: Caller, vhost_name: str, name: str) -> DeclaredQueue:
-    """Return a queue that the caller may read from. Raises ApiError 400, 401, 403 and 404."""
+    """Return a queue that the caller may read from, opened.
+
+    Raises ApiError 400, 401, 403, 404 and 503.
+    """
     vhost = await entered_vhost(caller, vhost_name)
     try:
         await answered(lambda: authorise(caller.rights, vhost_name, "queue", name, "read"))
@@ -58,7 +73,18 @@ async def queue_to_read(caller: Caller, vhost_name: str, name: str) -> DeclaredQ
         if error.code == 404:
             raise not_found("queue_not_found") from None
         raise client_refused(error) from None
+    try:
+        await queue.opened()
+    except StorageError as error:
+        raise unreadable(error) from None
+    if queue.deleted:
+        raise not_found("queue_not_found")
     return queue
+
+
+def unreadable(error: StorageError) -> ApiError:
+    """Return the answer to a request for what a log holds."""
+    return ApiError(503, "service_unavailable", f"the log cannot be read now: {error}")
 
 
 def check_rates(caller: Caller, queue: DeclaredQueue) -> None:

@@ -36,7 +36,13 @@ from leveret.mgmt_ui.api.describing import query
 from leveret.mgmt_ui.api.listing import PRIVATE, Segment, answer
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
-from leveret.mgmt_ui.api.reading import check_rates, client_refused, queue_to_read, watching
+from leveret.mgmt_ui.api.reading import (
+    check_rates,
+    client_refused,
+    queue_to_read,
+    unreadable,
+    watching,
+)
 from leveret.ports.usage import Usage
 from leveret.ports.waiting import let_others_run
 
@@ -75,7 +81,7 @@ async def offsets(caller: ClientHere, request: Request, vhost: Segment, name: Se
     except ValueError as error:
         raise bad_request(str(error)) from None
     except StorageError as error:
-        raise _unreadable(error) from None
+        raise unreadable(error) from None
     return answer({"log": log_text(queue.definition), "partitions": rows})
 
 
@@ -114,7 +120,7 @@ async def records(
     except StorageError as error:
         if partition.deleted:
             raise not_found("queue_not_found") from None
-        raise _unreadable(error) from None
+        raise unreadable(error) from None
 
     async def read(request: RangeRequest) -> PackedChunk:
         return await reads.read(partition, request, slices)
@@ -271,7 +277,3 @@ def _out_of_range(error: OffsetRangeError) -> Response:
         "end": error.bounds.end,
     }
     return JSONResponse(body, 416, PRIVATE)
-
-
-def _unreadable(error: StorageError) -> ApiError:
-    return ApiError(503, "service_unavailable", f"the log cannot be read now: {error}")

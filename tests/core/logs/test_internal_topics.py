@@ -24,4 +24,5 @@ async def test_a_topic_is_found_again_and_is_no_queues(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         topics = InternalTopics(store, Durability.OS)
         assert topics.exists("/", "leveret.delayed")
+        await store.recover([topics.name("/", "leveret.delayed")])
         assert topics.open("/", "leveret.delayed").end == 1

@@ -178,7 +178,7 @@ def test_one_turn_delivers_its_share(bench, monkeypatch):
     assert len(consumer.got) == 25
 
 
-@pytest.mark.parametrize("name", ["flush", "pump", "next_offer", "get", "wake", "message_count"])
+@pytest.mark.parametrize("name", ["flush", "pump", "next_offer", "get", "message_count"])
 def test_a_queue_that_is_not_set_up_is_an_error_and_no_crash(name):
     queue = Queue.__new__(Queue)
     with pytest.raises(AttributeError):

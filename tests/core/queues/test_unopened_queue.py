@@ -7,10 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, frame
 
-from leveret.core.logs.batching import Batching
-from leveret.core.queues.delivering import Delivering
-from leveret.core.queues.queue import Queue
-from leveret.core.queues.unopened_queue import UnopenedQueue
 from leveret.errors import StorageError
 from leveret.ports.definitions import PolicyDefinition
 from tests.support.client import Client
@@ -18,8 +14,6 @@ from tests.support.memory_log import MemoryTopicStore
 from tests.support.stage import Stage
 
 NAMES = ("q", "r", "limited", "ordered", "full")
-OWN_METHODS = {"await_commit", "flush", "pump"}
-COMPILED = [name for name in vars(Batching) | vars(Delivering) if not name.startswith("__")]
 ARGUMENTS = {
     "limited": {"x-max-length": 2, "x-message-ttl": 5000, "x-dead-letter-exchange": "amq.fanout"},
     "ordered": {"x-max-priority": 3},
@@ -60,6 +54,7 @@ class Site:
 
     def restart(self):
         definitions = self.vhost.topology.definitions()
+        self.topics.end_run()
         stage = Stage(topics=self.topics, state=self.stage.state)
         stage.now = self.stage.now
         if self.policy is not None:
@@ -87,12 +82,12 @@ class Site:
 
     def counts(self):
         """Return what lists of queues show; this opens none."""
-        kinds = {name: type(queue) for name, queue in self.vhost.queues.items()}
+        are_opened = opened(self)
         found = {
             name: (queue.message_count, queue.leased_count, queue.consumer_count, str(queue))
             for name, queue in self.vhost.queues.items()
         }
-        assert kinds == {name: type(queue) for name, queue in self.vhost.queues.items()}
+        assert are_opened == opened(self)
         return found
 
 
@@ -183,7 +178,7 @@ def site():
 
 
 def opened(site):
-    return {name for name, queue in site.vhost.queues.items() if type(queue) is Queue}
+    return {name for name, queue in site.vhost.queues.items() if queue.is_opened}
 
 
 def test_a_queue_that_begins_to_refuse_nacks_what_it_refuses(site):
@@ -205,22 +200,12 @@ def test_a_used_queue_is_opened_and_no_other(site):
     assert opened(site) == {"q", "r"}
 
 
-@pytest.mark.parametrize("name", sorted(set(COMPILED) - OWN_METHODS))
-def test_it_is_opened_by_whoever_reads_what_it_has_not(site, name):
-    """Fields of a compiled base are never unset, as slots are: they would be empty."""
-    queue = site.queue("q")
-    found = getattr(queue, name)
-    if isinstance(queue, UnopenedQueue):  # it has that
-        queue.open()
-    assert found == getattr(queue, name)
-
-
-def test_it_is_the_same_object_with_the_same_counters(site):
-    queue, counters = site.queue("q"), site.queue("q").counters
-    assert type(queue) is UnopenedQueue
+def test_it_has_the_same_builder_and_counters(site):
+    queue, counters, builder = site.queue("q"), site.queue("q").counters, site.queue("q").builder
+    assert not queue.is_opened
     site.client.publish("q", b"body")
-    assert type(site.queue("q")) is Queue
-    assert site.queue("q") is queue
+    assert queue.is_opened
+    assert queue.builder is queue.log.builder is builder
     assert queue.counters is counters
     assert counters.counted() == {"publish": 1}
 
@@ -230,7 +215,7 @@ def test_it_is_the_same_object_with_the_same_counters(site):
 )
 def test_a_queue_that_acts_by_itself_is_opened_at_once(site, arguments):
     site.client.declare("acting", durable=True, arguments=arguments)
-    assert type(site.queue("acting")) is not UnopenedQueue
+    assert site.queue("acting").is_opened
 
 
 def test_a_policy_opens_queues_that_act_by_themselves(site):
@@ -258,10 +243,225 @@ def test_a_queue_that_cannot_be_opened_refuses_its_publishers(site, monkeypatch)
     assert queue.message_count == 1
 
 
-def test_a_deleted_queue_leaves_no_log(site):
-    site.client.send(commands.Queue.Delete(queue="q"))
-    assert site.topics.logs["/", "q"].deleted
-    assert site.queue("q") is None
+def test_a_deleted_queue_leaves_no_log(left):
+    left.client.send(commands.Queue.Delete(queue="q"))
+    assert left.client.names() == ["Queue.DeleteOk"]
+    go_on(left)
+    assert left.topics.logs["/", "q"].deleted
+    assert left.queue("q") is None
+
+
+# -- while a log is recovered
+
+
+@pytest.fixture
+def left(site):
+    """Return a site whose queues have empty logs of an earlier run, which nobody has recovered."""
+    fill_and_empty(site, "q")
+    site.restart()
+    assert not opened(site)
+    site.topics.recovering.is_open = False
+    return site
+
+
+def fill_and_empty(site, name):
+    site.client.publish(name, b"1")
+    assert get(site, name) == b"1"
+
+
+def get(site, name):
+    site.client.send(commands.Basic.Get(queue=name, no_ack=True))
+    (got,) = site.client.deliveries()
+    return got.body
+
+
+def go_on(site):
+    site.topics.recovering.open()
+    site.stage.run()
+
+
+def fail(site):
+    site.topics.recover_error = StorageError("the disk is gone")
+    go_on(site)
+    site.topics.recover_error = None
+
+
+def test_records_wait_until_their_queue_is_opened(left):
+    left.client.call(commands.Confirm.Select())
+    left.client.publish("q", b"2")
+    left.client.publish("q", b"3")
+    assert left.client.names() == []
+    assert not left.queue("q").is_opened
+    assert left.counts()["q"][0] == 2
+    go_on(left)
+    assert set(left.client.names()) == {"Basic.Ack"}
+    assert left.client.count("q") == 2
+    assert left.stage.turn.opening_count == 0
+
+
+def test_publishers_are_refused_if_the_log_cannot_be_recovered(left):
+    left.client.call(commands.Confirm.Select())
+    left.client.publish("q", b"2")
+    fail(left)
+    assert left.client.names() == ["Basic.Nack"]
+    assert [str(error) for _, error in left.stage.reported] == ["the disk is gone"]
+    left.client.publish("q", b"3")
+    assert left.client.names() == ["Basic.Ack"]
+    assert left.client.count("q") == 1
+
+
+def test_what_is_asked_for_waits_for_the_records_before_it(left):
+    other = Client(left.stage).open()
+    left.client.publish("q", b"2", b"3")
+    left.client.send(commands.Basic.Get(queue="q", no_ack=True))
+    other.send(commands.Queue.Purge(queue="q"))
+    assert (left.client.names(), other.names()) == ([], [])
+    go_on(left)
+    assert left.client.names() == ["Basic.GetOk"]
+    assert other.names() == ["Queue.PurgeOk"]
+    assert other.count("q") == 0
+
+
+def test_an_empty_queue_is_read_without_being_opened(left):
+    left.client.send(commands.Basic.Get(queue="q"))
+    left.client.send(commands.Queue.Purge(queue="q"))
+    assert left.client.names() == ["Basic.GetEmpty", "Queue.PurgeOk"]
+    assert not opened(left)
+
+
+def test_a_consumer_waits_until_its_queue_is_opened(left):
+    left.client.send(commands.Basic.Consume(queue="q", consumer_tag="c"))
+    other = Client(left.stage).open()
+    other.publish("q", b"2")
+    assert left.client.names() == []
+    go_on(left)
+    assert left.client.names() == ["Basic.ConsumeOk", "Basic.Deliver"]
+
+
+def test_a_consumer_is_refused_if_the_log_cannot_be_recovered(left):
+    left.client.send(commands.Basic.Consume(queue="q"))
+    fail(left)
+    (closed,) = [value for _, value in left.client.received()]
+    assert (closed.name, closed.reply_code) == ("Connection.Close", 541)
+    assert "the disk is gone" in closed.reply_text
+    other = Client(left.stage).open()
+    other.consume("q")
+    assert opened(left) == {"q"}
+
+
+def test_a_consumer_whose_connection_is_lost_meanwhile_is_none(left):
+    left.client.send(commands.Basic.Consume(queue="q"))
+    left.client.transport.lose()
+    go_on(left)
+    assert left.queue("q").consumer_count == 0
+    assert left.stage.reported == []
+
+
+def test_a_queue_that_is_deleted_meanwhile_stays_unopened(left):
+    queue, other = left.queue("q"), Client(left.stage).open()
+    left.client.send(commands.Basic.Consume(queue="q"))
+    other.call(commands.Queue.Delete(queue="q"))
+    go_on(left)
+    assert left.client.names() == ["Channel.Close"]
+    assert not queue.is_opened
+    assert left.topics.logs["/", "q"].deleted
+    assert left.stage.reported == []
+
+
+def test_publishers_of_a_queue_that_goes_meanwhile_are_confirmed(left):
+    left.client.call(commands.Confirm.Select())
+    left.client.publish("q", b"2")
+    left.stage.broker.delete_queue(left.vhost, left.queue("q"))
+    left.stage.run()
+    assert left.client.names() == ["Basic.Ack"]
+    go_on(left)
+    assert left.stage.turn.opening_count == 0
+    assert left.topics.logs["/", "q"].deleted
+    assert left.stage.reported == []
+
+
+def test_a_transaction_waits_until_its_queues_are_opened(left):
+    left.client.call(commands.Tx.Select())
+    left.client.publish("q", b"2")
+    left.client.publish("r", b"3")
+    left.client.send(commands.Tx.Commit())
+    assert left.client.names() == []
+    go_on(left)
+    assert left.client.names() == ["Tx.CommitOk"]
+    assert (left.client.count("q"), left.client.count("r")) == (1, 1)
+
+
+def test_a_transaction_fails_if_a_log_cannot_be_recovered(left):
+    left.client.call(commands.Tx.Select())
+    left.client.publish("q", b"2")
+    left.client.publish("r", b"3")
+    left.client.send(commands.Tx.Commit())
+    fail(left)
+    (closed,) = [value for _, value in left.client.received()]
+    assert closed.name.endswith(".Close")
+    other = Client(left.stage).open()
+    assert (other.count("q"), other.count("r")) == (0, 0)
+    assert not left.stage.broker.atomic.is_busy
+
+
+def test_records_keep_the_settings_under_which_they_were_published(left):
+    left.client.call(commands.Confirm.Select())
+    left.client.publish("q", b"2", b"3")
+    full = {"max-length": 1, "overflow": "reject-publish"}
+    left.stage.broker.policies.put(PolicyDefinition("/", "p", "^q$", full))
+    left.stage.broker.apply_policies("/")
+    left.stage.run()
+    go_on(left)
+    assert left.client.names() == ["Basic.Ack"]
+    left.client.publish("q", b"4")
+    assert left.client.names() == ["Basic.Nack"]
+    assert left.client.count("q") == 2
+
+
+def test_an_order_can_change_before_a_queue_is_opened(left):
+    queue = left.queue("q")
+    assert queue.can_reorder
+    queue.reorder(left.queue("ordered").settings)
+    left.topics.recovering.open()
+    left.client.publish("q", b"low", priority=1)
+    left.client.publish("q", b"high", priority=2)
+    assert get(left, "q") == b"high"
+
+
+def test_a_node_that_stops_waits_for_the_queues_that_are_being_opened(left):
+    left.client.call(commands.Confirm.Select())
+    left.client.publish("q", b"2")
+    ends = []
+
+    async def stop():
+        await left.stage.broker.caught_up(left.client.transport.committed)
+        ends.append(left.stage.log("q").end)
+
+    left.stage.spawn(stop())
+    left.stage.run()
+    assert ends == []
+    go_on(left)
+    assert ends == [2]
+    assert left.client.names() == ["Basic.Ack"]
+
+
+def test_a_reader_of_a_fanout_waits_until_the_queues_are_opened(left):
+    names = [f"many {number}" for number in range(100)]
+    for name in names:
+        left.client.declare(name, durable=True)
+        left.client.call(commands.Queue.Bind(queue=name, exchange="amq.fanout"))
+        fill_and_empty(left, name)
+    left.topics.recovering.open()
+    left.restart()
+    left.topics.recovering.is_open = False
+    left.client.call(commands.Confirm.Select())
+    left.client.publish("", b"2", exchange="amq.fanout")
+    assert left.client.connection.waits
+    assert left.stage.turn.opening_count == len(names)
+    go_on(left)
+    left.stage.advance(1)
+    assert not left.client.connection.waits
+    assert left.client.names() == ["Basic.Ack"]
 
 
 MANY, OBJECTS_EACH_MAX = 2000, 12

@@ -19,7 +19,7 @@ from leveret.features.delay.store import DelayedMessageStores
 from leveret.ports import Durability
 from leveret.storage.state import MemoryStateStore
 from tests.storage.faulty_files import FaultyFileSystem
-from tests.storage.harness import abandon, make_store
+from tests.storage.harness import abandon, make_store, recover_here
 from tests.support.clock import FakeClock
 
 START = 1_700_000_000_000
@@ -110,9 +110,10 @@ class Life:
 
     def _start(self, limits) -> None:
         self.logs = make_store(DATA, self.files, self.state, **limits)
-        clock = self.clock
+        clock, topics = self.clock, InternalTopics(self.logs, self.durability)
+        recover_here(self.logs, topics.name("/", "store"))
         self.stores = DelayedMessageStores(
-            InternalTopics(self.logs, self.durability),
+            topics,
             self.state,
             Environment(
                 Turn(self.scheduled.append, self.report),

@@ -28,6 +28,7 @@ class Reading:
         self.stage = Stage(**options)
         self.client = Client(self.stage).open()
         self.client.declare("q", durable=True, arguments=arguments)
+        self.queue.open()
         self.reads = self.stage.broker.range_reads
 
     @property
