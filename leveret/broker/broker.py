@@ -233,6 +233,7 @@ class Broker:
                 [queue for queue in definitions.queues if queue.vhost == name],
                 [binding for binding in definitions.bindings if binding.vhost == name],
             )
+        self._opener.started()
         self.delayed.restore(self.vhosts.values())
         self.idempotency.restore(self.vhosts.values())
         self.batches.restore(self.vhosts.values())

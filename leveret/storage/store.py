@@ -233,8 +233,9 @@ class FileTopicStore:
         It is recovered here and not in a thread: without it there is nothing else to be done.
         """
         place = "", DECISIONS_TOPIC, DECISIONS_INCARNATION, 0
-        if self.must_recover(*place):
-            self._recoveries.keep(log_key(*place), self._recovery(LogName(*place, durability))())
+        key = log_key(*place)
+        if self._must_recover(key):
+            self._recoveries.keep(key, self._recovery(key, LogName(*place, durability))())
         retention = Retention(segment_bytes_max=DECISION_SEGMENT_BYTES)
         log = self.open(*place, durability, retention=retention)
         unsettled = [
@@ -251,26 +252,29 @@ class FileTopicStore:
 
     async def recover(self, logs: Iterable[LogName]) -> None:
         """Recover logs in threads (see ports.TopicStore). Raises StorageError."""
+        named = ((log_key(*log[:4]), log) for log in logs)
         ends = [
-            self._recoveries.begin(log_key(*log[:4]), self._recovery(log))
-            for log in logs
-            if self.must_recover(*log[:4])
+            self._recoveries.begin(key, self._recovery(key, log))
+            for key, log in named
+            if self._must_recover(key)
         ]
-        if ends:
-            await asyncio.wait(ends)
+        for end in ends:
+            if not end.done():
+                await asyncio.wait([end])  # it goes on if who waits is cancelled
         for end in ends:
             end.result()
 
     def must_recover(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
         """Whether a log must be recovered before it is opened (see ports.TopicStore)."""
-        key = log_key(vhost, topic, incarnation, partition)
-        if key in self._recoveries or self._topics / key in self._logs:
-            return False
-        return key in self._left or self._marks.knows(key.encode())
+        return self._must_recover(log_key(vhost, topic, incarnation, partition))
 
-    def _recovery(self, log: LogName) -> Callable[[], Recovered]:
+    def _must_recover(self, key: str) -> bool:
+        if key not in self._left and not self._marks.knows(key.encode()):
+            return False
+        return key not in self._recoveries and self._topics / key not in self._logs
+
+    def _recovery(self, key: str, log: LogName) -> Callable[[], Recovered]:
         """Return what recovers a log, in any thread. Raises NewerFormatError."""
-        key = log_key(*log[:4])
         return partial(
             recover,
             self._files,
@@ -302,7 +306,7 @@ class FileTopicStore:
         key = self._keyring.active(vhost)
         recovered, mark_key = Recovered(), b""
         if durability is not Durability.NONE:
-            if self.must_recover(vhost, topic, incarnation, partition):
+            if self._must_recover(name):
                 raise ValueError(f"the log in {directory} was not recovered")
             recovered = self._recoveries.take(name) or recovered
             self._unopened.discard(name)

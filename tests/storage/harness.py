@@ -75,8 +75,9 @@ async def store_at(data: Path, files=None, state=None, keyring=None, **limits):
 def recover_here(store, *logs: LogName) -> None:
     """Recover logs as `store.recover` does, but on this thread, for tests that run no loop."""
     for log in logs:
+        key = log_key(*log[:4])
         if isinstance(store, FileTopicStore) and store.must_recover(*log[:4]):
-            store._recoveries.keep(log_key(*log[:4]), store._recovery(log)())
+            store._recoveries.keep(key, store._recovery(key, log)())
 
 
 def open_log(store, durability=Durability.OS, topic="orders", retention=None, vhost="/"):

@@ -40,6 +40,8 @@ class QueueOpener:
         self._logs = QueueLogs(topics, durability)
         self._policies = policies
         self.services = services  # of queues that are opened from now on
+        # Partitions without work, by virtual host, queue and number: a start looks at them once.
+        self._idle: set[tuple[str, str, int]] = set()
         # What was resolved last, and what of: shared by equal queues, since there may be many.
         self._latest = QueueSettings()
         self._latest_of: tuple[object, ...] = ()
@@ -48,17 +50,23 @@ class QueueOpener:
     def logs(self, definition: QueueDefinition) -> Iterator[LogName]:
         """Return the logs that `open` opens with a queue, to be recovered before.
 
-        Raises StorageError.
+        For a start, which ends with `started`. Raises StorageError.
         """
         settings = self._resolve(definition, self.policy_of(definition))
         numbers: Iterable[int] = (0,)
         if settings.partitioning is not None:
             settings, numbers = settings.of_partition(), layout_of(definition).present
         for number in numbers:
-            if not self._may_stay_unopened(definition, settings, number):
-                yield self._logs.name(definition, number)
-                for kind in self.services.extensions:
-                    yield from kind.logs(definition, settings, number)
+            if self._may_stay_unopened(definition, settings, number):
+                self._idle.add((definition.vhost, definition.name, number))
+                continue
+            yield self._logs.name(definition, number)
+            for kind in self.services.extensions:
+                yield from kind.logs(definition, settings, number)
+
+    def started(self) -> None:
+        """Forget what was found for the start."""
+        self._idle.clear()
 
     def open(self, definition: QueueDefinition, owner: object | None) -> DeclaredQueue:
         """Return a queue, opened unless it holds nothing that is known. Raises StorageError."""
@@ -103,6 +111,8 @@ class QueueOpener:
         self, definition: QueueDefinition, settings: QueueSettings, number: int
     ) -> bool:
         """Whether nothing is to be done for a queue until it is used. Raises StorageError."""
+        if self._idle and (definition.vhost, definition.name, number) in self._idle:
+            return True
         may_stay = may_stay_unopened(definition, settings, self.services, number)
         return may_stay and self._logs.holds_nothing(definition, settings, number)
 
