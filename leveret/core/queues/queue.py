@@ -104,8 +104,8 @@ class Queue(DeliveringQueue):
         self.used()
         self._extend(Demand(opening=True))
         self._take_up_backlog()
-        if self.builder.count:
-            self._turn.touch(self)
+        if self.builder.count:  # parked: thousands may be opened at once
+            self._turn.touch_packed([self.builder], large=True)
         if not self.held:  # by an extension
             self._release()
 
