@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FollowerCopy", "LogEnd"]
 
+TIME_STEP_MS = 100  # between two noted times of a log: small beside what a follower may lag
+TIMES_MAX = 64  # of a log; who lags for longer is out of the set anyway
+
 OPERATION_BYTES = 64  # of an operation without its data, about
 
 LogEnd = tuple[LogPlace, int]  # a place in a log, and the offset of the next record there
@@ -34,6 +37,23 @@ class UnsafeLog:
 
     safe: LogEnd
     end: LogEnd
+    times: deque[tuple[LogPlace, int]] = field(default_factory=deque)  # what is behind, from when
+
+    def note_time(self, place: LogPlace, now_ms: int) -> None:
+        """Note that what stands behind a place was written from now on."""
+        times = self.times
+        if len(times) < TIMES_MAX and (not times or now_ms - times[-1][1] >= TIME_STEP_MS):
+            times.append((place, now_ms))
+
+    def time_of(self, place: LogPlace, since_ms: int) -> int:
+        """Return from when on what stands behind a place was written; no later place is asked for.
+
+        That is `since_ms` if it was not noted.
+        """
+        times = self.times
+        while len(times) > 1 and times[1][0] <= place:
+            times.popleft()
+        return times[0][1] if times and times[0][0] <= place else since_ms
 
 
 class Unsent(NamedTuple):
@@ -83,7 +103,7 @@ class FollowerCopy:
         self._removals: deque[tuple[Operation, int]] = deque()  # and when they were decided
         self._frames: deque[UnsafeFrame] = deque()
         self._frame: UnsafeFrame | None = None  # being made
-        self._sent = 0  # number of the last frame
+        self.sent = 0  # number of the last frame
         self._reading: tuple[str, Unsent, tuple[Remove, ...]] | None = None
         self._bytes_under_way = 0
         self._moved: dict[str, None] = {}
@@ -111,11 +131,12 @@ class FollowerCopy:
                 if old[0] not in copied:
                     self._removals.append((Remove(log.log, *old), now_ms))
             ours = comparison.ours[log.log]
-            place, end = (log.place, log.offset), (ours.place, ours.offset)
-            if place != end:
+            if log.place != ours.place:
                 noted = self.unsafe.get(log.log)
-                self.unsafe[log.log] = UnsafeLog(place, end if noted is None else noted.end)
-                self._unsent[log.log] = Unsent(*place, since_ms)
+                end = (ours.place, ours.offset) if noted is None else noted.end
+                # The offset is the follower's word: nothing is committed by it.
+                self.unsafe[log.log] = UnsafeLog((log.place, 0), end)
+                self._unsent[log.log] = Unsent(log.place, log.offset, since_ms)
         for name, unsent, removed in files:  # compacted since; before, it is a difference
             compared = comparison.ours.get(name)
             if compared is not None and unsent.place[:2] not in compared.files:
@@ -125,10 +146,11 @@ class FollowerCopy:
         """Note that a log, which ended `before`, has a new end."""
         unsafe = self.unsafe.get(log)
         if unsafe is None:
-            self.unsafe[log] = UnsafeLog(before, end)
+            self.unsafe[log] = UnsafeLog(before, end, deque([(before[0], now_ms)]))
             self._unsent[log] = Unsent(*before, now_ms)
             return
         unsafe.end = end
+        unsafe.note_time(before[0], now_ms)
         if self._next(log) is None:
             self._unsent[log] = Unsent(*before, now_ms)
 
@@ -155,7 +177,8 @@ class FollowerCopy:
         self, log: str, file: tuple[int, int], removed: tuple[Remove, ...], now_ms: int
     ) -> None:
         following = self._next(log)
-        if following is not None and following.place[:2] < file:
+        old = min((remove[1:] for remove in removed), default=file)
+        if following is not None and following.place[:2] < old:
             return  # it gets there with all the others
         unsent = Unsent(LogPlace(*file), file[0], now_ms, is_copied=True)
         self._files.append((log, unsent, removed))
@@ -184,8 +207,8 @@ class FollowerCopy:
                 operation, decided_ms = self._removals.popleft()
                 self._add(decided_ms, operation, 0)
             if self._room() > 0:
-                return effects + (self._read_next() or self._finish(epoch))
-            effects += self._finish(epoch)
+                return effects + (self._read_next() or self.finish(epoch))
+            effects += self.finish(epoch)
         return effects
 
     def _room(self) -> int:
@@ -228,8 +251,8 @@ class FollowerCopy:
             append = Append(log, unsent.place, raw.data)
             self._add(unsent.since_ms, append, len(raw.data))
         stop = raw.stop, raw.offset
-        if stop < unsafe.end:
-            self._unsent[log] = left
+        if raw.stop < unsafe.end[0]:
+            self._unsent[log] = left._replace(since_ms=unsafe.time_of(raw.stop, left.since_ms))
         self._make(unsent.since_ms).ends.append((log, stop))
 
     def _make(self, since_ms: int) -> UnsafeFrame:
@@ -243,7 +266,7 @@ class FollowerCopy:
         frame.operations.append(operation)
         frame.size += size + OPERATION_BYTES
 
-    def _finish(self, epoch: int) -> list[Effect]:
+    def finish(self, epoch: int) -> list[Effect]:
         """Send the frame that is being made."""
         frame, self._frame = self._frame, None
         if frame is None:
@@ -254,7 +277,7 @@ class FollowerCopy:
             else:
                 self._have(frame)
             return []
-        self._sent = frame.number = self._sent + 1
+        self.sent = frame.number = self.sent + 1
         self._bytes_under_way += frame.size
         self._frames.append(frame)
         message = Operations(epoch, frame.number, tuple(frame.operations))
@@ -279,5 +302,5 @@ class FollowerCopy:
             unsafe = self.unsafe.get(log)
             if unsafe is not None:
                 unsafe.safe = max(unsafe.safe, end)
-                if unsafe.safe >= unsafe.end:
+                if unsafe.safe[0] >= unsafe.end[0]:
                     del self.unsafe[log]

@@ -41,7 +41,10 @@ class Send(NamedTuple):
 
 
 class Connect(NamedTuple):
-    """Keep a link open to a node, and to no other: `connected`, `disconnected`."""
+    """Keep a link open to a node, and to no other: `connected`, `disconnected`.
+
+    The end of a link is told before anything of one that takes its place, at both ends.
+    """
 
     node: int | None
 
@@ -59,18 +62,21 @@ class KeepEpoch(NamedTuple):
 
 
 class DescribeLogs(NamedTuple):
-    """Flush all files of the shard, then tell what they hold: `described`.
+    """Flush all files of the shard, then tell what they hold: `described`, with the same number.
 
     What is carried out only in part (see CarryOut) is forgotten first.
     """
 
+    number: int
+
 
 class CutLogs(NamedTuple):
-    """Cut off what stands behind places of logs, durably: `cut`.
+    """Cut off what stands behind places of logs, durably: `cut`, with the same number.
 
     This, and DescribeLogs, begin when those before are done.
     """
 
+    number: int
     cuts: tuple[tuple[str, LogPlace], ...]
 
 
@@ -100,7 +106,10 @@ class CompareLogs(NamedTuple):
 
 
 class ReadLog(NamedTuple):
-    """Read raw batches of a log: `read`, with the same number."""
+    """Read raw batches of a log: `read`, with the same number.
+
+    If a device must be waited for, `read_waits` comes first.
+    """
 
     follower: int
     number: int

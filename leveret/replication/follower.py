@@ -27,6 +27,8 @@ from leveret.replication.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from leveret.ports.replication import LogFiles
     from leveret.replication.shard import ShardEntry
 
@@ -44,9 +46,13 @@ class FollowerStep(Enum):
 
 
 class Follower:
-    """Follows the leader that an entry names, in that epoch alone. `incarnation` is its own."""
+    """Follows the leader that an entry names, in that epoch alone. `incarnation` is its own.
 
-    def __init__(self, entry: ShardEntry, incarnation: int) -> None:
+    `numbers` are those of what it asks of its disk, which no other follower of the node has had:
+    an answer to an earlier request says nothing.
+    """
+
+    def __init__(self, entry: ShardEntry, incarnation: int, numbers: Iterator[int]) -> None:
         assert entry.leader is not None
         self.leader = entry.leader
         self.epoch = entry.epoch
@@ -56,7 +62,8 @@ class Follower:
         self._is_epoch_kept = False
         self._logs: tuple[LogFiles, ...] | None = None
         self._frame = 0  # the last that was carried out
-        self._flushes = 0
+        self._numbers = numbers
+        self._asked = 0  # number of the last request to describe or to cut
         self._flushing: tuple[int, int] | None = None  # number of the flush, and frame it covers
 
     def follows(self, entry: ShardEntry) -> bool:
@@ -81,17 +88,21 @@ class Follower:
     def connected(self) -> list[Effect]:
         """Attach over a new link."""
         self._frame, self._flushing, self._logs = 0, None, None
+        return self._describe()
+
+    def _describe(self) -> list[Effect]:
         self._step = FollowerStep.DESCRIBING
-        return [DescribeLogs()]
+        self._asked = next(self._numbers)
+        return [DescribeLogs(self._asked)]
 
     def disconnected(self) -> list[Effect]:
         """Stop: nothing of an ended link counts."""
         self._step, self._flushing = FollowerStep.UNLINKED, None
         return []
 
-    def described(self, logs: tuple[LogFiles, ...]) -> list[Effect]:
+    def described(self, number: int, logs: tuple[LogFiles, ...]) -> list[Effect]:
         """Note what this node's files hold, all of it flushed."""
-        if self._step is not FollowerStep.DESCRIBING:
+        if self._step is not FollowerStep.DESCRIBING or number != self._asked:
             return []
         self._logs = logs
         return self._attach()
@@ -119,16 +130,16 @@ class Follower:
     def _attached(self, message: Attached) -> list[Effect]:
         if message.cuts:
             self._step = FollowerStep.CUTTING
-            return [CutLogs(message.cuts)]
+            self._asked = next(self._numbers)
+            return [CutLogs(self._asked, message.cuts)]
         self._step = FollowerStep.FOLLOWING
         return []
 
-    def cut(self) -> list[Effect]:
+    def cut(self, number: int) -> list[Effect]:
         """Attach again, now that what the leader does not have is gone from the disk."""
-        if self._step is not FollowerStep.CUTTING:
+        if self._step is not FollowerStep.CUTTING or number != self._asked:
             return []
-        self._step = FollowerStep.DESCRIBING
-        return [DescribeLogs()]
+        return self._describe()
 
     def _carry_out(self, message: Operations) -> list[Effect]:
         if message.frame != self._frame + 1:
@@ -140,9 +151,9 @@ class Follower:
         """Flush if something is not flushed; one flush runs at a time, and covers all before."""
         if self._flushing is not None:
             return []
-        self._flushes += 1
-        self._flushing = self._flushes, self._frame
-        return [FlushLogs(self._flushes)]
+        number = next(self._numbers)
+        self._flushing = number, self._frame
+        return [FlushLogs(number)]
 
     def flushed(self, number: int) -> list[Effect]:
         """Acknowledge what a flush has covered."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from leveret.ports.coordinator import WriteOutcome
-    from leveret.ports.replication import LogPlace, RawBatches
+    from leveret.ports.replication import LogFiles, LogPlace, RawBatches
     from leveret.replication.attaching import Comparison
     from leveret.replication.limits import ReplicationLimits
     from leveret.replication.shard import ShardEntry
@@ -62,6 +62,11 @@ class Leader:
         self._unfit: set[int] = set()  # members that lack what is committed
         self._uncommitted: dict[str, UncommittedLog] = {}
         self._comparisons = 0
+        self._has_ended = False
+
+    def end(self) -> None:
+        """Open and commit nothing from now on; the set can still be written."""
+        self._has_ended = True
 
     # -- attaching
 
@@ -101,18 +106,22 @@ class Leader:
         cuts = tuple((log.log, log.cut) for log in comparison.differences if log.cut is not None)
         if cuts:
             del self._copies[follower]
-            if follower in self.set.counted and any(map(self._is_committed_behind, cuts)):
+            ours = comparison.ours
+            if follower in self.set.counted and any(
+                self._is_committed_behind(place, ours.get(log)) for log, place in cuts
+            ):
                 self._unfit.add(follower)  # out of the set before anything is undone
                 return [Send(follower, Refused(self.epoch)), Disconnect(follower)]
             return [Send(follower, Attached(self.epoch, cuts))]
         copy.begin(comparison, now_ms, self._absent_since.get(follower, self._began_ms))
         return [Send(follower, Attached(self.epoch)), *self._moved(copy), *self._commit_all()]
 
-    def _is_committed_behind(self, cut: tuple[str, LogPlace]) -> bool:
-        """Whether a cut of a log goes below what is known to be committed."""
-        log, place = cut
-        uncommitted = self._uncommitted.get(log)
-        return uncommitted is not None and place < uncommitted.replicated[0]
+    def _is_committed_behind(self, place: LogPlace, ours: LogFiles | None) -> bool:
+        """Whether a cut goes below what is known to be committed of one of this node's logs."""
+        if not self.is_open or ours is None:
+            return False
+        uncommitted = self._uncommitted.get(ours.log)
+        return place < (ours.place if uncommitted is None else uncommitted.replicated[0])
 
     def lost(self, follower: int, now_ms: int) -> None:
         """Forget a follower, whose link has ended."""
@@ -126,7 +135,9 @@ class Leader:
 
     def _open_if_safe(self) -> list[Effect]:
         """Open the logs once every member that counts has all of them."""
-        if self.is_opening or not self._is_ready or not self._is_tail_safe():
+        if self.is_opening or not self._is_ready or self._has_ended:
+            return []
+        if not self._is_tail_safe():
             return []
         self.is_opening = True
         return [OpenLogs(self.epoch)]
@@ -202,11 +213,16 @@ class Leader:
         copy.read(raw)
         return self._moved(copy)
 
+    def read_waits(self, follower: int, number: int) -> list[Effect]:
+        """Send a follower what was read so far."""
+        copy = self._copies.get(follower)
+        return [] if copy is None or copy.number != number else copy.finish(self.epoch)
+
     def acknowledged(self, follower: int, frame: int) -> list[Effect]:
         """Note what a follower has on its disk."""
         copy = self._copies.get(follower)
-        if copy is None or not copy.is_attached:
-            return []
+        if copy is None or not copy.is_attached or frame > copy.sent:
+            return [Disconnect(follower)]  # it is to attach anew
         copy.acknowledged(frame)
         return self._moved(copy)
 
@@ -220,7 +236,7 @@ class Leader:
     def _commit(self, log: str) -> list[Effect]:
         """Tell a log up to where all members that count have it."""
         uncommitted = self._uncommitted.get(log)
-        if uncommitted is None:
+        if uncommitted is None or self._has_ended:
             return []
         place = uncommitted.end
         for member in self.set.counted - {self.node}:
@@ -260,11 +276,12 @@ class Leader:
             for copy in self._copies.values()
             if copy.node in entry.replicas
             and copy.node not in entry.isr
+            and live.get(copy.node) == copy.incarnation
             and self._may_enter(copy, now_ms)
         }
         if not leaving and not entering:
             return []
-        changed = entry.changed(isr=entry.isr - leaving | entering.keys())
+        changed = entry.changed(isr=frozenset(entry.isr - leaving | entering.keys()))
         write = self.set.write(changed, tuple(entering.items()))
         return [Members(self.set.smaller), write]
 

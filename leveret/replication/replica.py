@@ -14,6 +14,7 @@ on its disk, since a node that has forgotten it could be cut by an older leader.
 from __future__ import annotations
 
 from enum import Enum
+from itertools import count
 from typing import TYPE_CHECKING
 
 from leveret.ports.coordinator import WriteOutcome
@@ -83,6 +84,8 @@ class Replica:
         self.follower: Follower | None = None
         self._epoch = epoch  # the highest that it has acted in, or knows
         self._limits = limits or ReplicationLimits()
+        self._numbers = count(1)  # of what is asked of the disk
+        self._describing = 0  # the number of that, for a reign
         self._awaited = {"epoch", "files"}  # before an elected node answers anybody
         self._reason = ""
 
@@ -102,7 +105,7 @@ class Replica:
             return self._follow(None)
         if self.follower is not None and self.follower.follows(entry):
             return []
-        return self._follow(Follower(entry, self.incarnation))
+        return self._follow(Follower(entry, self.incarnation, self._numbers))
 
     def _learned_reigning(self, leader: Leader, entry: ShardEntry) -> list[Effect]:
         if not entry.is_led_by(self.node, self.incarnation) or entry.epoch != leader.epoch:
@@ -125,7 +128,8 @@ class Replica:
         effects = self._follow(None)
         self.role = Role.ELECTED
         self.leader = Leader(self.node, entry, self._limits, now_ms)
-        return [*effects, KeepEpoch(entry.epoch), DescribeLogs()]
+        self._describing = next(self._numbers)
+        return [*effects, KeepEpoch(entry.epoch), DescribeLogs(self._describing)]
 
     def _is_now(self, what: str) -> list[Effect]:
         """Note what an elected node needs before it answers anybody."""
@@ -148,6 +152,7 @@ class Replica:
             return []
         self._reason = reason
         self.role = Role.LEAVING
+        self.leader.end()
         return [EndReign(reason), *self._leave(self.leader)]
 
     def _leave(self, leader: Leader) -> list[Effect]:
@@ -192,15 +197,15 @@ class Replica:
             return self.follower.kept_epoch()
         return []
 
-    def described(self, logs: tuple[LogFiles, ...]) -> list[Effect]:
+    def described(self, number: int, logs: tuple[LogFiles, ...]) -> list[Effect]:
         """Note what the files hold, all of it flushed."""
         if self.leader is not None:
-            return self._is_now("files")
-        return [] if self.follower is None else self.follower.described(logs)
+            return self._is_now("files") if number == self._describing else []
+        return [] if self.follower is None else self.follower.described(number, logs)
 
-    def cut(self) -> list[Effect]:
+    def cut(self, number: int) -> list[Effect]:
         """Note that logs were cut, durably."""
-        return [] if self.follower is None else self.follower.cut()
+        return [] if self.follower is None else self.follower.cut(number)
 
     def flushed(self, number: int) -> list[Effect]:
         """Note that all that was carried out before a flush began is on the disk."""
@@ -271,6 +276,10 @@ class Replica:
         if self.leader is None:
             return []
         return self.leader.read(follower, number, raw)
+
+    def read_waits(self, follower: int, number: int) -> list[Effect]:
+        """Send a follower what was read so far, while more of it takes a while."""
+        return [] if self.leader is None else self.leader.read_waits(follower, number)
 
     def wrote(self, log: str, before: LogEnd, end: LogEnd, now_ms: int) -> list[Effect]:
         """Note what was written to a log (see Leader.wrote)."""

@@ -327,7 +327,8 @@ RULES = {
         leader_serves_while_it_leaves,
         Replica,
         "resign",
-        "self.role = Role.LEAVING\n    return [EndReign(reason), *self._leave(self.leader)]",
+        "self.role = Role.LEAVING\n    self.leader.end()\n"
+        "    return [EndReign(reason), *self._leave(self.leader)]",
         "return self._leave(self.leader)",
         "I10",
     ),

@@ -31,6 +31,7 @@ class Walk(Driver):
             frame_bytes_max=frame, window_bytes_max=self.chance.choice((1, 300, 8 << 20))
         )
         super().__init__(World(count, members=members, members_min=minimum, limits=limits))
+        self.world.reads_early = self.chance.random() < 0.5
         self.steps = steps
         self.logs = list(LOGS)
         self.faults = self.chance.choice((0.005, 0.02, 0.05))  # of all that happens

@@ -14,7 +14,7 @@ from functools import partial
 
 from leveret.cluster.plan import next_entry
 from leveret.ports.coordinator import WriteOutcome
-from leveret.ports.replication import LogPlace
+from leveret.ports.replication import LogPlace, RawBatches
 from leveret.replication import effects as do
 from leveret.replication.attaching import compare
 from leveret.replication.lease import Lease
@@ -110,6 +110,7 @@ class World:
         self.now = 0
         self.members_min = members_min
         self.read_max = 2
+        self.reads_early = False  # whether logs are read a while before that is answered
         self.value = 0
         self.disks = [Disk() for _ in range(count)]
         self.processes: list[Process | None] = [None] * count
@@ -163,7 +164,7 @@ class World:
             for log in process.disk.logs.values():
                 log.flushed = log.end
             described = tuple(log.describe() for log in process.disk.logs.values() if log.files)
-            self.perform(process, process.replica.described(described))
+            self.perform(process, process.replica.described(effect.number, described))
 
         process.work.append(("describe", done))
 
@@ -174,7 +175,7 @@ class World:
                 log.cut(place)
                 log.flushed = min(log.flushed, log.end)
                 log.cuts += 1
-            self.perform(process, process.replica.cut())
+            self.perform(process, process.replica.cut(effect.number))
 
         process.work.append(("cut", done))
 
@@ -241,9 +242,14 @@ class World:
         process.work.append(("compare", done))
 
     def _read_log(self, process: Process, effect: do.ReadLog) -> None:
-        def done() -> None:
+        def read() -> RawBatches | None:
             log = process.disk.logs.get(effect.log)
-            raw = None if log is None else log.read(effect.place, self.read_max)
+            return None if log is None else log.read(effect.place, self.read_max)
+
+        early = read() if self.reads_early else None
+
+        def done() -> None:
+            raw = early or read()
             self.perform(process, process.replica.read(effect.follower, effect.number, raw))
 
         process.work.append(("read", done))

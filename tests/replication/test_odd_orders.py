@@ -1,0 +1,183 @@
+"""Orders of events, and words of peers, that each have broken an invariant once."""
+
+import pytest
+
+from leveret.ports.coordinator import WriteOutcome
+from leveret.ports.replication import EpochEnd, LogFiles, LogPlace, RawBatches
+from leveret.replication.attaching import Comparison, Difference, compare
+from leveret.replication.copying import FollowerCopy
+from leveret.replication.effects import Disconnect, OpenLogs, ReadLog, Replicated, Send
+from leveret.replication.limits import ReplicationLimits
+from leveret.replication.messages import Acknowledge, Attach, Attached
+from leveret.replication.replica import Replica
+from leveret.replication.shard import ShardEntry
+from tests.replication.test_rules import LAG_MS, Trace
+
+AT = LogPlace(0, 0, 100)
+
+
+class DiskTrace(Trace):
+    """Nodes whose disks answer when a test says so."""
+
+    def finish(self, node, what):
+        """Finish the first request of a kind that the disk of a node has."""
+        work = self.world.process(node).work
+        at = [name for name, _ in work].index(what)
+        _, done = work.pop(at)
+        done()
+        self.world.check()
+
+    def elect_another(self, lost, *held):
+        self.world.crash(lost)
+        self.lose(lost)
+        self.calm(*held)
+
+
+def test_a_flush_for_an_earlier_leader_acknowledges_nothing():
+    trace = DiskTrace(3)
+    trace.append()
+    trace.calm("flush at 2")
+    trace.elect_another(0, "flush at 2")
+    trace.wait(LAG_MS + 500)
+    trace.calm("flush at 2")
+    assert trace.world.serving() == [1]
+    trace.append(1)
+    trace.calm("flush at 2")
+    trace.finish(2, "flush")  # of the frame that the first leader has sent
+    trace.calm("flush at 2")
+    trace.calm()
+
+
+@pytest.mark.parametrize("elects_it", [False, True])
+def test_a_description_from_before_a_cut_is_not_used_behind_it(elects_it):
+    held = "describe at 2", "cut at 2"
+    trace = DiskTrace(3)
+    trace.append()
+    trace.calm("message 0 to 1", "flush at 0")  # the second follower alone has it
+    trace.elect_another(0, *held, "message 0 to 1")
+    trace.world.disconnect(trace.world.process(2), 1)
+    trace.calm(*held)
+    trace.finish(2, "describe")
+    trace.calm(*held)
+    trace.world.crash(1)
+    trace.lose(1)
+    if not elects_it:
+        trace.world.start(0)
+        trace.world.seen_live = dict(trace.world.live)
+    trace.calm(*held)
+    for _ in range(2):
+        if any(name == "describe" for name, _ in trace.world.process(2).work):
+            trace.finish(2, "describe")
+        trace.calm(*held)
+        trace.wait(LAG_MS + 500)
+        trace.calm(*held)
+    trace.calm()
+
+
+def test_an_acknowledgement_of_what_was_not_sent_ends_the_link():
+    trace = Trace()
+    trace.append()
+    trace.calm("message 0 to 1")
+    leader = trace.world.process(0)
+    effects = leader.replica.received(1, Acknowledge(1, 10**9))
+    assert effects == [Disconnect(1)]
+
+
+def test_a_member_whose_session_has_ended_does_not_come_and_go():
+    trace = Trace(3)
+    trace.world.expire(1)
+    changes = []
+    for _ in range(6):
+        trace.tick()
+        trace.calm("elect", "learn 1")
+        changes.append(trace.world.entry.isr)
+    assert set(changes) == {frozenset({0, 2})}
+
+
+def elected(isr, replicas):
+    replica = Replica(0, 1, 0)
+    replica.learned(ShardEntry(0, 1, 1, frozenset(isr), replicas, 2), 0)
+    replica.kept_epoch(1)
+    describing = replica._describing
+    effects = replica.described(describing, ())
+    return replica, effects
+
+
+def attach(replica, node, comparison):
+    [comparing] = replica.received(node, Attach(1, 1, ()))
+    return replica.compared(node, comparing.number, comparison, 0)
+
+
+def test_an_elected_node_that_gives_up_opens_nothing():
+    replica, _ = elected({0, 1}, (0, 1))
+    replica.tick({0: 1}, 0)  # the other one is not live
+    replica.resign("damage")
+    effects = replica.written(WriteOutcome.DONE)
+    assert not any(isinstance(effect, OpenLogs | Replicated) for effect in effects)
+
+
+def test_a_member_is_out_of_the_set_before_an_idle_log_is_cut():
+    replica, _ = elected({0, 1}, (0, 1))
+    attach(replica, 1, Comparison((), {}))
+    replica.opened()
+    ours = LogFiles("one", ((0, 0),), (EpochEnd(1, AT),), AT, 10)
+    theirs = ours._replace(epochs=(EpochEnd(0, AT),))
+    effects = attach(replica, 1, compare({"one": ours}, [theirs], keeps=True))
+    assert not any(
+        isinstance(effect, Send) and isinstance(effect.message, Attached) for effect in effects
+    )
+    [_, write] = replica.tick({0: 1, 1: 1}, 0)
+    assert write.entry.isr == {0}
+
+
+def test_an_offset_that_a_follower_makes_up_commits_nothing():
+    replica, _ = elected({0, 1}, (0, 1))
+    attach(replica, 1, Comparison((), {}))
+    replica.opened()
+    replica.wrote("one", (LogPlace(), 0), (AT, 10), 0)
+    behind = LogPlace(0, 0, 50)
+    ours = LogFiles("one", ((0, 0),), (EpochEnd(1, AT),), AT, 10)
+    difference = Difference("one", place=behind, offset=99)
+    replica.disconnected(1, 0)
+    effects = attach(replica, 1, Comparison((difference,), {"one": ours}))
+    assert [effect.offset for effect in effects if isinstance(effect, Replicated)] in ([], [0])
+
+
+@pytest.fixture
+def copy():
+    copy = FollowerCopy(node=1, incarnation=1, number=1, limits=ReplicationLimits())
+    copy.begin(Comparison((), {}), now_ms=0, since_ms=0)
+    return copy
+
+
+def test_a_file_that_is_compacted_while_it_is_read_is_copied(copy):
+    copy.wrote("one", (LogPlace(), 0), (LogPlace(5, 0, 10), 6), now_ms=0)
+    copy.send(1)
+    copy.replaced("one", (0, 0), 1001, now_ms=1)
+    copy.read(RawBatches(bytearray(50), LogPlace(5), 5))  # it had been read before
+    effects = copy.send(1)
+    assert [effect.place for effect in effects if isinstance(effect, ReadLog)] == [(0, 1001, 0)]
+
+
+def test_what_was_read_is_sent_while_a_device_is_waited_for(copy):
+    copy.wrote("one", (LogPlace(), 0), (AT, 10), now_ms=0)
+    copy.wrote("two", (LogPlace(), 0), (AT, 10), now_ms=0)
+    copy.send(1)
+    copy.read(RawBatches(bytearray(100), AT, 10))
+    [_] = copy.send(1)
+    [sent] = copy.finish(1)
+    assert [operation.log for operation in sent.message.operations] == ["one"]
+
+
+def test_a_follower_that_is_never_wholly_caught_up_is_as_late_as_its_oldest_byte(copy):
+    copy.wrote("one", (LogPlace(), 0), (LogPlace(0, 0, 100), 1), now_ms=0)
+    for second in range(1, 60):
+        now_ms, end = second * 100, (second + 1) * 100
+        [*_, read] = copy.send(1)
+        before = LogPlace(0, 0, end - 100), second
+        copy.wrote("one", before, (LogPlace(0, 0, end), second + 1), now_ms)
+        stop = read.place._replace(position=end - 100)
+        copy.read(RawBatches(bytearray(100), stop, second))
+        copy.finish(1)
+        copy.acknowledged(copy.sent)
+        assert now_ms - (copy.unsafe_since() or now_ms) <= 200
