@@ -65,12 +65,12 @@ def test_a_description_from_before_a_cut_is_not_used_behind_it(elects_it):
         trace.world.start(0)
         trace.world.seen_live = dict(trace.world.live)
     trace.calm(*held)
-    for _ in range(2):
-        if any(name == "describe" for name, _ in trace.world.process(2).work):
-            trace.finish(2, "describe")
-        trace.calm(*held)
-        trace.wait(LAG_MS + 500)
-        trace.calm(*held)
+    trace.finish(2, "describe")  # of before the cut, if one was asked for by the first
+    trace.calm(*held)
+    trace.wait(LAG_MS + 500)
+    trace.calm(*held)
+    if any(name == "cut" for name, _ in trace.world.process(2).work):
+        trace.finish(2, "cut")
     trace.calm()
 
 
@@ -170,14 +170,24 @@ def test_what_was_read_is_sent_while_a_device_is_waited_for(copy):
 
 
 def test_a_follower_that_is_never_wholly_caught_up_is_as_late_as_its_oldest_byte(copy):
-    copy.wrote("one", (LogPlace(), 0), (LogPlace(0, 0, 100), 1), now_ms=0)
-    for second in range(1, 60):
-        now_ms, end = second * 100, (second + 1) * 100
-        [*_, read] = copy.send(1)
-        before = LogPlace(0, 0, end - 100), second
-        copy.wrote("one", before, (LogPlace(0, 0, end), second + 1), now_ms)
-        stop = read.place._replace(position=end - 100)
-        copy.read(RawBatches(bytearray(100), stop, second))
+    copy.wrote("one", (LogPlace(), 0), (AT, 1), now_ms=100)
+    for batch in range(2, 60):
+        now_ms, end = batch * 100, batch * 100
+        copy.send(1)
+        before = LogPlace(0, 0, end - 100), batch - 1
+        copy.wrote("one", before, (LogPlace(0, 0, end), batch), now_ms)
+        copy.read(RawBatches(bytearray(100), *before))
         copy.finish(1)
         copy.acknowledged(copy.sent)
-        assert now_ms - (copy.unsafe_since() or now_ms) <= 200
+        since_ms = copy.unsafe_since()
+        assert since_ms is not None
+        assert now_ms - since_ms <= 200
+
+
+def test_an_elected_node_waits_for_the_description_that_it_has_asked_for():
+    replica = Replica(0, 1, 0)
+    entry = ShardEntry(0, 1, 1, frozenset({0}), (0,), 2)
+    [*_, describe] = replica.learned(entry, 0)
+    replica.kept_epoch(1)
+    assert replica.described(describe.number - 1, ()) == []
+    assert replica.described(describe.number, ()) == [OpenLogs(1)]
