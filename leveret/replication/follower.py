@@ -71,11 +71,6 @@ class Follower:
         same = self.leader, self._leaders_incarnation, self.epoch
         return same == (entry.leader, entry.incarnation, entry.epoch)
 
-    @property
-    def is_attached(self) -> bool:
-        """Whether it appends what the leader sends."""
-        return self._step is FollowerStep.FOLLOWING
-
     def begin(self) -> list[Effect]:
         """Connect to the leader; nothing is said to it before the epoch is kept."""
         return [KeepEpoch(self.epoch), Connect(self.leader)]

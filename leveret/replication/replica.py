@@ -243,10 +243,10 @@ class Replica:
     ) -> list[Effect]:
         leader = self.leader
         if leader is None or message.epoch != leader.epoch or self.role is Role.LEAVING:
-            newer: list[Effect] = [ReadEntry()] if message.epoch > self._epoch else []
-            return (
-                [*newer, Send(node, Refused(self._epoch))] if isinstance(message, Attach) else newer
-            )
+            effects: list[Effect] = [ReadEntry()] if message.epoch > self._epoch else []
+            if isinstance(message, Attach):
+                effects.append(Send(node, Refused(self._epoch)))
+            return effects
         if isinstance(message, Attach):
             return leader.attach(node, message)
         if isinstance(message, Acknowledge):

@@ -6,6 +6,7 @@ What a store or the coordinator must do is tested there.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -70,31 +71,14 @@ def new_member_lacks_what_is_committed():
     trace.calm("message", "read")
 
 
-def elected_node_has_forgotten_its_epoch():
+def node_has_forgotten_its_epoch(node, *held):
+    """Crash a node in a new epoch, while what is `held` is under way: it meets the old leader."""
     trace = Trace(3)
     trace.lose(0)
-    trace.calm("keep epoch at 1", "learn 0", "message 1 to 2")
-    trace.world.crash(1)
-    trace.start_with_old_entry(1)
-    trace.calm("learn", "elect", "message 0", "message 2")
-
-
-def follower_has_forgotten_its_epoch():
-    trace = Trace(3)
-    trace.lose(0)
-    trace.calm("keep epoch at 2", "learn 0", "open")
-    trace.world.crash(2)
-    trace.start_with_old_entry(2)
-    trace.calm("learn", "elect", "message 0", "message 1")
-
-
-def follower_forgets_the_epoch_that_it_has_kept():
-    trace = Trace(3)
-    trace.lose(0)
-    trace.calm("learn 0", "open")
-    trace.world.crash(2)
-    trace.start_with_old_entry(2)
-    trace.calm("learn", "elect", "message 0", "message 1")
+    trace.calm("learn 0", *held)
+    trace.world.crash(node)
+    trace.start_with_old_entry(node)
+    trace.calm("learn", "elect", "message 0", "message 1", "message 2")
 
 
 def lost_write_is_done_late():
@@ -300,7 +284,7 @@ RULES = {
         "I4",
     ),
     "reign_is_flushed_first": Without(
-        elected_node_has_forgotten_its_epoch,
+        partial(node_has_forgotten_its_epoch, 1, "keep epoch at 1", "message 1 to 2"),
         Replica,
         "_is_now",
         "return [] if self._awaited else",
@@ -308,7 +292,7 @@ RULES = {
         "I7",
     ),
     "epoch_before_attach": Without(
-        follower_has_forgotten_its_epoch,
+        partial(node_has_forgotten_its_epoch, 2, "keep epoch at 2", "open"),
         Follower,
         "_attach",
         " or not self._is_epoch_kept",
@@ -373,7 +357,7 @@ RULES = {
         "I4",
     ),
     "epoch-forgotten": Without(
-        follower_forgets_the_epoch_that_it_has_kept,
+        partial(node_has_forgotten_its_epoch, 2, "open"),
         Replica,
         "learned",
         " or entry.epoch < self._epoch",
