@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from leveret.ports.replication import START, LogFiles, LogPlace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = [
     "Comparison",
@@ -51,14 +51,21 @@ class Comparison(NamedTuple):
     ours: Mapping[str, LogFiles]
 
 
-def compare(ours: Mapping[str, LogFiles], theirs: Iterable[LogFiles], *, keeps: bool) -> Comparison:
+def compare(
+    ours: Mapping[str, LogFiles],
+    theirs: Iterable[LogFiles],
+    *,
+    keeps: bool,
+    has_last: Callable[[LogFiles], bool],
+) -> Comparison:
     """Return what a follower is to do in order to have the logs `ours`.
 
-    One that `keeps` what it has is in sync: it has all that is committed.
+    One that `keeps` what it has is in sync: it has all that is committed. `has_last` tells whether
+    our log has a follower's last batch, in a file that both have.
     """
     follower = {log.log: log for log in theirs}
     found = [
-        difference(log, follower.get(name, LogFiles(name)), keeps=keeps)
+        difference(log, follower.get(name, LogFiles(name)), keeps=keeps, has_last=has_last)
         for name, log in ours.items()
         if log != follower.get(name)
     ]
@@ -87,7 +94,13 @@ def _in_files_of(follower: LogFiles, place: LogPlace) -> LogPlace:
     return next(behind, follower.place)
 
 
-def difference(leader: LogFiles, follower: LogFiles, *, keeps: bool) -> Difference:
+def difference(
+    leader: LogFiles,
+    follower: LogFiles,
+    *,
+    keeps: bool,
+    has_last: Callable[[LogFiles], bool],
+) -> Difference:
     """Return what a follower is to do about a log that the leader has, too.
 
     A cut may have to be followed by another one: each is further to the front.
@@ -96,6 +109,9 @@ def difference(leader: LogFiles, follower: LogFiles, *, keeps: bool) -> Differen
     if place != follower.place:
         return Difference(follower.log, cut=place)
     ours, theirs = set(leader.files), set(follower.files)
+    if follower.last[:2] in ours & theirs and not has_last(follower):
+        # Only what was damaged, or led without what was committed, differs in the same epoch.
+        return Difference(follower.log, cut=LogPlace(*follower.last[:2]))
     if place[:2] not in ours and not keeps and place != START:
         # What the leader has removed or compacted may have ended before: in the follower's file may
         # be more of that epoch. That of one in sync ends there or before.

@@ -113,6 +113,11 @@ class FollowerCopy:
         """Whether a log is being read for it."""
         return self._reading is not None
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether more files wait to be removed or copied than there may."""
+        return len(self._removals) + len(self._files) > self._limits.waiting_files_max
+
     # -- what it lacks
 
     def begin(self, comparison: Comparison, now_ms: int, since_ms: int) -> None:

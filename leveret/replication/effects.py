@@ -1,6 +1,7 @@
 """Effects: values that a shell performs for a replica, in the order in which they are returned.
 
-Each names the method of `Replica` that answers it, if it is answered.
+Each names the method of `Replica` that answers it, if it is answered. What a node's disk refuses is
+answered by `failed`, but what cannot be compared or read for a follower by the end of its link.
 """
 
 from __future__ import annotations
@@ -64,10 +65,14 @@ class KeepEpoch(NamedTuple):
 class DescribeLogs(NamedTuple):
     """Flush all files of the shard, then tell what they hold: `described`, with the same number.
 
-    What is carried out only in part (see CarryOut) is forgotten first.
+    What is carried out only in part (see CarryOut) is forgotten first. Files whose flush has failed
+    are written anew: the page cache says of them what the disk may not have. Logs that have less
+    than was flushed once are damaged: if the node `keeps` what it has, that is told (`damaged`),
+    and nothing is done about it. Otherwise they are cut, and copied anew.
     """
 
     number: int
+    keeps: bool
 
 
 class CutLogs(NamedTuple):
@@ -157,7 +162,10 @@ class WriteEntry(NamedTuple):
 
 
 class EndReign(NamedTuple):
-    """Serve nobody any more, and commit nothing, at once: another may lead."""
+    """Serve nobody any more, and commit nothing, at once: another may lead.
+
+    A replica whose role is OVER afterwards does no more: its process begins anew.
+    """
 
     reason: str
 

@@ -49,11 +49,23 @@ class Follower:
     """Follows the leader that an entry names, in that epoch alone. `incarnation` is its own.
 
     `numbers` are those of what it asks of its disk, which no other follower of the node has had:
-    an answer to an earlier request says nothing.
+    an answer to an earlier request says nothing. While it `is_member` of the in-sync set, and once
+    the node `has_attached` in this incarnation, so that a leader may be making it a member, it
+    keeps all that it has ever flushed.
     """
 
-    def __init__(self, entry: ShardEntry, incarnation: int, numbers: Iterator[int]) -> None:
+    def __init__(
+        self,
+        entry: ShardEntry,
+        incarnation: int,
+        numbers: Iterator[int],
+        *,
+        is_member: bool,
+        has_attached: bool,
+    ) -> None:
         assert entry.leader is not None
+        self.is_member = is_member
+        self.has_attached = has_attached
         self.leader = entry.leader
         self.epoch = entry.epoch
         self._leaders_incarnation = entry.incarnation
@@ -73,7 +85,7 @@ class Follower:
 
     def begin(self) -> list[Effect]:
         """Connect to the leader; nothing is said to it before the epoch is kept."""
-        return [KeepEpoch(self.epoch), Connect(self.leader)]
+        return [Connect(self.leader)]
 
     def kept_epoch(self) -> list[Effect]:
         """Note that the epoch is on the disk."""
@@ -83,17 +95,22 @@ class Follower:
     def connected(self) -> list[Effect]:
         """Attach over a new link."""
         self._frame, self._flushing, self._logs = 0, None, None
-        return self._describe()
+        kept: list[Effect] = [] if self._is_epoch_kept else [KeepEpoch(self.epoch)]
+        return kept + self._describe()
 
     def _describe(self) -> list[Effect]:
         self._step = FollowerStep.DESCRIBING
         self._asked = next(self._numbers)
-        return [DescribeLogs(self._asked)]
+        return [DescribeLogs(self._asked, keeps=self.is_member or self.has_attached)]
 
     def disconnected(self) -> list[Effect]:
         """Stop: nothing of an ended link counts."""
         self._step, self._flushing = FollowerStep.UNLINKED, None
         return []
+
+    def failed(self) -> list[Effect]:
+        """Begin anew over another link, which describes the logs, since the disk refuses."""
+        return [] if self._step is FollowerStep.UNLINKED else [Disconnect(self.leader)]
 
     def described(self, number: int, logs: tuple[LogFiles, ...]) -> list[Effect]:
         """Note what this node's files hold, all of it flushed."""
@@ -110,6 +127,7 @@ class Follower:
         ):
             return []
         self._step, logs, self._logs = FollowerStep.ATTACHING, self._logs, None
+        self.has_attached = True
         return [Send(self.leader, Attach(self.epoch, self._incarnation, logs))]
 
     def received(self, message: Message) -> list[Effect]:

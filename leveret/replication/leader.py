@@ -178,8 +178,12 @@ class Leader:
         effects: list[Effect] = []
         for copy in self._copies.values():
             copy.removed(operation, now_ms)
-            effects += copy.send(self.epoch)
+            effects += self._send(copy)
         return effects
+
+    def _send(self, copy: FollowerCopy) -> list[Effect]:
+        """Send a follower more of its files; one for which too many wait is to attach anew."""
+        return [Disconnect(copy.node)] if copy.is_crowded else copy.send(self.epoch)
 
     def replaced(
         self, log: str, file: tuple[int, int], by: int, following: LogPlace, now_ms: int
@@ -195,7 +199,7 @@ class Leader:
         effects: list[Effect] = []
         for copy in self._copies.values():
             copy.replaced(log, file, by, now_ms)
-            effects += copy.send(self.epoch)
+            effects += self._send(copy)
         return effects
 
     # -- copying

@@ -16,3 +16,6 @@ class ReplicationLimits:
     lag_ms_max: int = 2_500
     frame_bytes_max: int = 1 << 20  # some ms of a network, so that logs take turns
     window_bytes_max: int = 8 << 20  # under way to a follower: what a disk flushes in some 50 ms
+    # Files to be removed at a follower or copied to it as a whole, that wait for the window: one
+    # that has so many attaches anew, which tells it of all at once.
+    waiting_files_max: int = 10_000

@@ -87,6 +87,7 @@ class Replica:
         self._numbers = count(1)  # of what is asked of the disk
         self._describing = 0  # the number of that, for a reign
         self._awaited = {"epoch", "files"}  # before an elected node answers anybody
+        self._has_attached = False  # in this incarnation, to anybody
         self._reason = ""
 
     # -- what the coordinator holds
@@ -99,13 +100,23 @@ class Replica:
         self.entry, self._epoch = entry, entry.epoch
         if self.leader is not None:
             return self._learned_reigning(self.leader, entry)
+        if self.follower is not None:
+            self._has_attached |= self.follower.has_attached
         if entry.is_led_by(self.node, self.incarnation):
             return self._begin_reign(entry, now_ms)
         if entry.leader in (None, self.node) or self.node not in entry.replicas:
             return self._follow(None)
+        is_member = self.node in entry.isr
         if self.follower is not None and self.follower.follows(entry):
+            self.follower.is_member = is_member
             return []
-        return self._follow(Follower(entry, self.incarnation, self._numbers))
+        return self._follow(
+            Follower(
+                *(entry, self.incarnation, self._numbers),
+                is_member=is_member,
+                has_attached=self._has_attached,
+            )
+        )
 
     def _learned_reigning(self, leader: Leader, entry: ShardEntry) -> list[Effect]:
         if not entry.is_led_by(self.node, self.incarnation) or entry.epoch != leader.epoch:
@@ -128,8 +139,13 @@ class Replica:
         effects = self._follow(None)
         self.role = Role.ELECTED
         self.leader = Leader(self.node, entry, self._limits, now_ms)
+        effects.append(KeepEpoch(entry.epoch))
+        if entry.isr == {self.node}:
+            # It alone has what is committed, so that what is damaged of it is opened as it is.
+            self._awaited.remove("files")
+            return effects
         self._describing = next(self._numbers)
-        return [*effects, KeepEpoch(entry.epoch), DescribeLogs(self._describing)]
+        return [*effects, DescribeLogs(self._describing, keeps=True)]
 
     def _is_now(self, what: str) -> list[Effect]:
         """Note what an elected node needs before it answers anybody."""
@@ -166,7 +182,7 @@ class Replica:
 
     def _end_reign(self, reason: str) -> list[Effect]:
         stopped = self.role is Role.LEAVING
-        self.role, self.leader = Role.OVER, None
+        self.role, self.leader, self.follower = Role.OVER, None, None
         return [] if stopped else [EndReign(reason)]
 
     def written(self, outcome: WriteOutcome) -> list[Effect]:
@@ -188,6 +204,26 @@ class Replica:
         return self.leader.tick(live, now_ms)
 
     # -- its disk
+
+    def failed(self, reason: str) -> list[Effect]:
+        """Note that this node's disk has refused an effect.
+
+        Who leads does so no more, and leaves the in-sync set; who follows attaches anew.
+        """
+        if self.leader is not None:
+            return self.resign(reason)
+        return [] if self.follower is None else self.follower.failed()
+
+    def damaged(self, reason: str) -> list[Effect]:
+        """Note that logs have less than they are to keep (see effects.DescribeLogs).
+
+        Who follows tries again until it is out of the in-sync set. If the leader may still be
+        writing it into the set, only another incarnation is safe from that.
+        """
+        follower = self.follower
+        if follower is not None and follower.has_attached and not follower.is_member:
+            return self._end_reign(reason)
+        return self.failed(reason)
 
     def kept_epoch(self, epoch: int) -> list[Effect]:
         """Note that an epoch is on the disk."""

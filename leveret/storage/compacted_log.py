@@ -15,6 +15,7 @@ from leveret.storage.compaction import CompactionFigures
 from leveret.storage.flush import FlushedLog
 from leveret.storage.index import OFFSET_MAX
 from leveret.storage.reclaimer import READ_SECONDS
+from leveret.storage.rewriting import next_revision
 from leveret.storage.segments import remove_files
 
 if TYPE_CHECKING:
@@ -90,6 +91,10 @@ class CompactedLog(FlushedLog):
             and not self._reclaimer.is_waiting(segment)
             and not self._stated.contains(segment.base, segment.stop)
         )
+
+    def next_revision(self, segment: Segment) -> int | None:
+        """Return the number of a segment's compacted file; None: it is not compacted any more."""
+        return next_revision(segment.revision, self._services.epoch)
 
     def settled_below(self, offset: int) -> bytes:
         """Return the payload of a checkpoint as of an offset below which nothing is unresolved."""

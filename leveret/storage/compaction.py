@@ -129,7 +129,8 @@ class _Pass:
         )
 
     def _rewrite(self, segment: Segment, keys: KeyMap, covered: int) -> Steps:
-        if not self.log.may_compact(segment):
+        revision = self.log.next_revision(segment)
+        if revision is None or not self.log.may_compact(segment):
             return  # retention was faster
         rewrite = Rewrite(
             self._source(segment),
@@ -138,6 +139,7 @@ class _Pass:
             now_ms=self.now_ms,
             due_ms=self.compactor.wall_ms() + self.tombstones_ms,  # what is earlier went already
             settled=self.log.settled_below(segment.base),
+            revision=revision,
         )
         found: list[Rewritten | None] = []
         yield lambda: found.append(rewrite.run())

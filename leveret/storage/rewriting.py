@@ -6,8 +6,8 @@
                        of it are missing, and has the attribute COMPACTED if offsets in front are
       end              control batch (storage/checkpoint.py) whose offset is where the segment ends
 
-A segment that is written anew has the next number among the files with its first offset, and is
-complete, flushed and indexed before it gets that name. So the old file counts until then, the new
+A segment that is written anew has a larger number than other files with its first offset, which no
+other leader gives (`next_revision`), and is complete, flushed and indexed before it gets that name. So the old file counts until then, the new
 one from then on, and it does not matter when the old one goes.
 """
 
@@ -28,7 +28,7 @@ from leveret.storage.files import read_exactly, write_all
 from leveret.storage.index import Compacted, SparseIndex
 from leveret.storage.key_map import KeyMap, Sieve, parts_of
 from leveret.storage.scan import refuse, scan
-from leveret.storage.segment import Segment
+from leveret.storage.segment import REVISION_MAX, Segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,10 +38,22 @@ if TYPE_CHECKING:
     from leveret.storage.files import FileSystem
     from leveret.storage.keyring import Keyring
 
-__all__ = ["Rewrite", "Rewritten", "SegmentSource", "StoppedError", "Throttle", "note_keys"]
+__all__ = ["Rewrite", "Rewritten", "SegmentSource", "StoppedError", "Throttle", "next_revision", "note_keys"]
 
 WRITE_BYTES = 256 * 1024  # gathered for one write
 WAIT_SECONDS_MIN = 0.01  # shorter waits are put together
+REVISION_BITS = 12  # of the number of a file in one reign: the rest is the reign's epoch
+
+
+def next_revision(revision: int, epoch: int) -> int | None:
+    """Return the number of the file that is compacted from one, by the leader of an epoch.
+
+    Leaders that compact the same file, each from what it has, give different numbers, since nodes
+    that follow know a file by its name. None: this leader has used up its own.
+    """
+    following = max(revision + 1, epoch << REVISION_BITS)
+    is_ours = not epoch or following >> REVISION_BITS == epoch
+    return following if is_ours and following <= REVISION_MAX else None
 
 
 class StoppedError(OSError):
@@ -130,7 +142,7 @@ class Rewrite:
     """Writing one segment anew, in a worker thread.
 
     `covered` and `keys` are as in Sieve. Tombstones that are found for the first time may go at
-    `due_ms`. `settled` is the payload of the new file's checkpoint.
+    `due_ms`. `settled` is the payload of the new file's checkpoint, `revision` its number.
     """
 
     def __init__(
@@ -142,6 +154,7 @@ class Rewrite:
         now_ms: int,
         due_ms: int,
         settled: bytes,
+        revision: int,
     ) -> None:
         self._source = source
         self._files = source.files
@@ -150,6 +163,7 @@ class Rewrite:
         self._now_ms = now_ms
         self._due_ms = due_ms
         self._settled = settled
+        self._revision = revision
         self._sealer: Sealer | None = None
 
     def run(self) -> Rewritten | None:
@@ -192,7 +206,7 @@ class Rewrite:
 
     def _replace(self, handle: int, sieve: Sieve) -> Rewritten:
         old, told = self._source.segment, self._compacted(sieve)
-        new = Segment(old.directory, old.base, old.revision + 1)
+        new = Segment(old.directory, old.base, self._revision)
         new.compacted_stop, new.due_ms = told.stop, told.due_ms
         draft = new.path.with_name(new.path.name + ".new")
         try:

@@ -4,12 +4,12 @@
     00000000000000001000-2.log    the third file that begins with offset 1000
     00000000000000001000.index    its sparse index, once it is sealed and flushed
     00000000000000001000.log.damaged-1    a damaged stretch, kept for inspection
-    00000000000000001000.suspect         empty: a flush of the segment has failed
+    00000000000000001000.doubtful        empty: a flush of the segment has failed
     00000000000000001000-3.log.new       what compaction is writing, until it is whole
 
 A second file with the same first offset comes about when one filled up with control batches alone,
 when a flush failed and what it should have flushed was written anew, or by compaction: the records
-are those of the last.
+are those of the last. In a cluster, compaction numbers files from 4096 times its leader's epoch on.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
     from leveret.storage.files import FileSystem
 
-__all__ = ["NAME", "OFFSET_MAX", "Segment", "list_segments"]
+__all__ = ["NAME", "OFFSET_MAX", "REVISION_MAX", "Segment", "list_segments"]
 
 DIRECTORIES_SYNCED = 4  # PARTITION, TOPIC, VHOST and topics/: any of them may be new
 
-NAME = re.compile(r"(\d{20})(?:-([1-9]\d{0,8}))?\.log")
+NAME = re.compile(r"(\d{20})(?:-([1-9]\d{0,9}))?\.log")
+REVISION_MAX = 0xFFFF_FFFF  # of a file's name: marks and links have 32 bits for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,7 @@ def list_segments(files: FileSystem, directory: Path) -> list[Segment]:
     doubtful = {name for name in names if name.endswith(".doubtful")}
     for name in names:
         match = NAME.fullmatch(name)
-        if match:
+        if match and int(match[2] or 0) <= REVISION_MAX:
             size = files.size(directory / name)
             found.append(Segment(directory, int(match[1]), int(match[2] or 0), size))
             found[-1].suspect = found[-1].suspect_path.name in doubtful

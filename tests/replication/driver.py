@@ -90,7 +90,12 @@ class Driver:
             if process is None:
                 continue
             link, wanted = process.outgoing, process.wanted
-            if link is None and wanted is not None and world.processes[wanted] is not None:
+            if (
+                link is None
+                and wanted is not None
+                and world.processes[wanted] is not None
+                and world.now >= process.connects_from_ms
+            ):
                 actions.append((f"connect {node} to {wanted}", partial(world.connect, node)))
             if link is not None and link.to_follower:
                 act = partial(world.to_follower, link.leader, node)

@@ -129,11 +129,14 @@ class AttachingMachine(RuleBasedStateMachine):
                 self.theirs.remove(name)
         self.is_attached = True
 
+    def has_last(self, theirs):
+        return self.ours.checksum_at(theirs.last) == theirs.checksum
+
     def compare(self) -> Difference | None:
         keeps = 1 - self.leader in self.members
         ours = {"one": self.ours.describe()} if self.ours.files else {}
         theirs = [self.theirs.describe()] if self.theirs.files else []
-        found = compare(ours, theirs, keeps=keeps).differences
+        found = compare(ours, theirs, keeps=keeps, has_last=self.has_last).differences
         return found[0] if found else None
 
     @precondition(lambda self: self.is_attached)
@@ -185,48 +188,61 @@ def files(*names, epochs, end):
     return LogFiles("one", names, ends, LogPlace(*names[-1], position), offset)
 
 
+def differ(leader, follower, *, keeps, has_last=True):
+    return difference(leader, follower, keeps=keeps, has_last=lambda _: has_last)
+
+
 def test_the_common_place_is_the_smaller_end_of_the_last_epoch_of_both():
     leader = files((0, 0), (5, 0), epochs=[(1, (0, 0, 50)), (3, (5, 0, 9))], end=(9, 6))
     follower = files((0, 0), (7, 0), epochs=[(1, (0, 0, 70)), (2, (7, 0, 9))], end=(9, 8))
     assert common_place(leader, follower) == (0, 0, 50)
-    assert difference(leader, follower, keeps=False) == Difference("one", cut=LogPlace(0, 0, 50))
+    assert differ(leader, follower, keeps=False) == Difference("one", cut=LogPlace(0, 0, 50))
 
 
 def test_logs_without_a_common_epoch_have_nothing_in_common():
     leader = files((0, 0), epochs=[(2, (0, 0, 50))], end=(50, 5))
     follower = files((0, 0), epochs=[(1, (0, 0, 50))], end=(50, 5))
-    assert difference(leader, follower, keeps=False) == Difference("one", cut=START)
+    assert differ(leader, follower, keeps=False) == Difference("one", cut=START)
 
 
 def test_a_follower_that_is_behind_goes_on_at_its_end():
     leader = files((0, 0), epochs=[(1, (0, 0, 50))], end=(50, 5))
     follower = files((0, 0), epochs=[(1, (0, 0, 20))], end=(20, 2))
-    found = difference(leader, follower, keeps=True)
+    found = differ(leader, follower, keeps=True)
     assert found == Difference("one", place=LogPlace(0, 0, 20), offset=2)
 
 
 def test_a_new_log_begins_at_the_first_file_that_is_left():
     leader = files((5, 0), (9, 0), epochs=[(1, (9, 0, 50))], end=(50, 12))
-    found = difference(leader, LogFiles("one"), keeps=False)
+    found = differ(leader, LogFiles("one"), keeps=False)
     assert found == Difference("one", place=LogPlace(5, 0, 0), offset=5)
 
 
 def test_a_file_that_the_leader_has_compacted_is_copied_to_who_is_in_sync():
     leader = files((0, 1001), (5, 0), epochs=[(1, (0, 1001, 9)), (2, (5, 0, 8))], end=(8, 6))
     follower = files((0, 0), epochs=[(1, (0, 0, 50))], end=(50, 5))
-    found = difference(leader, follower, keeps=True)
+    found = differ(leader, follower, keeps=True)
     assert found == Difference(
         "one", removed=((0, 0),), copied=((0, 1001),), place=LogPlace(5, 0, 0), offset=5
     )
-    assert difference(leader, follower, keeps=False) == Difference("one", cut=LogPlace(0, 0, 0))
+    assert differ(leader, follower, keeps=False) == Difference("one", cut=LogPlace(0, 0, 0))
 
 
 def test_a_file_that_the_follower_has_compacted_is_not_cut():
     leader = files((0, 0), epochs=[(1, (0, 0, 50))], end=(50, 5))
     follower = files((0, 1001), (5, 0), epochs=[(1, (5, 0, 7))], end=(7, 6))
-    assert difference(leader, follower, keeps=True) == Difference("one", cut=LogPlace(5, 0, 0))
+    assert differ(leader, follower, keeps=True) == Difference("one", cut=LogPlace(5, 0, 0))
 
 
 def test_a_log_that_the_leader_does_not_have_is_cut_to_its_start():
     follower = files((0, 0), epochs=[(1, (0, 0, 50))], end=(50, 5))
-    assert compare({}, [follower], keeps=True).differences == (Difference("one", cut=START),)
+    assert compare({}, [follower], keeps=True, has_last=lambda _: True).differences == (Difference("one", cut=START),)
+
+
+def test_a_file_whose_last_batch_the_leader_does_not_have_is_cut():
+    leader = files((0, 0), (5, 0), epochs=[(1, (0, 0, 50)), (2, (5, 0, 20))], end=(20, 7))
+    follower = leader._replace(last=LogPlace(5, 0, 10), checksum=7)
+    leader = leader._replace(checksum=8)
+    assert differ(leader, follower, keeps=False).cut is None
+    found = differ(leader, follower, keeps=False, has_last=False)
+    assert found == Difference("one", cut=LogPlace(5, 0, 0))

@@ -6,7 +6,7 @@ from leveret.ports.coordinator import WriteOutcome
 from leveret.ports.replication import EpochEnd, LogFiles, LogPlace, RawBatches
 from leveret.replication.attaching import Comparison, Difference, compare
 from leveret.replication.copying import FollowerCopy
-from leveret.replication.effects import Disconnect, OpenLogs, ReadLog, Replicated, Send
+from leveret.replication.effects import CompareLogs, Disconnect, OpenLogs, ReadLog, Replicated, Send
 from leveret.replication.limits import ReplicationLimits
 from leveret.replication.messages import Acknowledge, Attach, Attached
 from leveret.replication.replica import Replica
@@ -116,13 +116,17 @@ def test_an_elected_node_that_gives_up_opens_nothing():
     assert not any(isinstance(effect, OpenLogs | Replicated) for effect in effects)
 
 
+def compare_all(ours, theirs):
+    return compare(ours, theirs, keeps=True, has_last=lambda _: True)
+
+
 def test_a_member_is_out_of_the_set_before_an_idle_log_is_cut():
     replica, _ = elected({0, 1}, (0, 1))
     attach(replica, 1, Comparison((), {}))
     replica.opened()
     ours = LogFiles("one", ((0, 0),), (EpochEnd(1, AT),), AT, 10)
     theirs = ours._replace(epochs=(EpochEnd(0, AT),))
-    effects = attach(replica, 1, compare({"one": ours}, [theirs], keeps=True))
+    effects = attach(replica, 1, compare_all({"one": ours}, [theirs]))
     assert not any(
         isinstance(effect, Send) and isinstance(effect.message, Attached) for effect in effects
     )
@@ -186,8 +190,10 @@ def test_a_follower_that_is_never_wholly_caught_up_is_as_late_as_its_oldest_byte
 
 def test_an_elected_node_waits_for_the_description_that_it_has_asked_for():
     replica = Replica(0, 1, 0)
-    entry = ShardEntry(0, 1, 1, frozenset({0}), (0,), 2)
+    entry = ShardEntry(0, 1, 1, frozenset({0, 1}), (0, 1), 2)
     [*_, describe] = replica.learned(entry, 0)
     replica.kept_epoch(1)
     assert replica.described(describe.number - 1, ()) == []
-    assert replica.described(describe.number, ()) == [OpenLogs(1)]
+    assert replica.described(describe.number, ()) == []
+    [comparing] = replica.received(1, Attach(1, 1, ()))
+    assert isinstance(comparing, CompareLogs)

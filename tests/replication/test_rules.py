@@ -263,6 +263,51 @@ def leader_opens_what_a_follower_is_to_cut():
     assert len(trace.world.disks[0].log(trace.log).batches()) == 1
 
 
+def member_is_damaged():
+    trace = Trace()
+    trace.append()
+    trace.calm()
+    trace.world.disks[1].damage[trace.log] = 0
+    trace.world.disconnect(trace.world.process(1), 0)
+    while 1 in trace.world.entry.isr:
+        trace.happen("connect 1 to 0")
+        trace.happen("describe at 1")
+        trace.wait(250)
+        trace.calm("connect", "describe")
+    trace.calm()
+    trace.wait(250)
+    trace.world.start(1)  # it has attached, and begins another incarnation
+    trace.calm()
+    trace.wait(250)
+    trace.calm()
+    assert trace.world.entry.isr == {0, 1}
+
+
+def new_member_is_damaged():
+    trace = Trace(members=(0,))
+    trace.append()
+    trace.calm()
+    trace.tick()  # makes it a member
+    trace.world.disks[1].damage[trace.log] = 0
+    trace.world.disconnect(trace.world.process(1), 0)
+    trace.happen("connect 1 to 0")
+    trace.happen("describe at 1")
+    trace.happen("write of 0")
+
+
+def disk_of_an_elected_node_fails():
+    trace = Trace(3)
+    trace.world.crash(0)
+    trace.lose(0)
+    trace.calm("describe at 1")
+    elected = trace.world.process(1)
+    trace.world.fail(elected, [what for what, _ in elected.work].index("describe"))
+    trace.calm()
+    trace.wait(LAG_MS + 500)
+    trace.calm()
+    assert trace.world.serving() == [2], "nobody else serves"
+
+
 class Without(NamedTuple):
     """Change of the code, and the trace that breaks with it."""
 
@@ -348,6 +393,30 @@ RULES = {
         "tuple()",
         "I4",
     ),
+    "member-keeps-what-is-damaged": Without(
+        member_is_damaged,
+        Follower,
+        "_describe",
+        "keeps=self.is_member or self.has_attached",
+        "keeps=False",
+        "I4",
+    ),
+    "new-member-keeps-what-is-damaged": Without(
+        new_member_is_damaged,
+        Follower,
+        "_describe",
+        "keeps=self.is_member or self.has_attached",
+        "keeps=self.is_member",
+        "I4",
+    ),
+    "failed-disk-resigns": Without(
+        disk_of_an_elected_node_fails,
+        Replica,
+        "failed",
+        "return self.resign(reason)",
+        "return []",
+        "nobody else serves",
+    ),
     "confirm-before-replication": Without(
         leader_confirms_alone,
         Leader,
@@ -417,7 +486,7 @@ RULES = {
         attaching,
         "difference",
         "place = common_place(leader, follower)",
-        "place = min(follower.place, leader.place)",
+        "place, has_last = min(follower.place, leader.place), lambda _: True",
         "I3|place",
     ),
     "incarnation-ignored": Without(

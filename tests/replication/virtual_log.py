@@ -142,6 +142,11 @@ class VirtualLog:
         """Add a compacted file; the one whose place it takes is removed behind."""
         self.files = sorted([*self.files, file], key=lambda each: each.name)
 
+    def checksum_at(self, place: LogPlace) -> int:
+        """Return the checksum of the batch that begins at a place, 0 without one."""
+        file = next(file for file in self.files if file.name == place[:2])
+        return hash(file.batches[place.position]) if place.position < len(file.batches) else 0
+
     # -- what happens to its disk
 
     def lose(self, kept: int) -> None:
@@ -166,5 +171,5 @@ class VirtualLog:
             self.place,
             self.offset,
             last,
-            hash(batches[-1]) if batches else 0,
+            self.checksum_at(last) if batches else 0,
         )

@@ -11,9 +11,11 @@ from functools import partial
 
 from leveret.replication.limits import ReplicationLimits
 from tests.replication.driver import Action, Driver
+from tests.replication.virtual_log import VirtualLog
 from tests.replication.world import BrokenError, Process, World
 
 LOGS = ("one", "two")
+DISK = {"flush", "describe", "cut", "keep epoch", "open"}  # work that a disk may refuse
 STEPS = 600
 ROUNDS = 120  # of 250 ms, until it must have come to rest
 
@@ -134,6 +136,7 @@ class Walk(Driver):
             if process is None:
                 continue
             actions.append((f"crash {node}", partial(world.crash, node)))
+            actions += self.failures(node, process)
             kept = self.chance.randint(0, 2)
             actions.append((f"crash machine {node}", partial(world.crash_machine, node, kept)))
             if process.outgoing is not None:
@@ -147,6 +150,25 @@ class Walk(Driver):
             if node not in world.entry.isr and node in world.live:
                 actions.append((f"replace {node}", partial(world.replace, node)))
         return actions + self.lost_answers()
+
+    def failures(self, node: int, process: Process) -> list[Action]:
+        """Return errors of a disk that may happen, and damage to what it has."""
+        world = self.world
+        actions: list[Action] = [
+            (f"fail to {what} at {node}", partial(world.fail, process, at))
+            for at, (what, _) in enumerate(process.work)
+            if what in DISK
+        ]
+        logs = [log for log in process.disk.logs.values() if log.flushed]
+        if logs and self.chance.random() < 0.3:
+            log = self.chance.choice(logs)
+            index = self.chance.randrange(log.flushed)
+            actions.append((f"damage {node} {log.name}", partial(self.damage, process, log, index)))
+        return actions
+
+    @staticmethod
+    def damage(process: Process, log: VirtualLog, index: int) -> None:
+        process.disk.damage[log.name] = min(index, process.disk.damage.get(log.name, index))
 
     # -- rest
 

@@ -14,7 +14,7 @@ from functools import partial
 
 from leveret.cluster.plan import next_entry
 from leveret.ports.coordinator import WriteOutcome
-from leveret.ports.replication import LogPlace, RawBatches
+from leveret.ports.replication import LogFiles, LogPlace, RawBatches
 from leveret.replication import effects as do
 from leveret.replication.attaching import compare
 from leveret.replication.lease import Lease
@@ -25,6 +25,7 @@ from leveret.replication.shard import ShardEntry
 from tests.replication.virtual_log import VirtualBatch, VirtualFile, VirtualLog
 
 SESSION_MS = 4_000
+PAUSE_MS = 200  # before a node whose disk has failed connects again
 
 
 class BrokenError(AssertionError):
@@ -39,6 +40,7 @@ class Disk:
     epoch: int = 0
     incarnation: int = 0
     acted: int = 0  # highest epoch in which it has led or attached, for the check alone
+    damage: dict[str, int] = field(default_factory=dict)  # index of a flushed batch that is damaged
 
     def log(self, name: str) -> VirtualLog:
         return self.logs.setdefault(name, VirtualLog(name))
@@ -83,6 +85,8 @@ class Process:
         self.replica = Replica(node, disk.incarnation, disk.epoch, limits)
         self.lease = Lease(SESSION_MS)
         self.work: list[tuple[str, Callable[[], None]]] = []  # of its disk, done in any order
+        self.doubtful: set[str] = set()  # logs of which a flush has failed
+        self.connects_from_ms = 0  # after an error of its disk
         self.wanted: int | None = None  # whom it keeps a link to
         self.outgoing: Link | None = None
         self.incoming: dict[int, Link] = {}
@@ -161,12 +165,27 @@ class World:
         process.attachment += 1
 
         def done() -> None:
+            if process.disk.damage and effect.keeps:
+                process.connects_from_ms = self.now + PAUSE_MS
+                self.perform(process, process.replica.damaged("a log has less than was flushed"))
+                return
+            self._cut_damage(process.disk)
             for log in process.disk.logs.values():
                 log.flushed = log.end
+            process.doubtful.clear()
             described = tuple(log.describe() for log in process.disk.logs.values() if log.files)
             self.perform(process, process.replica.described(effect.number, described))
 
         process.work.append(("describe", done))
+
+    @staticmethod
+    def _cut_damage(disk: Disk) -> None:
+        for name, index in disk.damage.items():
+            log = disk.logs.get(name)
+            if log is not None and index < log.end:
+                log.cut(log.place_at(index))
+                log.cuts += 1
+        disk.damage.clear()
 
     def _cut_logs(self, process: Process, effect: do.CutLogs) -> None:
         def done() -> None:
@@ -208,6 +227,8 @@ class World:
         attachment = process.attachment
 
         def done() -> None:
+            if any(log.name in process.doubtful for log, _, _ in covered):
+                raise BrokenError("a flush that has failed is done again")
             for log, end, cuts in covered:
                 if log.cuts == cuts:
                     log.flushed = max(log.flushed, min(end, log.end))
@@ -233,13 +254,18 @@ class World:
 
         def done() -> None:
             ours = {name: log.describe() for name, log in process.disk.logs.items() if log.files}
-            comparison = compare(ours, effect.logs, keeps=effect.keeps)
+            has_last = partial(self._has_last, process)
+            comparison = compare(ours, effect.logs, keeps=effect.keeps, has_last=has_last)
             replica = process.replica
             self.perform(
                 process, replica.compared(effect.follower, effect.number, comparison, self.now)
             )
 
         process.work.append(("compare", done))
+
+    @staticmethod
+    def _has_last(process: Process, theirs: LogFiles) -> bool:
+        return process.disk.logs[theirs.log].checksum_at(theirs.last) == theirs.checksum
 
     def _read_log(self, process: Process, effect: do.ReadLog) -> None:
         def read() -> RawBatches | None:
@@ -258,7 +284,9 @@ class World:
         def done() -> None:
             for name in self.decided:
                 self.decide(process.disk.log(name), process.disk.log(name).end)
+            process.disk.damage.clear()  # what is damaged is set aside, and told
             for log in process.disk.logs.values():
+                log.flushed = log.end
                 process.open[log.name] = OpenLog(log, log.end, log.end)
                 self.decide(log, log.end)
             self._acts(process, effect.epoch)
@@ -293,6 +321,14 @@ class World:
         if epoch < process.disk.acted:
             raise BrokenError(f"I7: node {process.node} acts in {epoch} after {process.disk.acted}")
         process.disk.acted = epoch
+
+    def fail(self, process: Process, at: int) -> None:
+        """Have a disk refuse what it is at."""
+        what, _ = process.work.pop(at)
+        if what == "flush":
+            process.doubtful.update(process.disk.logs)
+        process.connects_from_ms = self.now + PAUSE_MS
+        self.perform(process, process.replica.failed("an error of the disk"))
 
     # -- links
 
@@ -476,6 +512,8 @@ class World:
         self.perform(process, process.replica.wrote(name, before, end, self.now))
 
     def _flush_open(self, process: Process, open_log: OpenLog, end: int) -> None:
+        if open_log.log.name in process.doubtful:
+            return  # it is not repaired
         open_log.log.flushed = max(open_log.log.flushed, end)
         if open_log.log.end > end:
             flush = partial(self._flush_open, process, open_log, open_log.log.end)
