@@ -45,6 +45,7 @@ __all__ = [
     "MissingKeyError",
     "Sealer",
     "Unsealer",
+    "checksum_of",
     "key_id_of",
     "key_id_text",
     "leader_epoch_of",
@@ -63,6 +64,7 @@ CIPHERS_MAX = 512
 
 LENGTH = struct.Struct("<I")
 LENGTH_AT = 4
+CHECKSUM = struct.Struct("<I")
 CHECKSUM_AT = 16
 ATTRIBUTES = struct.Struct("<H")
 ATTRIBUTES_AT = 20
@@ -181,6 +183,11 @@ def leader_epoch_of(head: bytes | bytearray) -> int:
     if len(head) < HEADER_BYTES:
         raise CorruptBatchError("no batch header")
     return int(LEADER_EPOCH.unpack_from(head, LEADER_EPOCH_AT)[0])
+
+
+def checksum_of(head: bytes | bytearray) -> int:
+    """Return the checksum of a batch, from its first `HEAD_BYTES`."""
+    return int(CHECKSUM.unpack_from(head, CHECKSUM_AT)[0])
 
 
 def key_id_of(head: bytes | bytearray) -> int:

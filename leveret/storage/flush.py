@@ -437,12 +437,12 @@ class FlushedLog(WrittenLog, ABC):
         Copies have what cannot be flushed here, so that another node must lead instead.
         """
         failure = self._flush_failure(error)
+        for segment in flush.segments:
+            segment.mark_suspect(self._services.files)
         if self._segments.sink is not None:
             self._has_failed = True
             self._segments.sink.failed(failure)
             return
-        for segment in flush.segments:
-            segment.mark_suspect(self._services.files)
         self._touch()  # soon another segment is begun, even if nothing is appended
         if not self._flushes:
             self._segments.mark_suspect()

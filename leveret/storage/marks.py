@@ -54,7 +54,7 @@ __all__ = ["LogMark", "LogMarks", "MarkedState", "boot_id"]
 
 RUN_KEY = b"run"
 RUN = struct.Struct("<Q16s")
-PREFIX = b"log/"
+
 VERSION = 4
 CHECK = struct.Struct("<BI")
 MARK = struct.Struct("<QBQIQQQQ")
@@ -168,6 +168,8 @@ class LogMarks:
     The mark of a log is removed when the log is opened, and set again when it is closed.
     """
 
+    PREFIX = b"log/"
+
     def __init__(self, state: StateStore, boot: bytes) -> None:
         """Read the marks and begin a run. Raises StorageError."""
         noted = state.get(RUN_KEY)
@@ -175,7 +177,7 @@ class LogMarks:
         self.run = last_run + 1
         self._last_run = last_run
         self._same_boot = boot == last_boot != UNKNOWN_BOOT
-        self._values = {key[len(PREFIX) :]: value for key, value in state.scan(PREFIX)}
+        self._values = {key[len(self.PREFIX) :]: value for key, value in state.scan(self.PREFIX)}
         earlier = state.scan(EARLIER_PREFIX)
         self._earlier = {key[len(EARLIER_PREFIX) :]: value for key, value in earlier}
         changes: list[tuple[bytes, bytes | None]] = [(RUN_KEY, RUN.pack(self.run, boot))]
@@ -216,7 +218,7 @@ class LogMarks:
         for key in keys:
             self._values.pop(key, None)
             self._earlier.pop(key, None)
-        return [(PREFIX + key, None) for key in keys]
+        return [(LogMarks.PREFIX + key, None) for key in keys]
 
     @property
     def unopened(self) -> list[bytes]:
@@ -235,4 +237,4 @@ class LogMarks:
     @staticmethod
     def change(key: bytes, mark: LogMark) -> tuple[bytes, bytes]:
         """Return key and value of a mark in the state store."""
-        return PREFIX + key, mark.to_bytes()
+        return LogMarks.PREFIX + key, mark.to_bytes()

@@ -1,12 +1,28 @@
-"""Directory names of virtual hosts, topics and logs: any text, made safe for file systems."""
+"""Directory names of virtual hosts, topics and logs: any text, made safe for file systems.
+
+topics/VHOST/TOPIC~~INCARNATION/PARTITION/     files of a log
+topics/.deleted/DIGEST-RANDOM/                 of one that was deleted, until they are removed
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-__all__ = ["encode_name", "log_key"]
+from leveret.storage.files import storage_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from leveret.storage.files import FileSystem
+
+__all__ = ["TRASH", "encode_name", "list_logs", "log_key", "trash_name", "void_in_trash"]
+
+TRASH = ".deleted"  # no encoded name is hidden
+DIGEST_BYTES = 16
 
 SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 SAFE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
@@ -42,3 +58,36 @@ def log_key(vhost: str, topic: str, incarnation: str, partition: int) -> str:
     """
     topic_name = f"{encode_name(topic)}~~{encode_name(incarnation, INCARNATION_BYTES_MAX)}"
     return f"{_encode_vhost(vhost)}/{topic_name}/{partition}"
+
+
+def list_logs(files: FileSystem, topics: Path) -> list[str]:
+    """Return the keys of all logs that have a directory. Waits for the device.
+
+    Raises StorageError.
+    """
+    names = files.list_names
+    try:
+        return [
+            f"{vhost}/{topic}/{partition}"
+            for vhost in names(topics)
+            if vhost != TRASH
+            for topic in names(topics / vhost)
+            for partition in names(topics / vhost / topic)
+        ]
+    except OSError as error:
+        raise storage_error("list", topics, error) from error
+
+
+def trash_name(key: bytes) -> str:
+    """Return the beginning of the name that a deleted log's directory gets in the trash.
+
+    It tells whose notes are void, should the node end before they are removed.
+    """
+    return hashlib.blake2b(key, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def void_in_trash(files: FileSystem, topics: Path, keys: Iterable[bytes]) -> list[bytes]:
+    """Return those of the keys whose logs are in the trash."""
+    names = files.list_names(topics / TRASH)
+    deleted = {name.partition("-")[0] for name in names}
+    return [key for key in keys if trash_name(key) in deleted] if deleted else []

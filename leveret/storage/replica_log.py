@@ -1,204 +1,49 @@
-"""The files of a log that another node leads: its bytes, appended as they come, and cut.
+"""The log of a node that follows: its leader's bytes, appended as they come and flushed together.
 
-A replica is opened for what its files hold. A machine that dies may leave the files that were not
-flushed with gaps and torn batches: all from the first of them on is cut off, and what is left is
-flushed. In front of what is known to have been flushed that would be damage, and is refused: such a
-replica must not count as one that has what it once acknowledged.
+Files that the leader has compacted come as a whole, and files that it has removed are removed, by
+the flush that covers all that came before (`replica_files` has what is done to them at rest).
 """
 
 from __future__ import annotations
 
+import os
+from bisect import insort
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leveret.errors import CorruptBatchError
-from leveret.ports.replication import START, EpochEnd, LogFiles, LogPlace
+from leveret.errors import CorruptBatchError, StorageError
 from leveret.storage.batch_walk import BatchWalk
-from leveret.storage.encryption import HEAD_BYTES, leader_epoch_of
-from leveret.storage.files import read_exactly, storage_error, write_all
+from leveret.storage.files import storage_error, write_all
 from leveret.storage.flush import Flush
 from leveret.storage.index import SparseIndex
-from leveret.storage.recovery import remove_drafts
-from leveret.storage.segment import Segment, list_segments
+from leveret.storage.replica_files import ReplicaEnd
+from leveret.storage.segment import Segment
 from leveret.storage.segment_writer import GROWTH_BYTES
-from leveret.storage.segments import remove_files
+from leveret.storage.segments import order, remove_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from leveret.errors import StorageError
+    from leveret.ports.replication import LogPlace
     from leveret.storage.commit import Committer
     from leveret.storage.files import FileSystem
 
-__all__ = ["FileReplicaLog", "ReplicaEnd", "cut_replica", "describe_log", "open_replica"]
-
-WALK_BYTES = 1 << 20  # one read while a file is walked over
+__all__ = ["FileReplicaLog"]
 
 
 @dataclass(slots=True)
-class ReplicaEnd:
-    """Files of a replica, oldest first, and what stands at their end (see ports.ReplicaLog)."""
+class CopiedFile:
+    """A compacted file that is being copied: its segment, and the end of what was copied so far.
 
-    segments: list[Segment]
-    offset: int = 0
-    epoch: int = 0
-    checksum: int = 0
-    last: LogPlace = START
-
-    @property
-    def place(self) -> LogPlace:
-        """End of the files."""
-        if not self.segments:
-            return START
-        newest = self.segments[-1]
-        return LogPlace(newest.base, newest.revision, newest.size)
-
-    def describe(self, files: FileSystem, log: str) -> LogFiles:
-        """Return what the files of a log hold. Waits for the device. Raises StorageError."""
-        found = describe_log(files, log, self.segments, self.place, self.offset)
-        return found._replace(last=self.last, checksum=self.checksum)
-
-    def follow(self, walk: BatchWalk, segment: Segment, position: int) -> None:
-        """Move behind batches of a segment, which begin at `position`; its index is of this run."""
-        if not walk.size:
-            return
-        assert segment.index is not None
-        for offset, at in walk.entries:
-            segment.index.note(offset, position + at)
-        self.last = LogPlace(segment.base, segment.revision, position + walk.last)
-        self.offset, self.epoch, self.checksum = walk.offset, walk.epoch, walk.checksum
-
-
-def describe_log(
-    files: FileSystem, log: str, segments: list[Segment], place: LogPlace, offset: int
-) -> LogFiles:
-    """Return what the files of a log hold, which ends at a place; the next record has the `offset`.
-
-    The batches of a file are of one epoch, that of its first one. Waits for the device. Raises
-    StorageError.
+    Until it is whole and on the disk, its name is that of a draft.
     """
-    epochs: dict[int, LogPlace] = {}
-    for segment in segments:
-        end = LogPlace(segment.base, segment.revision, segment.size)
-        try:
-            handle = files.open(segment.path)
-            try:
-                head = read_exactly(files, handle, 0, HEAD_BYTES)
-            finally:
-                files.close(handle)
-        except OSError as error:
-            raise storage_error("read", segment.path, error) from error
-        epochs[leader_epoch_of(head)] = place if segment is segments[-1] else end
-    return LogFiles(
-        log,
-        tuple((segment.base, segment.revision) for segment in segments),
-        tuple(EpochEnd(epoch, end) for epoch, end in epochs.items()),
-        place,
-        offset,
-    )
 
-
-def open_replica(files: FileSystem, directory: Path, flushed: LogPlace = START) -> ReplicaEnd:
-    """Return the end of the log in `directory`, which is on the disk; an empty one if none is.
-
-    It is known to have been flushed up to the place `flushed`. Waits for the device. Raises
-    CorruptBatchError if what is sound ends in front of that, StorageError.
-    """
-    try:
-        segments = list_segments(files, directory)
-        if segments:
-            remove_drafts(files, directory, segments)
-        place = ReplicaEnd(segments).place
-        end = _sound_end(files, segments, flushed)
-        if end.place < flushed:
-            raise CorruptBatchError(f"{directory} is damaged at {end.place}, before {flushed}")
-        if end.place != place:
-            cut_replica(files, directory, end.place)
-        for segment in end.segments:
-            if segment.index is not None:
-                segment.listed = False
-                segment.flush(files)
-    except OSError as error:
-        raise storage_error("open the replica in", directory, error) from error
-    return end
-
-
-def _sound_end(files: FileSystem, segments: list[Segment], flushed: LogPlace) -> ReplicaEnd:
-    """Return the files up to the first that is not whole, with as much of that as is sound.
-
-    A file that has an index file was flushed as a whole; those behind the last one are read. Raises
-    OSError.
-    """
-    end = ReplicaEnd([])
-    for segment in segments:
-        end.segments.append(segment)
-        is_newest, size = segment is segments[-1], segment.size
-        if not is_newest and segment.read_index(files) is not None:
-            continue
-        _walk(files, segment, end)
-        # Behind what is known to be flushed, offsets may be missing because they were not flushed;
-        # in front of it only because the files that had them were removed before they came here.
-        misses = end.offset < segment.stop and end.place >= flushed and not is_newest
-        if misses or not segment.size or segment.size < size:
-            break
-    if segments and not end.segments[-1].size:  # not even its first batch was written
-        end = ReplicaEnd(end.segments[:-1])
-        for segment in end.segments[-1:]:
-            _walk(files, segment, end)
-    return end
-
-
-def _walk(files: FileSystem, segment: Segment, end: ReplicaEnd) -> None:
-    """Move the end behind the sound batches of a segment, which make its size. Raises OSError."""
-    position, wanted = 0, WALK_BYTES
-    index = segment.index = SparseIndex()
-    end.offset, end.epoch = segment.base, 0
-    handle = files.open(segment.path)
-    try:
-        while position < segment.size:
-            window = read_exactly(files, handle, position, min(wanted, segment.size - position))
-            walk = BatchWalk(window, end.offset, end.epoch, max(index.due - position, 0))
-            if not walk.size and (not walk.wanted or position + walk.wanted > segment.size):
-                break
-            end.follow(walk, segment, position)
-            position += walk.size
-            wanted = WALK_BYTES if walk.size else walk.wanted
-    finally:
-        files.close(handle)
-    segment.size = position
-
-
-def cut_replica(files: FileSystem, directory: Path, place: LogPlace) -> None:
-    """Cut off what stands behind a place at which a batch ends: it never comes back.
-
-    A crash in between leaves a log that ends later. Waits for the device. Raises StorageError.
-    """
-    try:
-        for segment in reversed(list_segments(files, directory)):
-            if (segment.base, segment.revision) < place[:2]:
-                break
-            with suppress(FileNotFoundError):
-                files.unlink(segment.index_path)  # it says where the file ended
-            if (segment.base, segment.revision) > place[:2] or not place.position:
-                remove_files(files, segment)
-                files.sync_directory(directory)
-            else:
-                _truncate(files, segment, place.position)
-    except OSError as error:
-        raise storage_error("cut the replica in", directory, error) from error
-
-
-def _truncate(files: FileSystem, segment: Segment, size: int) -> None:
-    handle = files.open(segment.path)
-    try:
-        files.truncate(handle, size)
-        files.fdatasync(handle)
-    finally:
-        files.close(handle)
-    segment.size = size
+    segment: Segment
+    end: ReplicaEnd
+    handle: int
 
 
 class FileReplicaLog:
@@ -216,6 +61,9 @@ class FileReplicaLog:
         self._end = end
         self._file_bytes = end.place.position  # of the newest file, zeros at its end included
         self._dirty: list[Segment] = []
+        self._draft: CopiedFile | None = None
+        self._changes: list[CopiedFile | tuple[int, int]] = []  # files to be added and removed
+        self.is_sound = True
 
     @property
     def place(self) -> LogPlace:
@@ -242,8 +90,14 @@ class FileReplicaLog:
         """Beginning of the last batch (see ports.ReplicaLog)."""
         return self._end.last
 
+    @property
+    def end(self) -> ReplicaEnd:
+        """Files, and what stands at their end."""
+        return self._end
+
     def append(self, place: LogPlace, data: bytes | bytearray | memoryview) -> None:
         """Append batches as they are (see ports.ReplicaLog)."""
+        self._check_sound()
         end = self._end
         begins = place != end.place or not end.segments
         if begins and not self._may_begin(place):
@@ -261,6 +115,10 @@ class FileReplicaLog:
         self._mark_dirty(segment)
         end.follow(walk, segment, segment.size)
         segment.size += len(data)
+
+    def _check_sound(self) -> None:
+        if not self.is_sound:
+            raise StorageError(f"the replica in {self._directory} must be opened anew")
 
     def _may_begin(self, place: LogPlace) -> bool:
         """Whether a file may begin here: it follows, or is the first.
@@ -323,6 +181,8 @@ class FileReplicaLog:
             return
         sealed = self._end.segments[-1]
         sealed.stop = stop
+        if sealed.index is None:
+            return  # it was a file in the middle, and has its index file
         with suppress(OSError):
             if sealed.handle is None:
                 sealed.handle = self._files.open(sealed.path)
@@ -335,18 +195,93 @@ class FileReplicaLog:
             segment.pins += 1
             self._dirty.append(segment)
 
+    # -- files that are copied or removed as a whole
+
+    def copy(self, place: LogPlace, data: bytes | bytearray | memoryview, *, is_last: bool) -> None:
+        """Take bytes of a compacted file, which is added by the flush behind its last ones.
+
+        Raises CorruptBatchError unless they are sound and follow, StorageError.
+        """
+        self._check_sound()
+        try:
+            draft = self._copied_file(place)
+            if data:
+                end, segment = draft.end, draft.segment
+                assert segment.index is not None
+                due = max(segment.index.due - place.position, 0)
+                walk = BatchWalk(data, end.offset, end.epoch, due)
+                if walk.reason is not None:
+                    raise CorruptBatchError(f"bytes for {segment.path}: {walk.reason}")
+                write_all(self._files.pwrite, draft.handle, data, segment.size)
+                end.follow(walk, segment, segment.size)
+                segment.size += len(data)
+        except OSError as error:
+            raise storage_error("copy a file into", self._directory, error) from error
+        if is_last:
+            self._draft = None
+            self._changes.append(draft)
+
+    def _copied_file(self, place: LogPlace) -> CopiedFile:
+        """Return the draft that a place is the end of. Raises CorruptBatchError, OSError."""
+        if place.position == 0:
+            self._forget_draft()
+            segment = Segment(self._directory, place.base, place.revision)
+            segment.index = SparseIndex()
+            self._files.make_directory(self._directory)
+            path = draft_path(segment)
+            if self._files.exists(path):
+                self._files.unlink(path)
+            handle = self._files.open(path, create=True)
+            self._draft = CopiedFile(segment, ReplicaEnd([segment], place.base), handle)
+        draft = self._draft
+        if draft is None or draft.end.place != place:
+            raise CorruptBatchError(f"no file in {self._directory} is copied up to {place}")
+        return draft
+
+    def _forget_draft(self) -> None:
+        draft, self._draft = self._draft, None
+        if draft is not None:
+            self._files.close(draft.handle)
+
+    def remove(self, base: int, revision: int) -> None:
+        """Have a file removed by the next flush, if there is such a one."""
+        self._changes.append((base, revision))
+
+    def forget_unfinished(self) -> None:
+        """Forget drafts, and files that were to be removed or added."""
+        self._forget_draft()
+        changes, self._changes = self._changes, []
+        for change in changes:
+            if isinstance(change, CopiedFile):
+                self._files.close(change.handle)
+
+    # -- flushing
+
     def flush(self, done: Callable[[StorageError | None], None]) -> None:
-        """Make all that was appended so far durable (see ports.ReplicaLog)."""
+        """Make all that was appended so far durable (see ports.ReplicaLog).
+
+        Then files are added and removed of which that was told before.
+        """
         dirty, self._dirty = self._dirty, []
         newest = self._end.segments[-1] if self._end.segments else None
         sealed = [(segment, segment.stop) for segment in dirty if segment is not newest]
         for segment in dirty:
             segment.dirty = False
+        changes, self._changes = self._changes, []
         flush = Flush(self._files, dirty, sealed)
-        self._committer.submit(flush.run, partial(self._flushed, flush, done))
+        flushed = partial(self._flushed, flush, changes, done)
+        descriptors = flush.descriptors
+        if descriptors:
+            self._committer.flush(descriptors, partial(_tell_flush, flushed))
+        else:
+            self._committer.submit(flush.run, flushed)
 
     def _flushed(
-        self, flush: Flush, done: Callable[[StorageError | None], None], error: OSError | None
+        self,
+        flush: Flush,
+        changes: list[CopiedFile | tuple[int, int]],
+        done: Callable[[StorageError | None], None],
+        error: OSError | None,
     ) -> None:
         sealed = [segment for segment, _ in flush.sealed]
         for segment in flush.segments:
@@ -355,10 +290,73 @@ class FileReplicaLog:
                 segment.index = None  # it is in its file now
             if segment in sealed or segment.retired:
                 segment.release(self._files)
-        failure = None if error is None else storage_error("flush", self._directory, error)
-        done(failure)
+        if error is not None:
+            for segment in flush.segments:
+                segment.mark_suspect(self._files)
+        if error is not None or not changes:
+            self._end_flush(done, error)
+            return
+        works = [work for change in changes for work in self._change(change)]
+        self._committer.submit(partial(_do_all, works), partial(self._end_flush, done))
+
+    def _end_flush(
+        self, done: Callable[[StorageError | None], None], error: OSError | None
+    ) -> None:
+        self.is_sound = self.is_sound and error is None
+        done(None if error is None else storage_error("flush", self._directory, error))
+
+    def _change(self, change: CopiedFile | tuple[int, int]) -> list[Callable[[], None]]:
+        """Add or remove a file; return what is to be done on the disk, in a worker thread."""
+        return self._add(change) if isinstance(change, CopiedFile) else self._remove(change)
+
+    def _add(self, draft: CopiedFile) -> list[Callable[[], None]]:
+        segments, segment, end = self._end.segments, draft.segment, self._end
+        segment.stop = draft.end.offset
+        insort(segments, segment, key=order)
+        if segments[-1] is segment:
+            end.offset, end.epoch = max(end.offset, draft.end.offset), draft.end.epoch
+            end.last, end.checksum = draft.end.last, draft.end.checksum
+        return [partial(_publish, self._files, draft)]
+
+    def _remove(self, file: tuple[int, int]) -> list[Callable[[], None]]:
+        segments = self._end.segments
+        for at, segment in enumerate(segments):
+            if order(segment) == file:
+                before = segments[at - 1] if at else None
+                del segments[at]
+                segment.release(self._files)
+                return [partial(remove_files, self._files, segment, before)]
+        return []
 
     def close(self) -> None:
         """Close the files (see ports.ReplicaLog)."""
+        self.forget_unfinished()
         for segment in self._end.segments:
             segment.release(self._files)
+
+
+def _tell_flush(flushed: Callable[[OSError | None], None], failure: int, _us: int) -> None:
+    flushed(OSError(failure, os.strerror(failure)) if failure else None)
+
+
+def _do_all(works: list[Callable[[], None]]) -> None:
+    for work in works:
+        work()
+
+
+def _publish(files: FileSystem, draft: CopiedFile) -> None:
+    """Give a file that was copied its name, durably. Raises OSError."""
+    segment = draft.segment
+    try:
+        files.fdatasync(draft.handle)
+    finally:
+        files.close(draft.handle)
+    segment.write_index(files, segment.stop)
+    files.rename(draft_path(segment), segment.path)
+    files.sync_directory(segment.directory)
+    segment.index = None  # it is read when it is needed
+
+
+def draft_path(segment: Segment) -> Path:
+    """Return the path of a segment that is not whole yet (see storage/rewriting.py)."""
+    return segment.path.with_name(segment.path.name + ".new")

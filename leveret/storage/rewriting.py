@@ -7,8 +7,9 @@
       end              control batch (storage/checkpoint.py) whose offset is where the segment ends
 
 A segment that is written anew has a larger number than other files with its first offset, which no
-other leader gives (`next_revision`), and is complete, flushed and indexed before it gets that name. So the old file counts until then, the new
-one from then on, and it does not matter when the old one goes.
+other leader gives (`next_revision`), and is complete, flushed and indexed before it gets that name.
+So the old file counts until then, the new one from then on, and it does not matter when the old one
+goes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,15 @@ if TYPE_CHECKING:
     from leveret.storage.files import FileSystem
     from leveret.storage.keyring import Keyring
 
-__all__ = ["Rewrite", "Rewritten", "SegmentSource", "StoppedError", "Throttle", "next_revision", "note_keys"]
+__all__ = [
+    "Rewrite",
+    "Rewritten",
+    "SegmentSource",
+    "StoppedError",
+    "Throttle",
+    "next_revision",
+    "note_keys",
+]
 
 WRITE_BYTES = 256 * 1024  # gathered for one write
 WAIT_SECONDS_MIN = 0.01  # shorter waits are put together

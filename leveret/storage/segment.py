@@ -125,6 +125,12 @@ class Segment:
         with suppress(OSError):
             files.close(files.open(self.suspect_path, create=True))
 
+    def clear_suspect(self, files: FileSystem) -> None:
+        """Take the mark away, since all of the file was written again and flushed."""
+        if self.suspect:
+            files.unlink(self.suspect_path)
+            self.suspect = False
+
     def flush(self, files: FileSystem) -> None:
         """Make the file durable, and its name unless it is so already. Raises OSError."""
         if self.handle is not None:
@@ -153,6 +159,18 @@ class Segment:
         """Write the index file. Raises OSError."""
         index = self.index or SparseIndex()
         write_file(files, self.index_path, index.to_bytes(self.size, stop, compacted))
+
+    def sync_index(self, files: FileSystem) -> None:
+        """Make the index file durable, by which a sealed segment is known to be whole.
+
+        Raises OSError, also if there is none.
+        """
+        handle = files.open(self.index_path)
+        try:
+            files.fdatasync(handle)
+        finally:
+            files.close(handle)
+        files.sync_directory(self.directory)
 
     def read_index(self, files: FileSystem) -> IndexFile | None:
         """Return the content of the index file; None if missing, damaged or older.

@@ -357,6 +357,7 @@ class Segments(SegmentWriter):
         """Remove a segment. Returns the work that removes its files, for a worker thread."""
         at = self.items.index(segment)
         assert segment is not self.items[-1]
+        before = self.items[at - 1] if at and self.sink is not None else None
         if at:
             self.items[at - 1].stop = max(self.items[at - 1].stop, segment.stop)
         del self.items[at]
@@ -366,7 +367,7 @@ class Segments(SegmentWriter):
         segment.release(self._files)
         if self.sink is not None:
             self.sink.removed(segment.base, segment.revision)
-        return partial(remove_files, self._files, segment)
+        return partial(remove_files, self._files, segment, before)
 
     def replace(self, old: Segment, new: Segment) -> None:
         """Put a segment with the same offsets in the place of a sealed one, which is clean."""
@@ -393,8 +394,14 @@ def order(segment: Segment) -> tuple[int, int]:
     return segment.base, segment.revision
 
 
-def remove_files(files: FileSystem, segment: Segment) -> None:
-    """Remove the files of a segment that is used no more. Raises OSError."""
+def remove_files(files: FileSystem, segment: Segment, before: Segment | None = None) -> None:
+    """Remove the files of a segment that is used no more. Raises OSError.
+
+    Where the log is copied, the segment `before` it is known as whole first: whoever opens the
+    files as a replica would take a gap behind another one for a loss (storage/replica_files.py).
+    """
+    if before is not None:
+        before.sync_index(files)
     files.unlink(segment.path)
     for beside in (segment.index_path, segment.suspect_path):
         with suppress(FileNotFoundError):

@@ -16,7 +16,6 @@ import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -37,7 +36,14 @@ from leveret.storage.lock import DirectoryLock
 from leveret.storage.log import PartitionLog
 from leveret.storage.losses import LossLedger
 from leveret.storage.marks import LogMarks, boot_id
-from leveret.storage.names import encode_name, log_key
+from leveret.storage.names import (
+    TRASH,
+    encode_name,
+    list_logs,
+    log_key,
+    trash_name,
+    void_in_trash,
+)
 from leveret.storage.note_writer import NoteWriter
 from leveret.storage.reader import OpenFiles
 from leveret.storage.recoveries import Recoveries
@@ -61,7 +67,6 @@ __all__ = ["FileTopicStore", "StorageLimits"]
 
 logger = logging.getLogger(__name__)
 
-DIGEST_BYTES = 16
 SETTLEMENT_SEGMENT_BYTES = 1 << 20  # a checkpoint tells all that is in earlier ones
 DECISION_SEGMENT_BYTES = 1 << 20  # decisions live for a second: files that can go soon
 
@@ -120,7 +125,7 @@ class FileTopicStore:
         self._limits = limits or StorageLimits()
         self._topics = data / "topics"
         self._transient = data / "transient"
-        self._trash = self._topics / ".deleted"
+        self._trash = self._topics / TRASH
         self._files = files
         self._state = state
         self._loop = loop
@@ -169,7 +174,7 @@ class FileTopicStore:
                 worked=self._removed,
             )
             self._empty_trash()
-            self._left = set(self._partitions())
+            self._left = set(list_logs(files, self._topics))
             self._decision_log = self._open_decisions(durability)
         except BaseException:
             self._stop_threads()
@@ -219,8 +224,7 @@ class FileTopicStore:
         except OSError as error:
             raise storage_error("remove", self._transient, error) from error
         names = self._files.list_names(self._trash)
-        deleted = {name.partition("-")[0] for name in names}
-        keys = [key for key in self._marks.unopened if _digest(key) in deleted] if deleted else []
+        keys = void_in_trash(self._files, self._topics, self._marks.unopened)
         if keys:
             with suppress(DiskFullError):  # removing them makes room
                 self._state.write(self._marks.forget(keys), durable=True)
@@ -396,7 +400,7 @@ class FileTopicStore:
         opened = {log.key for log in self._logs.values()}
         keys = [
             key
-            for key in self._partitions()
+            for key in list_logs(self._files, self._topics)
             if key.encode() not in opened and key not in self._unopened
         ]
         orphans = sorted(self._topics / key for key in keys)
@@ -410,20 +414,6 @@ class FileTopicStore:
         """Remove the marks of logs that no longer exist."""
         for key, value in self._marks.forget(keys):
             self._notes.note(key, value)
-
-    def _partitions(self) -> list[str]:
-        """Return the keys of all kept logs that have a directory. Raises StorageError."""
-        names = self._files.list_names
-        try:
-            return [
-                f"{vhost}/{topic}/{partition}"
-                for vhost in names(self._topics)
-                if vhost != self._trash.name
-                for topic in names(self._topics / vhost)
-                for partition in names(self._topics / vhost / topic)
-            ]
-        except OSError as error:
-            raise storage_error("list", self._topics, error) from error
 
     # Transactions
 
@@ -526,7 +516,7 @@ class FileTopicStore:
         files are removed after the mark, so that a deleted log is never reported as missing.
         """
         self._forget(directory)
-        doomed = self._trash / f"{_digest(key)}-{secrets.token_hex(8)}"
+        doomed = self._trash / f"{trash_name(key)}-{secrets.token_hex(8)}"
         try:
             has_files = self._files.exists(directory)
             if has_files:
@@ -603,8 +593,3 @@ class FileTopicStore:
     def directory(self) -> Path:
         """Directory of the logs that are kept."""
         return self._topics
-
-
-def _digest(key: bytes) -> str:
-    """Return a log's key as part of a file name."""
-    return blake2b(key, digest_size=DIGEST_BYTES).hexdigest()

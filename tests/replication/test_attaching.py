@@ -236,7 +236,9 @@ def test_a_file_that_the_follower_has_compacted_is_not_cut():
 
 def test_a_log_that_the_leader_does_not_have_is_cut_to_its_start():
     follower = files((0, 0), epochs=[(1, (0, 0, 50))], end=(50, 5))
-    assert compare({}, [follower], keeps=True, has_last=lambda _: True).differences == (Difference("one", cut=START),)
+    assert compare({}, [follower], keeps=True, has_last=lambda _: True).differences == (
+        Difference("one", cut=START),
+    )
 
 
 def test_a_file_whose_last_batch_the_leader_does_not_have_is_cut():

@@ -7,6 +7,7 @@ flushed.
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -15,7 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from leveret.ports import Durability
 from leveret.ports.replication import START, PlaceGoneError
 from leveret.replication.attaching import compare
-from leveret.storage.replica_log import FileReplicaLog, cut_replica, describe_log, open_replica
+from leveret.storage.replica_files import (
+    cut_replica,
+    describe_log,
+    has_last_batch,
+    open_replica,
+)
+from leveret.storage.replica_log import FileReplicaLog
 from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.harness import abandon, bodies, put
 from tests.storage.test_log_machine import StepCommitter
@@ -146,6 +153,7 @@ class Reigns(RuleBasedStateMachine):
                 {NAME: ours} if ours.files else {},
                 [theirs] if theirs.files else [],
                 keeps=keeps,
+                has_last=partial(has_last_batch, self.disks[self.node], leader.segments),
             ).differences
             if not found or found[0].cut is None:
                 break
@@ -227,7 +235,12 @@ class Reigns(RuleBasedStateMachine):
         files = die(self.disks[1 - self.node], kept_bytes)
         self.disks[1 - self.node] = files
         self.replica.close()
-        self.replica = Replica(files, self.log.directory, self.flushed[1 - self.node])
+        self.replica = Replica(files, self.log.directory, self.noted(1 - self.node))
+        assert self.replica.end.place >= self.flushed[1 - self.node]
+
+    def noted(self, node):
+        """Return a place up to which a node knows that it has flushed: it notes it now and then."""
+        return self.flushed[node] if self.number % 2 else START
 
     @rule(kept_bytes=st.none() | st.integers(0, 300), other=st.booleans())
     def leader_dies(self, kept_bytes, other):
@@ -241,7 +254,8 @@ class Reigns(RuleBasedStateMachine):
             self.node = 1 - self.node
         self.epoch += 1
         for each, files in enumerate(self.disks):
-            replica = Replica(files, directory, self.flushed[each])  # what is torn is cut
+            replica = Replica(files, directory, self.noted(each))  # what is torn is cut
+            assert replica.end.place >= self.flushed[each]
             self.flushed[each] = replica.end.place
             if each == self.node:
                 replica.close()

@@ -16,7 +16,7 @@ from leveret.storage.compaction import is_clean, is_due
 from leveret.storage.damage import survey
 from leveret.storage.dump import dump_segment
 from leveret.storage.recovery import recover
-from leveret.storage.rewriting import StoppedError, Throttle
+from leveret.storage.rewriting import StoppedError, Throttle, next_revision
 from leveret.storage.segment import list_segments
 from tests.storage.compaction_harness import COMPACTS, DATA, DELAY_MS, HOUR_MS, CompactedLog
 from tests.storage.harness import PERSISTENT, keyed
@@ -442,3 +442,22 @@ def test_a_stopping_node_does_not_wait():
     stop.set()
     with pytest.raises(StoppedError):
         throttle.passed(1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("revision", "epoch", "following"),
+    [
+        (0, 0, 1),
+        (7, 0, 8),
+        (0, 1, 4096),
+        (4096, 1, 4097),
+        (8191, 1, None),
+        (5, 3, 3 * 4096),
+        (2 * 4096 + 7, 3, 3 * 4096),
+        (3 * 4096, 2, None),
+        (0, 2**20, None),
+        (2**32 - 1, 0, None),
+    ],
+)
+def test_leaders_number_the_files_that_they_compact_each_for_itself(revision, epoch, following):
+    assert next_revision(revision, epoch) == following

@@ -223,10 +223,10 @@ def test_a_compacted_file_is_told(it):
         sink = Failing()
         compacted.log.copy_to(sink)
         compacted.compact()
-        assert sink.replaced_files[0] == (0, 0, 1)
+        assert sink.replaced_files[0] == (0, 0, 4096)
         with pytest.raises(PlaceGoneError):
             compacted.log.read_raw(LogPlace(0, 0, 0), 0, 100)
-        assert compacted.log.read_raw(LogPlace(0, 1, 0), 0, 100) is None
+        assert compacted.log.read_raw(LogPlace(0, 4096, 0), 0, 100) is None
     finally:
         compacted.close()
 
@@ -241,7 +241,8 @@ def test_a_failed_flush_is_not_repaired(it):
     it.committer.drain()
     it.copied()
     assert it.log.committed == 0
-    assert list(before) == list(it.files.files)
+    [doubtful] = it.files.files.keys() - before.keys()
+    assert doubtful.name == "00000000000000000000.doubtful"  # whoever opens it writes it again
     for path, raw in before.items():
         assert bytes(it.files.files[path].cached).startswith(raw.rstrip(b"\0"))
 

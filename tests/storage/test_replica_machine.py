@@ -18,7 +18,8 @@ from leveret.ports import Durability
 from leveret.ports.records import Batch, BatchBuilder
 from leveret.ports.replication import LogPlace, PlaceGoneError
 from leveret.storage.batch_walk import BatchWalk
-from leveret.storage.replica_log import FileReplicaLog, cut_replica, open_replica
+from leveret.storage.replica_files import cut_replica, open_replica
+from leveret.storage.replica_log import FileReplicaLog
 from leveret.storage.state import MemoryStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
 from tests.storage.faulty_files import FaultyFileSystem

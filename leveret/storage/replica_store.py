@@ -1,0 +1,380 @@
+"""The logs of a shard at a node that does not lead it, which change by its leader's words alone.
+
+    b"replica/" + the log's key: the place up to which it was flushed, noted about once a second
+     0  u64  base offset of the segment
+     8  u32  its revision
+    12  u64  position in it
+
+What was noted and is not there any more was damaged (`ReplicaStore.describe`). Notes stay behind
+while the node leads: its logs only grow. Marks of that time (storage/marks.py) are replaced by
+notes as soon as it does not lead any more, since the logs may then be cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING, TypeVar
+
+from leveret.errors import StorageError
+from leveret.ports.replication import START, LogFiles, LogPlace, PlaceGoneError, RawBatches
+from leveret.storage.files import storage_error
+from leveret.storage.marks import LogMark, LogMarks
+from leveret.storage.names import TRASH, list_logs, trash_name, void_in_trash
+from leveret.storage.note_writer import NoteWriter
+from leveret.storage.replica_files import (
+    ReplicaEnd,
+    cut_replica,
+    has_last_batch,
+    open_replica,
+    read_segment,
+)
+from leveret.storage.replica_log import FileReplicaLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from leveret.ports import StateStore
+    from leveret.storage.files import FileSystem
+    from leveret.storage.threads import StorageThreads
+
+__all__ = ["ReplicaStore"]
+
+logger = logging.getLogger(__name__)
+
+PREFIX = b"replica/"
+PLACE = Struct("<QIQ")
+NOTE_INTERVAL_MS = 1000  # what is lost of this last second goes unnoticed
+OPENERS = 3  # threads that open logs at once: one is left for reads
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class GroupFlush:
+    """A flush of several logs, which end at `places` with it; then others are `dropped`."""
+
+    done: Callable[[StorageError | None], None]
+    places: Mapping[str, LogPlace]
+    dropped: list[str]
+    end: asyncio.Future[None]
+    left: int  # logs whose flush has not ended
+    failure: StorageError | None = None
+
+
+class ReplicaStore:
+    """Files of all logs of a shard below `data`. Used on the event loop.
+
+    `described` is what `describe` has found last.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        files: FileSystem,
+        state: StateStore,
+        loop: asyncio.AbstractEventLoop,
+        threads: StorageThreads,
+    ) -> None:
+        self._topics = data / "topics"
+        self._files = files
+        self._state = state
+        self._loop = loop
+        self._threads = threads
+        self._logs: dict[str, FileReplicaLog] = {}
+        self._dirty: dict[str, FileReplicaLog] = {}
+        self._dropped: list[str] = []
+        self._flush: GroupFlush | None = None  # that is running
+        self._lock = asyncio.Lock()
+        self._notes = NoteWriter(
+            state,
+            loop,
+            threads.committer,
+            {},
+            interval_ms=NOTE_INTERVAL_MS,
+            worked=self._removed,
+        )
+        self._flushed = self._read_notes()  # up to where logs are known to have been flushed
+        self.described: Mapping[str, LogFiles] = {}
+
+    # -- what the files hold
+
+    async def describe(self, *, keeps: bool) -> Mapping[str, LogFiles]:
+        """Flush all files, and return what each log holds that has some.
+
+        What is not whole is forgotten: files that were to be copied or removed. Logs of which a
+        flush has failed are written anew. If the node `keeps` what it has, raises CorruptBatchError
+        if some of what was flushed is not there; otherwise, what is left is all. Raises
+        StorageError.
+        """
+        async with self._lock:
+            await self._stop_changing()
+            await self._replace_marks()
+            await self._open(keeps=keeps)
+            ends = {key: log.end.copy() for key, log in self._logs.items()}
+            self.described = await self._run(partial(self._describe, ends))
+            return self.described
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._threads.pool, work)
+
+    async def _stop_changing(self) -> None:
+        """Flush what was appended, and forget files that are not whole.
+
+        Logs of which the flush fails are not sound any more.
+        """
+        await self._flush_end()
+        self._dropped.clear()
+        for log in self._logs.values():
+            log.forget_unfinished()
+        if self._dirty:
+            self.flush(lambda _: None)
+            await self._flush_end()
+
+    async def _flush_end(self) -> None:
+        if self._flush is not None:
+            await self._flush.end
+
+    async def _open(self, *, keeps: bool) -> None:
+        """Open logs that are not open, or not sound. Raises CorruptBatchError, StorageError."""
+        found = await self._run(partial(list_logs, self._files, self._topics))
+        keys = [
+            key
+            for key in dict.fromkeys([*found, *self._flushed])
+            if key not in self._logs or not self._logs[key].is_sound
+        ]
+        for key in keys:
+            self._forget(key)
+        parts = [keys[part::OPENERS] for part in range(OPENERS)]
+        works = [self._run(partial(self._open_each, part, keeps=keeps)) for part in parts]
+        for ends in await asyncio.gather(*works, return_exceptions=True):
+            if isinstance(ends, BaseException):
+                raise ends
+            self._logs |= {key: self._log(key, end) for key, end in ends.items()}
+        if not keeps and keys:
+            for key in keys:
+                place = self._logs[key].place
+                self._note(key, None if place == START else place)
+            await self._notes_written()
+
+    def _open_each(self, keys: Iterable[str], *, keeps: bool) -> dict[str, ReplicaEnd]:
+        """Open logs, in a worker thread. Raises CorruptBatchError, StorageError."""
+        flushed = self._flushed if keeps else {}
+        return {
+            key: open_replica(self._files, self._topics / key, flushed.get(key, START))
+            for key in keys
+        }
+
+    def _log(self, key: str, end: ReplicaEnd) -> FileReplicaLog:
+        return FileReplicaLog(self._files, self._topics / key, self._threads.committer, end)
+
+    def _forget(self, key: str) -> None:
+        log = self._logs.pop(key, None)
+        if log is not None:
+            log.close()
+
+    def _describe(self, ends: Mapping[str, ReplicaEnd]) -> dict[str, LogFiles]:
+        """Describe logs, in a worker thread. Raises StorageError."""
+        return {key: end.describe(self._files, key) for key, end in ends.items() if end.segments}
+
+    def has_last(self, theirs: LogFiles) -> bool:
+        """Whether a log has another node's last batch where that has it (see attaching.compare).
+
+        For a worker thread, while nothing is written. Raises StorageError.
+        """
+        log = self._logs.get(theirs.log)
+        return log is not None and has_last_batch(self._files, log.end.segments, theirs)
+
+    async def read(self, log: str, place: LogPlace, offset: int, bytes_max: int) -> RawBatches:
+        """Return raw batches (see ports.ReplicatedLog.fetch_raw).
+
+        Raises PlaceGoneError, CorruptBatchError, StorageError.
+        """
+        replica = self._logs.get(log)
+        if replica is None:
+            raise PlaceGoneError(f"there is no log {log}")
+        segments = replica.end.copy().segments
+        read = partial(read_segment, self._files, segments, place, offset, bytes_max)
+        return await self._run(read)
+
+    # -- what the leader says
+
+    def append(self, log: str, place: LogPlace, data: bytes | bytearray | memoryview) -> None:
+        """Append batches to a log (see ports.ReplicaLog).
+
+        Raises CorruptBatchError, StorageError.
+        """
+        self._changing(log).append(place, data)
+
+    def copy(
+        self, log: str, place: LogPlace, data: bytes | bytearray | memoryview, *, is_last: bool
+    ) -> None:
+        """Copy a compacted file into a log (see FileReplicaLog.copy).
+
+        Raises CorruptBatchError, StorageError.
+        """
+        self._changing(log).copy(place, data, is_last=is_last)
+
+    def remove(self, log: str, base: int, revision: int) -> None:
+        """Remove a file of a log, at the end of the next flush."""
+        self._changing(log).remove(base, revision)
+
+    def drop(self, log: str) -> None:
+        """Remove a log, at the end of the next flush."""
+        self._dropped.append(log)
+
+    def _changing(self, key: str) -> FileReplicaLog:
+        log = self._logs.get(key)
+        if log is None:
+            log = self._logs[key] = self._log(key, ReplicaEnd([]))
+        self._dirty[key] = log
+        return log
+
+    def flush(self, done: Callable[[StorageError | None], None]) -> None:
+        """Make durable all that was said so far, and remove what is to be removed.
+
+        Calls `done` on the loop, with the error if it failed. One flush runs at a time.
+        """
+        assert self._flush is None, "a flush is running"
+        logs, self._dirty = self._dirty, {}
+        dropped, self._dropped = self._dropped, []
+        places = {key: log.place for key, log in logs.items()}
+        end = self._loop.create_future()
+        flush = self._flush = GroupFlush(done, places, dropped, end, len(logs))
+        if not logs:
+            self._loop.call_soon(self._end_flush, flush)
+        for log in logs.values():
+            log.flush(partial(self._log_flushed, flush))
+
+    def _log_flushed(self, flush: GroupFlush, error: StorageError | None) -> None:
+        flush.failure = flush.failure or error
+        flush.left -= 1
+        if not flush.left:
+            self._end_flush(flush)
+
+    def _end_flush(self, flush: GroupFlush) -> None:
+        self._flush = None
+        if flush.failure is None:
+            for key, place in flush.places.items():
+                self._note(key, place)
+            try:
+                for key in flush.dropped:
+                    self._drop(key)
+            except StorageError as error:
+                flush.failure = error
+        flush.end.set_result(None)
+        flush.done(flush.failure)
+
+    def _drop(self, key: str) -> None:
+        """Move a log's files away, to be removed behind its note. Raises StorageError."""
+        self._forget(key)
+        self._dirty.pop(key, None)
+        directory, trash = self._topics / key, self._topics / TRASH
+        doomed = trash / f"{trash_name(key.encode())}-{secrets.token_hex(8)}"
+        try:
+            if not self._files.exists(directory):
+                return
+            self._files.make_directory(trash)
+            self._files.rename(directory, doomed)
+        except OSError as error:
+            raise storage_error("remove", directory, error) from error
+        self._note(key, None)
+        self._notes.when_written(partial(self._remove, doomed, directory.parent))
+
+    def _remove(self, doomed: Path, parent: Path) -> None:
+        """Remove a log's files, in a worker thread. Raises OSError."""
+        self._files.remove_tree(doomed)
+        with suppress(OSError):  # another partition is still in it
+            self._files.remove_directory(parent)
+
+    def _removed(self, error: OSError | None) -> None:
+        if error is not None:
+            refusal = storage_error("remove files in", self._topics / TRASH, error)
+            logger.warning("%s; the next start tries again", refusal)
+
+    async def cut(self, cuts: Iterable[tuple[str, LogPlace]]) -> None:
+        """Cut off what stands behind places of logs, durably. Raises StorageError.
+
+        The next `describe` opens them anew.
+        """
+        async with self._lock:
+            await self._stop_changing()
+            places = dict(cuts)
+            for key in places:
+                self._forget(key)
+                self._note(key, None)  # it need no longer be as long as it was
+            await self._notes_written()
+            await self._run(partial(self._cut, places))
+
+    def _cut(self, places: Mapping[str, LogPlace]) -> None:
+        """Cut logs, in a worker thread. Raises StorageError."""
+        for key, place in places.items():
+            directory = self._topics / key
+            cut_replica(self._files, directory, place)
+            if place == START:
+                with suppress(OSError):
+                    self._files.remove_directory(directory)
+                    self._files.remove_directory(directory.parent)
+
+    # -- notes
+
+    def _read_notes(self) -> dict[str, LogPlace]:
+        """Return the notes of logs but of those that were being dropped. Raises StorageError."""
+        found = {
+            key[len(PREFIX) :]: LogPlace(*PLACE.unpack(value))
+            for key, value in self._state.scan(PREFIX)
+            if len(value) == PLACE.size
+        }
+        for key in void_in_trash(self._files, self._topics, found):
+            del found[key]
+            self._notes.note(PREFIX + key, None)
+        return {key.decode(): place for key, place in found.items()}
+
+    async def _replace_marks(self) -> None:
+        """Note what a reign of this node has flushed, and have nobody believe its marks."""
+        marks = self._state.scan(LogMarks.PREFIX)
+        for raw, value in marks:
+            mark, key = LogMark.from_bytes(value), raw[len(LogMarks.PREFIX) :].decode()
+            # All files before the last one are known as flushed if a record of that one is.
+            if mark is not None and (mark.closed or mark.flushed > mark.base):
+                place = LogPlace(*mark.place)
+                self._note(key, max(place, self._flushed.get(key, START)))
+            self._notes.note(raw, None)
+        if marks:
+            await self._notes_written()
+
+    def _note(self, key: str, place: LogPlace | None) -> None:
+        """Note that a log is flushed up to a place; None: that it need not be there."""
+        if place is None:
+            self._flushed.pop(key, None)
+        else:
+            self._flushed[key] = place
+        value = None if place is None else PLACE.pack(*place)
+        self._notes.note(PREFIX + key.encode(), value)
+        self._notes.start()
+
+    async def _notes_written(self) -> None:
+        """Wait until all notes are on the disk. Should that fail, too much is kept for damaged."""
+        end = self._loop.create_future()
+
+        def written() -> None:
+            self._loop.call_soon_threadsafe(end.set_result, None)
+
+        self._notes.when_written(written)
+        self._notes.write()
+        await end
+
+    async def close(self) -> None:
+        """Close all files, once the flush that is running has ended. Raises StorageError."""
+        async with self._lock:
+            await self._stop_changing()
+            for key in list(self._logs):
+                self._forget(key)
+            self._notes.stop()
+            await self._notes_written()

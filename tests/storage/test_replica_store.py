@@ -1,0 +1,400 @@
+"""Logs of a node that follows, whatever its disk does: described, flushed, cut, dropped."""
+
+import asyncio
+import errno
+
+import pytest
+
+from leveret.errors import CorruptBatchError, StorageError
+from leveret.ports import Durability
+from leveret.ports.replication import START, LogPlace, PlaceGoneError
+from leveret.storage.marks import LogMark, LogMarks
+from leveret.storage.replica_files import describe_log
+from leveret.storage.replica_store import ReplicaStore
+from leveret.storage.state import MemoryStateStore
+from leveret.storage.threads import StorageThreads
+from tests.storage.compaction_harness import CompactedLog
+from tests.storage.faulty_files import FaultyFileSystem
+from tests.storage.harness import put
+from tests.storage.test_replica_machine import DATA, Copies, Leader
+
+ONE = "%2F/orders~~i1/0"
+FILE = "00000000000000000000.log"
+DEADLINE_SECONDS = 60
+
+
+class Node:
+    """A replica store, and the log that it copies."""
+
+    def __init__(self, leader):
+        self.leader = leader
+        self.files, self.state = FaultyFileSystem(), MemoryStateStore()
+        self.rest = START, 0
+        self.open()
+
+    def open(self):
+        loop = asyncio.get_running_loop()
+        self.threads = StorageThreads.start(loop, commit_threads=2, fetch_threads=2)
+        self.store = ReplicaStore(DATA, self.files, self.state, loop, self.threads)
+
+    async def stop(self):
+        await self.store.close()
+        self.threads.close()
+
+    async def die(self, files):
+        """Begin anew with what a process or a machine has left."""
+        self.threads.close()
+        self.files = files
+        self.open()
+
+    async def copy(self, bytes_max=1 << 20):
+        """Append what the log has more, without a flush."""
+        log = self.leader.log
+        while self.rest[0] != log.place:
+            place, offset = self.rest
+            raw = await log._reader.fetch_raw(place, offset, bytes_max)
+            if raw.data:
+                self.store.append(ONE, place, raw.data)
+            self.rest = raw.stop, raw.offset
+
+    async def flush(self):
+        end = asyncio.get_running_loop().create_future()
+        self.store.flush(end.set_result)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            error = await end
+        if error is not None:
+            raise error
+
+    @property
+    def wanted(self):
+        log = self.leader.log
+        return describe_log(self.leader.files, ONE, log.segments, log.place, log.end)
+
+    @property
+    def names(self):
+        return self.files.list_names(DATA / "topics" / ONE)
+
+    def fail(self, name):
+        """Have the next call of a kind fail."""
+        calls = FaultyFileSystem.__dict__[name]
+
+        def failing(*arguments, **options):
+            setattr(self.files, name, calls.__get__(self.files))
+            raise OSError(errno.EIO, "an error of the device")
+
+        setattr(self.files, name, failing)
+
+
+@pytest.fixture
+async def node():
+    loop = asyncio.get_running_loop()
+    leader = Leader(loop, FaultyFileSystem(), Durability.FSYNC, encrypted=False)
+    leader.log.copy_to(Copies())
+    node = Node(leader)
+    await node.store.describe(keeps=True)
+    yield node
+    await node.stop()
+    leader.threads.pool.shutdown()
+
+
+def publish(node, *numbers):
+    for number in numbers:
+        put(node.leader.log, b"%d" % number + b"x" * 100)
+        node.leader.drain()
+
+
+async def test_what_was_flushed_is_described_like_the_leaders(node):
+    publish(node, *range(30))
+    await node.copy(700)
+    await node.flush()
+    described = await node.store.describe(keeps=True)
+    wanted = node.wanted
+    assert len(wanted.files) > 2
+    assert described == {
+        ONE: wanted._replace(last=described[ONE].last, checksum=described[ONE].checksum)
+    }
+    assert node.store.has_last(described[ONE])
+    assert not node.store.has_last(described[ONE]._replace(checksum=1))
+
+
+async def test_a_machine_that_dies_leaves_what_was_flushed(node):
+    publish(node, 1, 2, 3)
+    await node.copy()
+    await node.flush()
+    flushed = node.rest[0]
+    publish(node, 4, 5)
+    await node.copy()
+    await node.die(node.files.lose_machine())
+    described = await node.store.describe(keeps=True)
+    assert described[ONE].place == flushed
+
+
+async def test_a_description_flushes_what_was_appended(node):
+    publish(node, 1, 2, 3)
+    await node.copy()
+    await node.store.describe(keeps=True)
+    await node.die(node.files.lose_machine())
+    described = await node.store.describe(keeps=True)
+    assert described[ONE].place == node.leader.log.place
+
+
+@pytest.mark.parametrize("lost", ["the file", "the directory", "its end"])
+async def test_who_keeps_what_it_has_refuses_damaged_logs(node, lost):
+    publish(node, 1, 2, 3)
+    await node.copy()
+    await node.flush()
+    await node.store._notes_written()
+    if lost == "the file":
+        node.files.unlink(DATA / "topics" / ONE / FILE)
+    elif lost == "the directory":
+        node.files.remove_tree(DATA / "topics")
+    else:
+        del node.files.files[DATA / "topics" / ONE / FILE].cached[-20:]
+    await node.die(node.files.lose_process())
+    for _ in range(2):
+        with pytest.raises(CorruptBatchError, match="is damaged at"):
+            await node.store.describe(keeps=True)
+    described = await node.store.describe(keeps=False)
+    assert all(log.place < node.rest[0] for log in described.values())
+    await node.die(node.files.lose_process())
+    assert await node.store.describe(keeps=True) == described
+
+
+async def test_logs_of_which_a_flush_has_failed_are_written_anew(node):
+    publish(node, 1, 2, 3)
+    await node.copy()
+    node.fail("fdatasync")
+    with pytest.raises(StorageError, match="cannot flush"):
+        await node.flush()
+    publish(node, 4)
+    with pytest.raises(StorageError, match="must be opened anew"):
+        await node.copy()
+    await node.store.describe(keeps=True)
+    await node.die(node.files.lose_machine())
+    described = await node.store.describe(keeps=True)
+    assert described[ONE].place == node.rest[0]
+    assert not any(name.endswith(".doubtful") for name in node.names)
+
+
+async def test_a_process_that_ends_behind_a_failed_flush_writes_anew(node):
+    publish(node, 1, 2, 3)
+    await node.copy()
+    node.fail("fdatasync")
+    with pytest.raises(StorageError):
+        await node.flush()
+    await node.die(node.files.lose_process())
+    assert any(name.endswith(".doubtful") for name in node.names)
+    await node.store.describe(keeps=True)
+    await node.die(node.files.lose_machine())
+    assert (await node.store.describe(keeps=True))[ONE].place == node.rest[0]
+
+
+async def test_an_error_while_logs_are_opened_is_told(node):
+    publish(node, 1)
+    await node.copy()
+    await node.flush()
+    await node.die(node.files.lose_process())
+    node.fail("fdatasync")
+    with pytest.raises(StorageError, match="cannot open the replica"):
+        await node.store.describe(keeps=True)
+    assert (await node.store.describe(keeps=True))[ONE].place == node.rest[0]
+
+
+async def test_bytes_that_do_not_follow_are_refused(node):
+    publish(node, 1, 2)
+    await node.copy()
+    data = b"\0" * 100
+    with pytest.raises(CorruptBatchError):
+        node.store.append(ONE, node.rest[0], data)
+    with pytest.raises(CorruptBatchError):
+        node.store.append("%2F/other~~i1/0", LogPlace(5, 0, 10), data)
+    with pytest.raises(CorruptBatchError):
+        node.store.copy(ONE, LogPlace(0, 4096, 10), data, is_last=True)
+    node.fail("pwrite")
+    publish(node, 3)
+    with pytest.raises(StorageError, match="cannot write"):
+        await node.copy()
+    await node.copy()
+    await node.flush()
+    assert (await node.store.describe(keeps=True))[ONE].place == node.leader.log.place
+
+
+async def test_a_gap_that_a_removed_file_has_left_is_no_loss(node):
+    publish(node, *range(30))
+    await node.copy()
+    await node.flush()
+    first, second, third, *_ = node.wanted.files
+    node.store.remove(ONE, *second)
+    await node.flush()
+    node.files.sync_directory(DATA / "topics" / ONE)  # the file is gone for good
+    node.state = MemoryStateStore()  # a node may know nothing
+    await node.die(node.files.lose_machine())
+    described = await node.store.describe(keeps=True)
+    assert described[ONE].files == (first, third, *node.wanted.files[3:])
+    assert described[ONE].place == node.rest[0]
+
+
+async def test_the_newest_file_can_be_removed(node):
+    publish(node, *range(12))
+    await node.copy()
+    *_, before, newest = node.wanted.files
+    await node.flush()
+    node.store.remove(ONE, *newest)
+    node.store.remove(ONE, *newest)  # somebody says it twice
+    await node.flush()
+    described = await node.store.describe(keeps=True)
+    assert described[ONE].files[-1] == before
+    publish(node, *range(12))
+    files = node.wanted.files
+    following = LogPlace(*files[files.index(newest) + 1])
+    raw = await node.leader.log._reader.fetch_raw(following, following.base, 1 << 20)
+    node.store.append(ONE, following, raw.data)
+    await node.flush()
+    node.state = MemoryStateStore()
+    await node.die(node.files.lose_machine())
+    described = await node.store.describe(keeps=True)
+    assert described[ONE].files[-2:] == (before, following[:2])
+
+
+async def test_what_was_not_flushed_is_not_removed(node):
+    publish(node, *range(12))
+    await node.copy()
+    await node.flush()
+    files = node.wanted.files
+    node.store.remove(ONE, *files[0])
+    node.store.drop(ONE)
+    assert (await node.store.describe(keeps=True))[ONE].files == files
+    await node.flush()
+    assert (await node.store.describe(keeps=True))[ONE].files == files
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_dropped_log_is_not_missed(node, dies):
+    publish(node, 1, 2)
+    await node.copy()
+    await node.flush()
+    await node.store._notes_written()
+    node.store.drop(ONE)
+    node.store.drop("%2F/never~~seen/0")
+    await node.flush()
+    if dies:
+        await node.die(node.files.lose_process())
+    assert await node.store.describe(keeps=True) == {}
+    assert await node.store.describe(keeps=True) == {}
+
+
+async def test_a_log_is_cut_durably(node):
+    publish(node, 1, 2, 3)
+    await node.copy()
+    await node.flush()
+    place = node.rest[0]
+    publish(node, 4, *range(12))
+    await node.copy()
+    await node.flush()
+    await node.store.cut([(ONE, place)])
+    await node.die(node.files.lose_machine())
+    assert (await node.store.describe(keeps=True))[ONE].place == place
+    await node.store.cut([(ONE, START), ("%2F/never~~seen/0", START)])
+    await node.die(node.files.lose_machine())
+    assert await node.store.describe(keeps=True) == {}
+    assert node.files.list_names(DATA / "topics" / "%2F") == []
+
+
+async def test_what_was_read_of_a_replica_is_as_in_the_leader(node):
+    publish(node, *range(30))
+    await node.copy(900)
+    await node.flush()
+    place, offset, copied = START, 0, bytearray()
+    while place != node.rest[0]:
+        ours = await node.leader.log._reader.fetch_raw(place, offset, 500)
+        theirs = await node.store.read(ONE, place, offset, 500)
+        assert theirs == ours
+        place, offset, copied = theirs.stop, theirs.offset, copied + theirs.data
+    assert len(copied) > 3000
+    with pytest.raises(PlaceGoneError):
+        await node.store.read(ONE, LogPlace(7, 7, 7), 0, 100)
+    with pytest.raises(PlaceGoneError):
+        await node.store.read("%2F/never~~seen/0", START, 0, 100)
+
+
+async def test_marks_of_a_reign_become_notes(node):
+    publish(node, 1, 2, 3)
+    await node.copy()
+    await node.flush()
+    place = node.rest[0]
+    await node.stop()
+    node.state = MemoryStateStore()
+    mark = LogMark(1, True, *place, 3, 3)
+    node.state.write([LogMarks.change(ONE.encode(), mark)], durable=True)
+    node.open()
+    del node.files.files[DATA / "topics" / ONE / FILE].cached[-20:]
+    with pytest.raises(CorruptBatchError):
+        await node.store.describe(keeps=True)
+    assert node.state.scan(LogMarks.PREFIX) == []
+
+
+@pytest.mark.parametrize("dies_at", [None, "copied", "half"])
+def test_a_compacted_file_takes_the_place_of_another(dies_at):
+    compacted = CompactedLog(checks=False)
+    loop = compacted.loop
+
+    async def run():
+        for number in range(40):
+            compacted.put((b"%d" % (number % 3), b"v" * 90))
+        compacted.settle_down()
+        node = Node(compacted)
+        try:
+            await node.store.describe(keeps=True)
+            await node.copy()
+            await node.flush()
+            sink = Compactions()
+            compacted.log.copy_to(sink)
+            compacted.compact()
+            for base, revision, by in sink.replaced_files:
+                await copy_file(node, LogPlace(base, by), half=dies_at == "half")
+                if dies_at is None:
+                    node.store.remove(ONE, base, revision)
+            if dies_at is None:
+                await node.flush()
+                node.files.sync_directory(DATA / "topics" / ONE)
+                node.state = MemoryStateStore()
+            await node.die(node.files.lose_machine())
+            described = await node.store.describe(keeps=True)
+            files = {file: bytes(each.cached) for file, each in compacted.files.files.items()}
+            if dies_at is None:
+                assert described[ONE].files == tuple(
+                    (segment.base, segment.revision) for segment in compacted.log.segments
+                )
+            else:
+                assert all(revision == 0 for _, revision in described[ONE].files)
+                assert not any(".new" in name for name in node.names)
+            for path, content in node.files.files.items():
+                if path.suffix == ".log" and path in files:
+                    assert files[path].startswith(bytes(content.cached).rstrip(b"\0"))
+        finally:
+            await node.stop()
+
+    try:
+        loop.run_until_complete(run())
+    finally:
+        compacted.close()
+
+
+class Compactions(Copies):
+    def __init__(self):
+        super().__init__()
+        self.replaced_files = []
+
+    def replaced(self, base, revision, by):
+        self.replaced_files.append((base, revision, by))
+
+
+async def copy_file(node, place, *, half):
+    offset, is_last = place.base, False
+    while not is_last:
+        raw = await node.leader.log._reader.fetch_raw(place, offset, 400)
+        is_last = raw.stop[:2] != place[:2]
+        node.store.copy(ONE, place, raw.data, is_last=is_last)
+        place, offset = raw.stop, raw.offset
+        if half:
+            return
