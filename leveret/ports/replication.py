@@ -15,6 +15,7 @@ from leveret.errors import StorageError
 __all__ = [
     "START",
     "EpochEnd",
+    "LogEvents",
     "LogFiles",
     "LogPlace",
     "LogSink",
@@ -96,6 +97,36 @@ class LogSink(Protocol):
 
     def failed(self, error: StorageError) -> None:
         """Note that a flush has failed: nothing is written anew, so this node must stop leading."""
+        ...
+
+
+class LogEvents(Protocol):
+    """What happens to the logs that a node leads, by their keys. Called on the event loop.
+
+    Ends of logs are a place, and the offset of the next record there.
+    """
+
+    def wrote(self, log: str, before: tuple[LogPlace, int], end: tuple[LogPlace, int]) -> None:
+        """Note that a log, which ended `before`, has a new end."""
+        ...
+
+    def removed(self, log: str, base: int, revision: int) -> None:
+        """Note that a file is no part of a log any more."""
+        ...
+
+    def replaced(self, log: str, file: tuple[int, int], by: int, following: LogPlace) -> None:
+        """Note that a file was compacted, into one of the revision `by`.
+
+        Behind it begins the file `following`.
+        """
+        ...
+
+    def dropped(self, log: str) -> None:
+        """Note that a log was deleted."""
+        ...
+
+    def failed(self, reason: str) -> None:
+        """Note that a disk has failed: this node must stop leading."""
         ...
 
 

@@ -293,6 +293,18 @@ class FlushedLog(WrittenLog, ABC):
         """End of the log in its files (see ports.ReplicatedLog)."""
         return self._segments.place
 
+    def hold_files(self) -> list[Segment]:
+        """Return the files, none of which is removed before `release_files`."""
+        held = list(self._segments.items)
+        for segment in held:
+            segment.pins += 1
+        return held
+
+    def release_files(self, held: list[Segment]) -> None:
+        """Let files go that were held."""
+        for segment in held:
+            self._segments.unpin(segment)
+
     def copy_to(self, sink: LogSink) -> None:
         """Have the log copied from now on (see ports.ReplicatedLog)."""
         assert self._flushes, "the copies of a log that is not flushed would be more durable"

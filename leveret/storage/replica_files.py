@@ -34,7 +34,7 @@ from leveret.storage.files import read_exactly, storage_error, write_all
 from leveret.storage.index import SparseIndex
 from leveret.storage.reader import read_whole
 from leveret.storage.recovery import remove_drafts
-from leveret.storage.segment import Segment, list_segments
+from leveret.storage.segment import OFFSET_MAX, Segment, list_segments
 from leveret.storage.segments import remove_files
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ __all__ = [
     "read_segment",
 ]
 
+EVERYTHING = LogPlace(OFFSET_MAX)  # a place behind all others
 WALK_BYTES = 1 << 20  # one read while a file is walked over
 
 
@@ -211,7 +212,10 @@ def find_end(files: FileSystem, directory: Path) -> ReplicaEnd:
     Raises StorageError.
     """
     try:
-        return _sound_end(files, list_segments(files, directory), START)
+        segments = list_segments(files, directory)
+        for segment in segments:
+            segment.suspect = False  # it is read as it is
+        return _sound_end(files, segments, EVERYTHING)
     except OSError as error:
         raise storage_error("read the log in", directory, error) from error
 

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from leveret.ports import Clock, SharedLog, StateStore
     from leveret.ports.ranges import RangeSet
     from leveret.storage.files import FileSystem
+    from leveret.storage.led_logs import LedLogs
     from leveret.storage.marks import LogMark
     from leveret.storage.recovery import LostRange
     from leveret.storage.segment import Segment
@@ -99,10 +100,10 @@ class FileTopicStore:
 
     Takes the data directory's lock unless the caller, who then holds it, passes `lock`: raises
     NodeRunningError, StorageError. `state` is closed by its opener, after this, and so are
-    `threads`, without which it starts its own. Without a `keyring`
-    the data directory's is used, and no key of it can be unwrapped. `durability` is that of
-    decisions about transactions: the strictest of any log that takes part in them. `epoch` is that
-    in which this node leads the logs.
+    `threads`, without which it starts its own. Without a `keyring` the data directory's is used, and
+    no key of it can be unwrapped. `durability` is that of decisions about transactions: the
+    strictest of any log that takes part in them. `epoch` is that in which this node leads the logs,
+    `copies` tells the nodes that copy them.
     """
 
     def __init__(
@@ -121,8 +122,10 @@ class FileTopicStore:
         boot: bytes | None = None,
         epoch: int = 0,
         threads: StorageThreads | None = None,
+        copies: LedLogs | None = None,
     ) -> None:
         self._limits = limits or StorageLimits()
+        self._copies = copies
         self._topics = data / "topics"
         self._transient = data / "transient"
         self._trash = self._topics / TRASH
@@ -331,6 +334,8 @@ class FileTopicStore:
             key=mark_key,
         )
         self._logs[directory] = log
+        if self._copies is not None and durability is Durability.FSYNC:
+            self._copies.opened(name, log)
         if self.opened_since is not None:
             self.opened_since[directory] = log.written
         self._tell_outcomes(log)
@@ -516,6 +521,8 @@ class FileTopicStore:
         files are removed after the mark, so that a deleted log is never reported as missing.
         """
         self._forget(directory)
+        if self._copies is not None and key:
+            self._copies.deleted(key.decode())
         doomed = self._trash / f"{trash_name(key)}-{secrets.token_hex(8)}"
         try:
             has_files = self._files.exists(directory)
