@@ -109,8 +109,12 @@ class Follower:
         return []
 
     def failed(self) -> list[Effect]:
-        """Begin anew over another link, which describes the logs, since the disk refuses."""
-        return [] if self._step is FollowerStep.UNLINKED else [Disconnect(self.leader)]
+        """Begin anew over another link, and describe the logs, since the disk refuses.
+
+        Nothing that still comes over this one is carried out or acknowledged.
+        """
+        self._step, self._flushing = FollowerStep.UNLINKED, None
+        return [Disconnect(self.leader)]
 
     def described(self, number: int, logs: tuple[LogFiles, ...]) -> list[Effect]:
         """Note what this node's files hold, all of it flushed."""

@@ -100,10 +100,10 @@ class FileTopicStore:
 
     Takes the data directory's lock unless the caller, who then holds it, passes `lock`: raises
     NodeRunningError, StorageError. `state` is closed by its opener, after this, and so are
-    `threads`, without which it starts its own. Without a `keyring` the data directory's is used, and
-    no key of it can be unwrapped. `durability` is that of decisions about transactions: the
-    strictest of any log that takes part in them. `epoch` is that in which this node leads the logs,
-    `copies` tells the nodes that copy them.
+    `threads`, without which it starts its own. Without a `keyring` the data directory's is used,
+    and no key of it can be unwrapped. `durability` is that of decisions about transactions: the
+    strictest of any log that takes part in them. `epoch` is that in which this node leads the
+    logs, `copies` tells the nodes that copy them.
     """
 
     def __init__(

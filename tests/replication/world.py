@@ -285,6 +285,7 @@ class World:
             for name in self.decided:
                 self.decide(process.disk.log(name), process.disk.log(name).end)
             process.disk.damage.clear()  # what is damaged is set aside, and told
+            process.doubtful.clear()  # files are not written to any more whose flush has failed
             for log in process.disk.logs.values():
                 log.flushed = log.end
                 process.open[log.name] = OpenLog(log, log.end, log.end)
