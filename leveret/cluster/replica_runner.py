@@ -368,7 +368,7 @@ class ReplicaRunner:
 
     async def _open(self, epoch: int) -> None:
         try:
-            await self._files.close()
+            await self._files.leave()
             self._reign = await self._lead(epoch)
         except StorageError as error:
             self.failed(str(error))

@@ -116,7 +116,9 @@ def difference(
         # What the leader has removed or compacted may have ended before: in the follower's file may
         # be more of that epoch. That of one in sync ends there or before.
         return Difference(follower.log, cut=LogPlace(place.base))
-    bases = {base for base, _ in theirs - ours}  # of files that have gone, or have others now
+    # A file that has the same base as one of theirs was compacted from that, which may still be
+    # there if a crash came before its removal. Files with other bases were removed there before.
+    bases = {base for base, _ in theirs}
     has_records = follower.offset > place.base  # of its newest file
     copied = tuple(
         file

@@ -27,7 +27,8 @@ cdef class BatchWalk:
     last batch of them begins at `last` and has the `checksum`. `reason` says why the bytes behind
     are no such batch, None where nothing is behind; `wanted` is the length of the batch that they
     end within, 0 if none begins there. `entries` are pairs (offset, position) for the segment's
-    index, one for each of its intervals from position `due` on.
+    index, one for each of its intervals from position `due` on. `gaps` are ranges of offsets in
+    front of batches that compaction has written.
     """
 
     cdef readonly size_t size
@@ -38,6 +39,7 @@ cdef class BatchWalk:
     cdef readonly uint32_t checksum
     cdef readonly str reason
     cdef readonly list entries
+    cdef readonly list gaps
 
     def __init__(self, const uint8_t[::1] data, uint64_t offset, uint32_t epoch, uint64_t due=0):
         cdef size_t stop = data.shape[0], at = 0
@@ -45,6 +47,7 @@ cdef class BatchWalk:
         cdef const uint8_t* p
         self.offset, self.epoch = offset, epoch
         self.entries = []
+        self.gaps = []
         while at < stop and self.reason is None:
             p = &data[at]
             length = batch_bytes(p, stop - at)
@@ -74,6 +77,8 @@ cdef class BatchWalk:
             if count and at >= due[0]:
                 self.entries.append((base, at))
                 due[0] = at + _INDEX_INTERVAL_BYTES
+            if base != self.offset:
+                self.gaps.append((self.offset, base))
             self.size, self.last = at + length, at
             self.offset, self.epoch, self.checksum = base + count, epoch, checksum
         return 0

@@ -58,6 +58,7 @@ class NoteWriter:
         self._afterwards: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._is_writing = False
+        self._writes_again = False
         self._refused = False  # the operator knows
 
     def start(self) -> None:
@@ -91,7 +92,8 @@ class NoteWriter:
         self.write()
 
     def write(self) -> None:
-        """Write the queued changes in a worker thread, unless a write is running."""
+        """Write the queued changes in a worker thread, behind a write that is running."""
+        self._writes_again = self._is_writing
         if self._is_writing or not (self._changes or self._afterwards):
             return
         self._is_writing = True
@@ -116,6 +118,8 @@ class NoteWriter:
             for first in range(0, len(afterwards), WORKS_AT_ONCE):
                 works = afterwards[first : first + WORKS_AT_ONCE]
                 self._committer.submit(partial(_work_through, works), self._worked)
+            if self._writes_again:
+                self.write()
 
         self._committer.submit(work, done)
 

@@ -347,7 +347,9 @@ class _Recovery:
             try:
                 for at, batch in scan(self._files, handle, position, segment.size):
                     if end == segment.stop and not has_no_offsets(batch):
-                        return position, end  # left over, and the next one has it; or its own end
+                        if batch.is_control and batch.base_offset == end:  # that of a compacted one
+                            return at + batch.size, end
+                        return position, end  # left over, and the next one has it
                     if batch.base_offset != end:
                         self._pass_compacted(segment, batch, end)
                     self._take(segment, at, batch)

@@ -28,13 +28,12 @@ from leveret.ports.replication import (
     PlaceGoneError,
     RawBatches,
 )
-from leveret.storage.batch_walk import BatchWalk
 from leveret.storage.encryption import HEAD_BYTES, checksum_of, leader_epoch_of
-from leveret.storage.files import read_exactly, storage_error, write_all
-from leveret.storage.index import SparseIndex
+from leveret.storage.files import read_exactly, storage_error
 from leveret.storage.reader import read_whole
 from leveret.storage.recovery import remove_drafts
 from leveret.storage.segment import OFFSET_MAX, Segment, list_segments
+from leveret.storage.segment_walk import SegmentEnd, walk_segment
 from leveret.storage.segments import remove_files
 
 if TYPE_CHECKING:
@@ -51,10 +50,10 @@ __all__ = [
     "has_last_batch",
     "open_replica",
     "read_segment",
+    "write_doubtful_anew",
 ]
 
 EVERYTHING = LogPlace(OFFSET_MAX)  # a place behind all others
-WALK_BYTES = 1 << 20  # one read while a file is walked over
 
 
 @dataclass(slots=True)
@@ -87,15 +86,10 @@ class ReplicaEnd:
         found = describe_log(files, log, self.segments, self.place, self.offset)
         return found._replace(last=self.last, checksum=self.checksum)
 
-    def follow(self, walk: BatchWalk, segment: Segment, position: int) -> None:
-        """Move behind batches of a segment, which begin at `position`; its index is of this run."""
-        if not walk.size:
-            return
-        assert segment.index is not None
-        for offset, at in walk.entries:
-            segment.index.note(offset, position + at)
-        self.last = LogPlace(segment.base, segment.revision, position + walk.last)
-        self.offset, self.epoch, self.checksum = walk.offset, walk.epoch, walk.checksum
+    def follow(self, segment: Segment, end: SegmentEnd) -> None:
+        """Move to the end of a segment."""
+        self.last = LogPlace(segment.base, segment.revision, end.last)
+        self.offset, self.epoch, self.checksum = end.offset, end.epoch, end.checksum
 
 
 def has_last_batch(files: FileSystem, segments: Sequence[Segment], theirs: LogFiles) -> bool:
@@ -206,6 +200,20 @@ def open_replica(files: FileSystem, directory: Path, flushed: LogPlace = START) 
     return end
 
 
+def write_doubtful_anew(files: FileSystem, directory: Path) -> None:
+    """Flush files whose flush has failed, as far as they are sound. Raises StorageError."""
+    try:
+        for segment in list_segments(files, directory):
+            if segment.suspect:
+                size = segment.size
+                walk_segment(files, segment)
+                segment.size = size
+                segment.flush(files)
+                segment.clear_suspect(files)
+    except OSError as error:
+        raise storage_error("write anew the log in", directory, error) from error
+
+
 def find_end(files: FileSystem, directory: Path) -> ReplicaEnd:
     """Return the end of a log that nobody writes to, as it is. Waits for the device.
 
@@ -233,7 +241,7 @@ def _sound_end(files: FileSystem, segments: list[Segment], flushed: LogPlace) ->
         is_whole = not segment.suspect and segment.read_index(files) is not None
         if is_whole and not is_newest:
             continue
-        _walk(files, segment, end)
+        end.follow(segment, walk_segment(files, segment))
         # Behind what is known to be flushed, offsets may be missing because they were not flushed;
         # in front of it only because the files that had them were removed before they came here.
         misses = end.offset < segment.stop and end.place >= flushed and not is_newest
@@ -242,30 +250,8 @@ def _sound_end(files: FileSystem, segments: list[Segment], flushed: LogPlace) ->
     if segments and not end.segments[-1].size:  # not even its first batch was written
         end = ReplicaEnd(end.segments[:-1])
         for segment in end.segments[-1:]:
-            _walk(files, segment, end)
+            end.follow(segment, walk_segment(files, segment))
     return end
-
-
-def _walk(files: FileSystem, segment: Segment, end: ReplicaEnd) -> None:
-    """Move the end behind the sound batches of a segment, which make its size. Raises OSError."""
-    position, wanted = 0, WALK_BYTES
-    index = segment.index = SparseIndex()
-    end.offset, end.epoch = segment.base, 0
-    handle = files.open(segment.path)
-    try:
-        while position < segment.size:
-            window = read_exactly(files, handle, position, min(wanted, segment.size - position))
-            walk = BatchWalk(window, end.offset, end.epoch, max(index.due - position, 0))
-            if not walk.size and (not walk.wanted or position + walk.wanted > segment.size):
-                break
-            if segment.suspect:
-                write_all(files.pwrite, handle, memoryview(window)[: walk.size], position)
-            end.follow(walk, segment, position)
-            position += walk.size
-            wanted = WALK_BYTES if walk.size else walk.wanted
-    finally:
-        files.close(handle)
-    segment.size = position
 
 
 def cut_replica(files: FileSystem, directory: Path, place: LogPlace) -> None:

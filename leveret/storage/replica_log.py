@@ -20,6 +20,7 @@ from leveret.storage.flush import Flush
 from leveret.storage.index import SparseIndex
 from leveret.storage.replica_files import ReplicaEnd
 from leveret.storage.segment import Segment
+from leveret.storage.segment_walk import SegmentEnd, note_walk
 from leveret.storage.segment_writer import GROWTH_BYTES
 from leveret.storage.segments import order, remove_files
 
@@ -103,6 +104,8 @@ class FileReplicaLog:
         if begins and not self._may_begin(place):
             raise CorruptBatchError(f"{place} does not follow {end.place} in {self._directory}")
         walk = self._checked(place, data, begins=begins)
+        if begins:
+            self._end_file()
         segment = self._begin(place) if begins else end.segments[-1]
         try:
             self._write(segment, data)
@@ -113,8 +116,15 @@ class FileReplicaLog:
             self._seal(place.base)
             end.segments.append(segment)
         self._mark_dirty(segment)
-        end.follow(walk, segment, segment.size)
-        segment.size += len(data)
+        self._follow(end, segment, walk, len(data))
+
+    @staticmethod
+    def _follow(end: ReplicaEnd, segment: Segment, walk: BatchWalk, size: int) -> None:
+        """Move an end behind batches that were written at the end of its segment."""
+        note_walk(segment, walk, segment.size)
+        last = segment.size + walk.last
+        end.follow(segment, SegmentEnd(walk.offset, walk.epoch, walk.checksum, last))
+        segment.size += size
 
     def _check_sound(self) -> None:
         if not self.is_sound:
@@ -123,12 +133,14 @@ class FileReplicaLog:
     def _may_begin(self, place: LogPlace) -> bool:
         """Whether a file may begin here: it follows, or is the first.
 
-        Files in between may have been removed.
+        Files in between may have been removed; or it was compacted from the newest one, and a crash
+        has left both.
         """
         end = self._end
         if not end.segments:
             return place.position == 0
-        return place.position == 0 and place > end.place and place.base >= end.offset
+        follows = place.base >= end.offset or place.base == end.place.base
+        return place.position == 0 and place > end.place and follows
 
     def _checked(
         self, place: LogPlace, data: bytes | bytearray | memoryview, *, begins: bool
@@ -175,19 +187,31 @@ class FileReplicaLog:
                 self._files.truncate(segment.handle, segment.size)
                 self._file_bytes = segment.size
 
+    def _end_file(self) -> None:
+        """Have the newest file end where its content does. Raises StorageError.
+
+        With zeros behind, it would be taken for a file of which something was not flushed.
+        """
+        segments = self._end.segments
+        if not segments or self._file_bytes <= segments[-1].size:
+            return
+        newest = segments[-1]
+        try:
+            if newest.handle is None:
+                newest.handle = self._files.open(newest.path)
+            self._files.truncate(newest.handle, newest.size)
+        except OSError as error:
+            raise storage_error("truncate", newest.path, error) from error
+        self._file_bytes = newest.size
+
     def _seal(self, stop: int) -> None:
-        """End the newest file, since another one begins."""
+        """Have the newest file flushed for the last time, since another one begins."""
         if not self._end.segments:
             return
         sealed = self._end.segments[-1]
         sealed.stop = stop
-        if sealed.index is None:
-            return  # it was a file in the middle, and has its index file
-        with suppress(OSError):
-            if sealed.handle is None:
-                sealed.handle = self._files.open(sealed.path)
-            self._files.truncate(sealed.handle, sealed.size)
-        self._mark_dirty(sealed)  # its index is not in its file yet
+        if sealed.index is not None:  # else it was a file in the middle, and has its index file
+            self._mark_dirty(sealed)
 
     def _mark_dirty(self, segment: Segment) -> None:
         if not segment.dirty:
@@ -213,8 +237,7 @@ class FileReplicaLog:
                 if walk.reason is not None:
                     raise CorruptBatchError(f"bytes for {segment.path}: {walk.reason}")
                 write_all(self._files.pwrite, draft.handle, data, segment.size)
-                end.follow(walk, segment, segment.size)
-                segment.size += len(data)
+                self._follow(end, segment, walk, len(data))
         except OSError as error:
             raise storage_error("copy a file into", self._directory, error) from error
         if is_last:

@@ -33,6 +33,7 @@ from leveret.storage.replica_files import (
     has_last_batch,
     open_replica,
     read_segment,
+    write_doubtful_anew,
 )
 from leveret.storage.replica_log import FileReplicaLog
 
@@ -371,10 +372,23 @@ class ReplicaStore:
         await end
 
     async def close(self) -> None:
-        """Close all files, once the flush that is running has ended. Raises StorageError."""
+        """Close all files, once the flush that is running has ended."""
         async with self._lock:
             await self._stop_changing()
             for key in list(self._logs):
                 self._forget(key)
             self._notes.stop()
             await self._notes_written()
+
+    async def leave(self) -> None:
+        """Leave the files to a store that opens them to lead.
+
+        It takes for stored what it finds, so that files whose flush has failed are written anew
+        before. Raises StorageError.
+        """
+        await self.close()
+        await self._run(self._write_doubtful_anew)
+
+    def _write_doubtful_anew(self) -> None:
+        for key in list_logs(self._files, self._topics):
+            write_doubtful_anew(self._files, self._topics / key)

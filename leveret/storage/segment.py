@@ -28,6 +28,7 @@ from leveret.storage.index import OFFSET_MAX, Compacted, SparseIndex
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from leveret.ports.ranges import RangeSet
     from leveret.storage.files import FileSystem
 
 __all__ = ["NAME", "OFFSET_MAX", "REVISION_MAX", "Segment", "list_segments"]
@@ -54,7 +55,8 @@ class Segment:
     `doubtful` that a flush failed, so that its content on disk is unknown. `handle` is set on the
     event loop only; `pins` counts worker threads that read through it. `began_ms` is the time of
     its first batch, None where that was not looked up. It was compacted below `compacted_stop`, as
-    far as known; its first tombstone may go at `due_ms`, 0 where none may yet.
+    far as known; its first tombstone may go at `due_ms`, 0 where none may yet. `gaps` are offsets
+    that it holds no more, if it was copied or read after that.
     """
 
     __slots__ = (
@@ -64,6 +66,7 @@ class Segment:
         "directory",
         "dirty",
         "due_ms",
+        "gaps",
         "handle",
         "index",
         "listed",
@@ -84,6 +87,7 @@ class Segment:
         self.began_ms: int | None = None
         self.compacted_stop = 0
         self.due_ms = 0
+        self.gaps: RangeSet | None = None
         self.handle: int | None = None
         self.index: SparseIndex | None = None
         self.dirty = False
@@ -158,6 +162,8 @@ class Segment:
     def write_index(self, files: FileSystem, stop: int, compacted: Compacted | None = None) -> None:
         """Write the index file. Raises OSError."""
         index = self.index or SparseIndex()
+        if compacted is None and self.gaps is not None:
+            compacted = Compacted(removed=self.gaps)
         write_file(files, self.index_path, index.to_bytes(self.size, stop, compacted))
 
     def sync_index(self, files: FileSystem) -> None:

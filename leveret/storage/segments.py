@@ -19,6 +19,7 @@ from leveret.storage.encryption import HEAD_BYTES, Sealer, key_id_of, leader_epo
 from leveret.storage.files import read_exactly, storage_error, write_all
 from leveret.storage.index import SparseIndex
 from leveret.storage.segment import OFFSET_MAX, Segment
+from leveret.storage.segment_walk import ensure_index
 from leveret.storage.segment_writer import SegmentWriter
 
 if TYPE_CHECKING:
@@ -187,6 +188,22 @@ class Segments(SegmentWriter):
             self._undo(self.items[-1], self.position)
         return has_grown
 
+    def _shrink_copied(self) -> None:
+        """Have a file that is copied end where its content does. Raises StorageError.
+
+        With zeros behind, who opens it as a replica would take it for a file of which something was
+        not flushed.
+        """
+        if self.sink is None or self._file_bytes <= self.position:
+            return
+        active = self.items[-1]
+        assert active.handle is not None
+        try:
+            self._files.truncate(active.handle, self.position)
+        except OSError as error:
+            raise storage_error("truncate", active.path, error) from error
+        self._file_bytes = self.position
+
     def finish(self) -> None:
         """Have the last segment's file end where its content does, once it is flushed."""
         if self.shrink() and not self.items[-1].dirty:
@@ -196,6 +213,7 @@ class Segments(SegmentWriter):
         """Begin a new segment at offset `end`. Raises StorageError; then nothing has changed."""
         if self.items and not self.items[-1].suspect:
             self._open(self.items[-1])  # to be flushed
+            self._shrink_copied()
         revision = 0
         if self.items and self.items[-1].base == end:
             revision = self.items[-1].revision + 1
@@ -401,7 +419,7 @@ def remove_files(files: FileSystem, segment: Segment, before: Segment | None = N
     files as a replica would take a gap behind another one for a loss (storage/replica_files.py).
     """
     if before is not None:
-        before.sync_index(files)
+        ensure_index(files, before)
     files.unlink(segment.path)
     for beside in (segment.index_path, segment.suspect_path):
         with suppress(FileNotFoundError):

@@ -136,12 +136,12 @@ class FileTopicStore:
         self._logs: dict[Path, PartitionLog] = {}
         self._left: set[str] = set()  # keys of kept logs: of the last run, or opened since
         self._unopened: set[str] = set()  # those that `leave_unopened` has left
-        self._touched: set[Path] = set()
+        self._touched: dict[Path, None] = {}
         self.opened_since: dict[Path, tuple[Segment, int] | None] | None = None
         self._settle_timer: asyncio.TimerHandle | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._retention_timer: asyncio.TimerHandle | None = None
-        self._to_flush: set[PartitionLog] = set()
+        self._to_flush: dict[PartitionLog, None] = {}
         self._refused = False  # whether the last settlements could not be written: warn once
         self.flushes = FlushFigures()
         self.tail_cache = TailCache(self._limits.tail_cache_bytes_max)
@@ -446,14 +446,14 @@ class FileTopicStore:
     # Settlements
 
     def _log_touched(self, directory: Path) -> None:
-        self._touched.add(directory)
+        self._touched[directory] = None
         if self._settle_timer is None:
             delay = self._limits.settle_flush_interval_ms / 1000
             self._settle_timer = self._loop.call_later(delay, self._write_settlements)
 
     def _write_settlements(self) -> None:
         self._settle_timer = None
-        touched, self._touched = self._touched, set()
+        touched, self._touched = self._touched, {}
         refusals = [
             self._write_settlements_of(self._logs[directory])
             for directory in touched
@@ -473,13 +473,13 @@ class FileTopicStore:
         except StorageError as error:
             self._log_touched(log.directory)
             return error
-        self._to_flush.add(log)
+        self._to_flush[log] = None
         return None
 
     def _flush_settlements(self) -> None:
         """Flush logs whose settlements were not flushed by an append."""
         self._flush_timer = None
-        logs, self._to_flush = self._to_flush, set()
+        logs, self._to_flush = self._to_flush, {}
         for log in logs:
             log.flush()
 
@@ -508,9 +508,9 @@ class FileTopicStore:
 
     def _forget(self, directory: Path) -> PartitionLog | None:
         log = self._logs.pop(directory, None)
-        self._touched.discard(directory)
+        self._touched.pop(directory, None)
         if log is not None:
-            self._to_flush.discard(log)
+            self._to_flush.pop(log, None)
             self.compactor.forget(log)
         return log
 

@@ -248,3 +248,11 @@ def test_a_file_whose_last_batch_the_leader_does_not_have_is_cut():
     assert differ(leader, follower, keeps=False).cut is None
     found = differ(leader, follower, keeps=False, has_last=False)
     assert found == Difference("one", cut=LogPlace(5, 0, 0))
+
+
+def test_a_compacted_file_beside_the_one_it_was_made_of_is_copied():
+    epochs = [(1, (0, 4096, 9)), (2, (5, 0, 8))]
+    leader = files((0, 0), (0, 4096), (5, 0), epochs=epochs, end=(8, 6))
+    follower = files((0, 0), (5, 0), epochs=[(1, (0, 0, 50)), (2, (5, 0, 8))], end=(8, 6))
+    found = differ(leader, follower, keeps=True)
+    assert found == Difference("one", copied=((0, 4096),), place=LogPlace(5, 0, 8), offset=6)

@@ -75,3 +75,16 @@ def test_work_that_fails_keeps_no_other_from_being_done():
     committer.run()
     assert done == [1]
     assert list(map(str, told)) == ["no"]
+
+
+def test_what_is_noted_during_a_write_is_written_behind_it():
+    writer, committer, state, _ = make_writer()
+    writer.note(b"key", b"one")
+    writer.write()
+    writer.note(b"key", b"two")
+    seen = []
+    writer.when_written(lambda: seen.append(state.get(b"key")))
+    writer.write()
+    while committer.run():
+        pass
+    assert seen == [b"two"]
