@@ -101,7 +101,7 @@ class LogSink(Protocol):
 
 
 class LogEvents(Protocol):
-    """What happens to the logs that a node leads, by their keys. Called on the event loop.
+    """Events in the logs that a node leads, by their keys. Called on the event loop.
 
     Ends of logs are a place, and the offset of the next record there.
     """

@@ -50,7 +50,7 @@ __all__ = [
     "has_last_batch",
     "open_replica",
     "read_segment",
-    "write_doubtful_anew",
+    "rewrite_suspect",
 ]
 
 EVERYTHING = LogPlace(OFFSET_MAX)  # a place behind all others
@@ -200,7 +200,7 @@ def open_replica(files: FileSystem, directory: Path, flushed: LogPlace = START) 
     return end
 
 
-def write_doubtful_anew(files: FileSystem, directory: Path) -> None:
+def rewrite_suspect(files: FileSystem, directory: Path) -> None:
     """Flush files whose flush has failed, as far as they are sound. Raises StorageError."""
     try:
         for segment in list_segments(files, directory):

@@ -7,7 +7,7 @@ the flush that covers all that came before (`replica_files` has what is done to 
 from __future__ import annotations
 
 import os
-from bisect import insort
+from bisect import bisect_left
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -335,7 +335,10 @@ class FileReplicaLog:
     def _add(self, draft: CopiedFile) -> list[Callable[[], None]]:
         segments, segment, end = self._end.segments, draft.segment, self._end
         segment.stop = draft.end.offset
-        insort(segments, segment, key=order)
+        at = bisect_left(segments, order(segment), key=order)
+        if at < len(segments) and order(segments[at]) == order(segment):
+            segments.pop(at).release(self._files)  # it comes again
+        segments.insert(at, segment)
         if segments[-1] is segment:
             end.offset, end.epoch = max(end.offset, draft.end.offset), draft.end.epoch
             end.last, end.checksum = draft.end.last, draft.end.checksum

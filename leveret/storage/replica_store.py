@@ -33,7 +33,7 @@ from leveret.storage.replica_files import (
     has_last_batch,
     open_replica,
     read_segment,
-    write_doubtful_anew,
+    rewrite_suspect,
 )
 from leveret.storage.replica_log import FileReplicaLog
 
@@ -387,8 +387,8 @@ class ReplicaStore:
         before. Raises StorageError.
         """
         await self.close()
-        await self._run(self._write_doubtful_anew)
+        await self._run(self._rewrite_suspect)
 
-    def _write_doubtful_anew(self) -> None:
+    def _rewrite_suspect(self) -> None:
         for key in list_logs(self._files, self._topics):
-            write_doubtful_anew(self._files, self._topics / key)
+            rewrite_suspect(self._files, self._topics / key)

@@ -22,7 +22,7 @@ WALK_BYTES = 1 << 20  # one read
 
 
 class SegmentEnd(NamedTuple):
-    """What stands at the end of a segment: its last batch begins at the position `last`.
+    """End of a segment: its last batch begins at the position `last`.
 
     The next record gets the `offset`.
     """

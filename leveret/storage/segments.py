@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
@@ -146,9 +147,13 @@ class Segments(SegmentWriter):
         return found if found is not None and order(found) == (base, revision) else None
 
     def after(self, segment: Segment) -> Segment | None:
-        """Return the segment behind a sealed one; None behind the last."""
+        """Return the segment behind a sealed one; None behind the last.
+
+        The sealed one may have been removed, or replaced by one that was compacted from it.
+        """
         at = bisect_right(self.items, order(segment), key=order)
-        return self.items[at] if at < len(self.items) else None
+        behind = (each for each in islice(self.items, at, None) if each.base >= segment.stop)
+        return next(behind, None)
 
     def _mark_dirty(self, segment: Segment) -> None:
         """Mark a segment as dirty and pin it, so that its file stays open until it is flushed."""

@@ -44,7 +44,7 @@ class LostError(AssertionError):
 
 
 class Disk:
-    """What is left of a node between its processes."""
+    """Everything of a node that outlives its processes."""
 
     def __init__(self) -> None:
         self.files = FaultyFileSystem()
