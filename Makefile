@@ -149,6 +149,12 @@ $(VENV)/spark-4.2/.installed: requirements/spark-4.2.txt $(VENV)/.spark
 	$(PIP) --require-hashes --target $(@D) -r requirements/spark-4.2.txt
 	touch $@
 
+# The server that tests of coordination start.
+$(VENV)/.zookeeper: $(VENV)/.test
+	command -v java >/dev/null || .ci/packages openjdk-17-jre-headless
+	.ci/packages libzookeeper-java
+	touch $@
+
 # Other people's clients, and the other broker to compare with.
 $(VENV)/.interop: requirements/interop.txt $(VENV)/.test
 	.ci/packages rabbitmq-server amqp-tools librabbitmq-client-java ruby-bunny \

@@ -32,15 +32,15 @@ __all__ = [
 
 
 class CoordinatorError(LeveretError):
-    """What was asked of the coordinator was not done; the text says what an operator can do."""
+    """The coordinator did not do what was asked; the text says what an operator can do."""
 
 
 class CoordinatorUnavailableError(CoordinatorError):
-    """It cannot be reached, or did not answer in time. Later it may."""
+    """The coordinator cannot be reached, or did not answer in time. Later it may."""
 
 
 class CoordinatorRefusedError(CoordinatorError):
-    """It answered that it will not: wrong credentials, or a request that makes no sense to it."""
+    """The coordinator will not: wrong credentials, or a request that makes no sense to it."""
 
 
 class WriteOutcome(Enum):
@@ -156,8 +156,8 @@ class Coordinator(Protocol):
         """
         ...
 
-    def renew(self, path: str, value: bytes) -> None:
-        """Hold a lease from now on, renewed by writing an ephemeral entry of this session.
+    def hold_lease(self, path: str) -> None:
+        """Hold a lease from now on, as long as an ephemeral entry of this session is there.
 
         Without the entry the session is given up.
         """

@@ -91,7 +91,7 @@ async def test_no_session_ends_while_all_servers_are_away(bench):
     one = await bench.connect()
     losses = Losses(one)
     await one.commit(CreateEntry("/live", b"", is_ephemeral=True))
-    one.renew("/live", b"")
+    one.hold_lease("/live")
     bench.ensemble.is_away = True
     await bench.pass_ms(60_000)
     assert one.lease_until_ms < bench.now_ms()
@@ -109,7 +109,7 @@ async def test_a_delay_goes_from_the_lease(bench):
     )
     assert outcome is WriteOutcome.DONE
     requested_ms = bench.now_ms()
-    one.renew("/live", b"")
+    one.hold_lease("/live")
     await bench.pass_ms(395)
     assert one.lease_until_ms == 0
     await bench.pass_ms(5)

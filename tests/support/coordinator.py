@@ -33,7 +33,7 @@ REREAD_MS = 30_000
 
 
 class FakeTime(Protocol):
-    """What is used of a clock: tests.support.clock.FakeClock, or a loop with a time of its own."""
+    """The part of a clock that is used: tests.support.clock.FakeClock, or a loop with its own time."""
 
     def seconds(self) -> float: ...
 
@@ -156,13 +156,9 @@ class FakeEnsemble:
         owner = session if operation.is_ephemeral else None
         self.entries[operation.path] = CoordinatorEntry(operation.value, 0, owner)
 
-    def renew(self, session: int, path: str, value: bytes) -> bool:
+    def owns(self, session: int, path: str) -> bool:
         entry = self.entries.get(path)
-        if entry is None or entry.owner != session:
-            return False
-        self.entries[path] = entry._replace(value=value, version=entry.version + 1)
-        self._tell(path)
-        return True
+        return entry is not None and entry.owner == session
 
     def children(self, path: str) -> list[str]:
         start = f"{path}/"
@@ -195,7 +191,7 @@ class FakeCoordinator:
         self._is_reachable = True
         self._is_closed = False
         self._lease = Lease(ensemble.session_ms)
-        self._renewed: tuple[str, bytes] | None = None
+        self._held: str | None = None
         self._watched: dict[str, list[Callable[[], None]]] = {}
         self._armed: set[tuple[str, bool]] = set()  # paths; whether it is for the children
         self._reread_ms = 0
@@ -245,8 +241,8 @@ class FakeCoordinator:
         self._watched.setdefault(path, []).append(changed)
         return lambda: self._watched[path].remove(changed)
 
-    def renew(self, path: str, value: bytes) -> None:
-        self._renewed = (path, value)
+    def hold_lease(self, path: str) -> None:
+        self._held = path
         self._renew()
 
     async def close(self) -> None:
@@ -309,7 +305,7 @@ class FakeCoordinator:
             return
         if not self._ensemble.lives(self.session):
             self._lose()
-        elif self._renewed is None:
+        elif self._held is None:
             self._ensemble.hear(self.session)
         self._renew()
         now = self._ensemble.now_ms()
@@ -320,19 +316,17 @@ class FakeCoordinator:
                 self._tell(path)
 
     def _renew(self) -> None:
-        if self._renewed is not None and self.is_reachable:
+        if self._held is not None and self.is_reachable:
             answered = partial(self._renew_there, self._lease, self._ensemble.now_ms())
-            self._ensemble.later(self.delay_ms, partial(answered, self.session, *self._renewed))
+            self._ensemble.later(self.delay_ms, partial(answered, self.session, self._held))
 
-    def _renew_there(
-        self, lease: Lease, requested_ms: int, session: int, path: str, value: bytes
-    ) -> None:
+    def _renew_there(self, lease: Lease, requested_ms: int, session: int, path: str) -> None:
         if not self.is_reachable or not self._ensemble.lives(session):
             return
         self._ensemble.hear(session)
-        renewed = self._ensemble.renew(session, path, value)
+        is_ours = self._ensemble.owns(session, path)
         self._ensemble.later(
-            self.delay_ms, partial(self._hear_renewal, lease, requested_ms, is_ours=renewed)
+            self.delay_ms, partial(self._hear_renewal, lease, requested_ms, is_ours=is_ours)
         )
 
     def _hear_renewal(self, lease: Lease, requested_ms: int, *, is_ours: bool) -> None:
@@ -348,7 +342,7 @@ class FakeCoordinator:
     def _lose(self) -> None:
         """Begin another session."""
         self._lease = Lease(self._ensemble.session_ms)
-        self._renewed = None
+        self._held = None
         self.session = self._ensemble.begin_session()
         self.on_lost()
 

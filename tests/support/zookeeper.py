@@ -183,6 +183,10 @@ class Relay:
         self._lock = Lock()
         Thread(target=self._accept, daemon=True).start()
 
+    @property
+    def is_used(self) -> bool:
+        return bool(self._connections)
+
     def cut(self) -> None:
         """End all connections, and refuse others."""
         self.is_open = False
@@ -215,6 +219,9 @@ class Relay:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            if not self.is_open:
+                client.close()
+                continue
             try:
                 server = socket.create_connection((HOST, self._target), 5)
             except OSError:

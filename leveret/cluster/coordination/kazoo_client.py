@@ -2,9 +2,8 @@
 
 Kazoo 2.11 and ZooKeeper have traps, from which this protects whoever uses it:
 
-- Kazoo ends a connection whose server is silent only if nothing is sent meanwhile, and whoever
-  writes every 300 ms always sends: so `drop_connection`. It connects to another server then, in the
-  same session.
+- Kazoo notices a silent server only while nothing is asked for: so `drop_connection`, after which
+  it connects to another server in the same session.
 - After the end of a session it begins another by itself, and sends what is asked for in that one:
   so no connection is made once it has told of the end.
 - A client that was given the session of another one tells nobody when that has ended: its user must
@@ -31,6 +30,7 @@ from kazoo.exceptions import (
     BadArgumentsError,
     BadVersionError,
     InvalidACLError,
+    KazooException,
     MarshallingError,
     NoAuthError,
     NoChildrenForEphemeralsError,
@@ -63,13 +63,14 @@ if TYPE_CHECKING:
     from leveret.cluster.coordination.settings import ZooKeeperSettings
     from leveret.ports.coordinator import EntryOperation
 
-__all__ = ["ConnectionState", "ZooKeeperClient"]
+__all__ = ["KazooClientState", "ZooKeeperClient"]
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.1  # after all servers were tried; doubled up to
 RETRY_SECONDS_MAX = 1.0  # kazoo's own is an hour
 
+ANY_VERSION = -1
 Session = tuple[int, bytes]  # its id, and the password that proves it is ours
 T = TypeVar("T")
 
@@ -86,7 +87,7 @@ REFUSALS = (
 )
 
 
-class ConnectionState(Enum):
+class KazooClientState(Enum):
     """State of a client. One that has LOST its session is of no use any more."""
 
     CONNECTED = KazooState.CONNECTED
@@ -127,7 +128,7 @@ class KazooConnections(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class ProblemHandler(logging.Handler):
-    """What kazoo last said went wrong; errors that it did not expect are logged."""
+    """Keeps what kazoo last said went wrong; errors that it did not expect are logged."""
 
     def __init__(self, connections: KazooConnections) -> None:
         super().__init__()
@@ -153,7 +154,7 @@ class ZooKeeperClient:
     def __init__(
         self,
         settings: ZooKeeperSettings,
-        changed: Callable[[ZooKeeperClient, ConnectionState], None],
+        changed: Callable[[ZooKeeperClient, KazooClientState], None],
         session: Session | None = None,
     ) -> None:
         self._changed = changed
@@ -185,7 +186,7 @@ class ZooKeeperClient:
 
     @property
     def problem(self) -> str:
-        """What last went wrong with a connection, and with which server's."""
+        """The last thing that went wrong with a connection, and with which server's."""
         return self._problems.problem
 
     def start(self) -> None:
@@ -195,7 +196,7 @@ class ZooKeeperClient:
     def _on_state(self, state: str) -> None:
         if state == KazooState.LOST:
             self._connections.finish()
-        self._changed(self, ConnectionState(state))
+        self._changed(self, KazooClientState(state))
 
     def drop_connection(self) -> None:
         """End the present connection, and make another in the same session."""
@@ -211,11 +212,10 @@ class ZooKeeperClient:
         Thread(target=self._stop, args=(stopped,), daemon=True, name="zookeeper-stop").start()
 
     def _stop(self, stopped: Callable[[], None]) -> None:
-        try:
+        with suppress(KazooException, OSError):  # what is left of it ends with the process
             self._zk.stop()
             self._zk.close()
-        finally:
-            stopped()
+        stopped()
 
     def make_root(self, done: Callable[[bool | None, Exception | None], None]) -> None:
         """Make the path below which everything is kept, if it is missing."""
@@ -268,11 +268,22 @@ class ZooKeeperClient:
                     transaction.check(path, version)
         self._answer(transaction.commit_async(), partial(_outcome, len(operations)), done)
 
-    def renew(
-        self, path: str, value: bytes, done: Callable[[int | None, Exception | None], None]
-    ) -> None:
-        """Write an entry, whatever its version; answers with its owner, None if it is missing."""
-        self._answer(self._zk.set_async(self._root + path, value), _owner, done)
+    def prove(self, path: str, done: Callable[[int | None, Exception | None], None]) -> None:
+        """Have ZooKeeper agree that this session lives; answers with an entry's owner, if any.
+
+        A transaction that checks the entry is agreed upon as any write, while a server that is cut
+        off answers reads for seconds. It changes nothing: to write the entry would be to overwrite
+        that of a later life of the node, whose versions begin at 0 as well.
+        """
+        transaction = self._zk.transaction()
+        transaction.check(self._root + path, ANY_VERSION)
+        checked = transaction.commit_async()
+
+        def owner(stat: Any) -> int | None:
+            is_there = _outcome(1, checked.get_nowait()) is WriteOutcome.DONE
+            return stat.ephemeralOwner if is_there and stat is not None else None
+
+        self._answer(self._zk.exists_async(self._root + path), owner, done)
 
     def probe(self, done: Callable[[bool | None, Exception | None], None]) -> None:
         """Ask for an answer."""
@@ -345,11 +356,6 @@ def _tls(settings: ZooKeeperSettings) -> dict[str, Any]:
 def _entry(answer: Any) -> CoordinatorEntry:
     value, stat = answer
     return CoordinatorEntry(value or b"", stat.version, stat.ephemeralOwner or None)
-
-
-def _owner(stat: Any) -> int:
-    owner: int = stat.ephemeralOwner
-    return owner
 
 
 def _outcome(operations: int, results: list[Any]) -> WriteOutcome:

@@ -1,7 +1,8 @@
 """The thread that keeps a node's session with ZooKeeper, and renews its lease.
 
-It works off what it is asked for, and what kazoo's threads tell; every 300 ms it writes the node's
-own entry (before there is one, it only asks for an answer). Three rules hold throughout:
+It works off what it is asked for, and what kazoo's threads tell. Every 300 ms it has ZooKeeper
+agree that the session and the node's entry are there; before there is one it only asks for an
+answer. Three rules hold throughout:
 
 - **The lease is over before the session is ended here.** Others may act once the session is gone.
 - **A session is kept as long as ZooKeeper has it.** When an answer does not come, the connection is
@@ -18,7 +19,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Protocol
 
-from leveret.cluster.coordination.kazoo_client import ConnectionState, ZooKeeperClient
+from leveret.cluster.coordination.kazoo_client import KazooClientState, ZooKeeperClient
 from leveret.ports.coordinator import CoordinatorUnavailableError
 from leveret.replication.lease import Lease
 
@@ -38,7 +39,7 @@ LOOP_STUCK_MS = 2_000  # and after this its session is ended: kazoo would go on 
 
 
 class KeeperEvents(Protocol):
-    """What the event loop is told. Called in the keeper's thread."""
+    """Events that the event loop is told of. Called in the keeper's thread."""
 
     def ping_loop(self) -> None:
         """Have the loop call `SessionKeeper.loop_runs`."""
@@ -61,7 +62,6 @@ class SessionKeeper:
     ) -> None:
         self.number = 0  # of the session
         self.session_id: int | None = None
-        self.problem = "nothing was tried yet"
         self._settings = settings
         self._now_ms = now_ms
         self._events = events
@@ -70,12 +70,13 @@ class SessionKeeper:
         self._is_ending = False
         self._is_over = False
         self._loop_ran_ms = now_ms()
-        # From here on: known to the thread alone.
+        # From here on: written by the thread alone.
         self._client: ZooKeeperClient | None = None
+        self._refusal = ""  # of the root
         self._session: Session | None = None
         self._is_connected = False
         self._is_usable = False  # connected, in the session of this number, and the root is there
-        self._renewed: tuple[str, bytes] | None = None  # entry that is written, and its value
+        self._held: str | None = None  # entry that the lease goes with
         self._is_asked = False  # whether an answer to the last beat is due
         self._quiet_since_ms: int | None = None  # since when an answer, or a connection, is due
         self._unanswered = 0  # times in a row
@@ -87,6 +88,12 @@ class SessionKeeper:
     def lease_until_ms(self) -> int:
         """Time until which the session surely lives; 0 without a lease."""
         return 0 if self._is_ending else self._lease.until_ms
+
+    @property
+    def problem(self) -> str:
+        """The last thing that went wrong."""
+        client = self._client
+        return self._refusal or ("" if client is None else client.problem)
 
     def start(self) -> None:
         """Begin the thread."""
@@ -105,9 +112,9 @@ class SessionKeeper:
         """Make a request in the session that has a number; `failed` is told if it was not made."""
         self._inbox.put(partial(self._ask, number, request, failed))
 
-    def renew(self, number: int, path: str, value: bytes) -> None:
+    def hold_lease(self, number: int, path: str) -> None:
         """Renew the lease from now on, if the session still has this number."""
-        self._inbox.put(partial(self._renew, number, path, value))
+        self._inbox.put(partial(self._hold_lease, number, path))
 
     def end(self, ended: Callable[[], None]) -> None:
         """End the lease at once, then the session, and tell when it is done, in some thread."""
@@ -159,9 +166,9 @@ class SessionKeeper:
         else:
             request(self._client)
 
-    def _renew(self, number: int, path: str, value: bytes) -> None:
+    def _hold_lease(self, number: int, path: str) -> None:
         if number == self.number and not self._is_ending:
-            self._renewed = (path, value)
+            self._held = path
             self._turn_ms = 0
 
     def _end(self, ended: Callable[[], None]) -> None:
@@ -182,7 +189,7 @@ class SessionKeeper:
         if now >= self._reread_ms:
             self._say_usable(now)
         quiet_ms = now - self._loop_ran_ms
-        if self._renewed is None or quiet_ms < LOOP_QUIET_MS:
+        if self._held is None or quiet_ms < LOOP_QUIET_MS:
             self._beat(self._client, now)
         elif quiet_ms > LOOP_STUCK_MS and now >= self._lease.until_ms:
             self._lose(f"the event loop has not run for {quiet_ms} ms")
@@ -193,19 +200,19 @@ class SessionKeeper:
         self._is_asked = True
         if self._quiet_since_ms is None:
             self._quiet_since_ms = now
-        if self._renewed is None:
+        if self._held is None:
             client.probe(lambda _, error: self._answered(client, error))
         else:
             # The lease is that of this session, also when the answer comes in the next one's time.
             lease, session_id = self._lease, self.session_id
 
-            def renewed(owner: int | None, error: Exception | None) -> None:
+            def proved(owner: int | None, error: Exception | None) -> None:
                 is_ours = owner == session_id and error is None
                 if is_ours:
                     lease.renewed(now)
                 self._answered(client, error, is_gone=error is None and not is_ours)
 
-            client.renew(*self._renewed, renewed)
+            client.prove(self._held, proved)
 
     def _answered(
         self, client: ZooKeeperClient, error: Exception | None, *, is_gone: bool = False
@@ -219,11 +226,9 @@ class SessionKeeper:
         if client is not self._client:
             return
         self._is_asked = False
-        if error is not None:
-            self.problem = str(error)
-        elif is_gone:
+        if is_gone:
             self._lose("its live entry was removed, or is another session's")
-        else:
+        elif error is None:
             self._unanswered = 0
             self._quiet_since_ms = None
 
@@ -233,7 +238,6 @@ class SessionKeeper:
         self._unanswered += 1
         self._quiet_since_ms = now
         self._is_asked = False
-        self.problem = self._client.problem
         if self._unanswered < UNANSWERED_MAX:
             self._client.drop_connection()
         else:
@@ -248,18 +252,18 @@ class SessionKeeper:
         self._client = ZooKeeperClient(self._settings, self._on_state, self._session)
         self._client.start()
 
-    def _on_state(self, client: ZooKeeperClient, state: ConnectionState) -> None:
+    def _on_state(self, client: ZooKeeperClient, state: KazooClientState) -> None:
         """Pass on a state of the connection. In a thread of kazoo's."""
         self._inbox.put(partial(self._hear_state, client, state))
 
-    def _hear_state(self, client: ZooKeeperClient, state: ConnectionState) -> None:
+    def _hear_state(self, client: ZooKeeperClient, state: KazooClientState) -> None:
         if client is not self._client:
             return
         self._is_usable = self._is_asked = False
-        self._is_connected = state == ConnectionState.CONNECTED
+        self._is_connected = state == KazooClientState.CONNECTED
         if self._is_connected or self._quiet_since_ms is None:
             self._quiet_since_ms = self._now_ms()
-        if state == ConnectionState.LOST:
+        if state == KazooClientState.LOST:
             self._lose("ZooKeeper has ended it")
         elif self._is_connected:
             self._hear_connected(client)
@@ -280,9 +284,9 @@ class SessionKeeper:
     def _hear_root(
         self, client: ZooKeeperClient, session: Session, error: Exception | None
     ) -> None:
-        if error is not None:
-            self.problem = str(error)
-        elif client is self._client and self._is_connected and session == self._session:
+        self._refusal = "" if error is None else str(error)
+        is_present = client is self._client and self._is_connected and session == self._session
+        if is_present and error is None:
             self._is_usable = True
             self._hear_answer(client, None, is_gone=False)
             self._turn_ms = 0
@@ -304,5 +308,5 @@ class SessionKeeper:
     def _count_session(self, reason: str) -> None:
         self.number += 1
         self._lease = Lease(self._settings.session_ms)
-        self._session = self.session_id = self._renewed = None
+        self._session = self.session_id = self._held = None
         self._events.lost(self.number, reason)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 __all__ = ["ConnectString", "ZooKeeperSettings", "ZooKeeperTls", "parse_connect_string"]
 
+PORT = 2181  # IANA's
+SERVER = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?")
 SESSION_MS = 4_000
-"""Requested session. Servers make it at least two of their ticks, and at most twenty."""
+"""Requested session; servers make it at least two of their ticks, and at most twenty.
+
+It should have two seconds or more: kazoo lets two thirds of a second pass between pings then.
+"""
 
 
 class ConnectString(NamedTuple):
@@ -38,14 +43,11 @@ def parse_connect_string(text: str) -> ConnectString:
 
 
 def _server(text: str) -> str:
-    try:
-        parts = urlsplit(f"//{text}")
-        port = parts.port or 2181
-    except ValueError as error:
-        raise ValueError(f"no address of a ZooKeeper server: {text!r}") from error
-    if not parts.hostname or parts.netloc != text or "@" in text:
+    found = SERVER.fullmatch(text)
+    port = int(found["port"] or PORT) if found else 0
+    if found is None or not 0 < port < 1 << 16:
         raise ValueError(f"no address of a ZooKeeper server: {text!r}")
-    return f"[{parts.hostname}]:{port}" if ":" in parts.hostname else f"{parts.hostname}:{port}"
+    return f"{found['host']}:{port}"
 
 
 @dataclass(frozen=True, slots=True)

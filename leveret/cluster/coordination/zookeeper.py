@@ -81,10 +81,11 @@ class ZooKeeperCoordinator:
             async with asyncio.timeout(START_SECONDS):
                 await self._usable.wait()
         except TimeoutError:
+            problem = self._keeper.problem
             await self.close()
             raise CoordinatorUnavailableError(
                 f"no session with ZooKeeper at {self._servers} within {START_SECONDS} s. Is it "
-                f"running, and do more than half of its servers? {self._keeper.problem}"
+                f"running, and do more than half of its servers? {problem}"
             ) from None
 
     async def close(self) -> None:
@@ -146,9 +147,9 @@ class ZooKeeperCoordinator:
         if not watched.callbacks:
             del self._watched[path]
 
-    def renew(self, path: str, value: bytes) -> None:
+    def hold_lease(self, path: str) -> None:
         """Hold a lease from now on (see ports.Coordinator)."""
-        self._keeper.renew(self._number, path, value)
+        self._keeper.hold_lease(self._number, path)
 
     async def _ask(self, request: Callable[[ZooKeeperClient, Done[T]], None]) -> T | None:
         """Make a request in the present session, and return the answer."""
