@@ -33,7 +33,7 @@ REREAD_MS = 30_000
 
 
 class FakeTime(Protocol):
-    """The part of a clock that is used: tests.support.clock.FakeClock, or a loop with its own time."""
+    """The part of a clock that is used: FakeClock, or a loop with a time of its own."""
 
     def seconds(self) -> float: ...
 

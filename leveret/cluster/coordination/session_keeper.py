@@ -162,7 +162,12 @@ class SessionKeeper:
         if number != self.number or self._is_ending:
             failed(CoordinatorUnavailableError("the session with ZooKeeper has ended"))
         elif not self._is_usable or self._client is None:
-            failed(CoordinatorUnavailableError("there is no connection"))
+            servers = ",".join(self._settings.connect.servers)
+            failed(
+                CoordinatorUnavailableError(
+                    f"there is no connection to ZooKeeper at {servers}: {self.problem}"
+                )
+            )
         else:
             request(self._client)
 
