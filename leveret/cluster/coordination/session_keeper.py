@@ -33,6 +33,7 @@ __all__ = ["KeeperEvents", "SessionKeeper"]
 
 RENEW_MS = 300  # a lease of one second survives two that come late
 REREAD_MS = 30_000  # watches are hints, which may be lost
+ASKED_MAX = 3  # beats whose answers are due: they wait for a busy interpreter, too
 UNANSWERED_MAX = 3  # times that an answer did not come, until the client is thrown away
 LOOP_QUIET_MS = 1_000  # a node whose event loop stands still for longer is not renewed
 LOOP_STUCK_MS = 2_000  # and after this its session is ended: kazoo would go on to ping for it
@@ -77,7 +78,7 @@ class SessionKeeper:
         self._is_connected = False
         self._is_usable = False  # connected, in the session of this number, and the root is there
         self._held: str | None = None  # entry that the lease goes with
-        self._is_asked = False  # whether an answer to the last beat is due
+        self._asked_ms: list[int] = []  # when beats were sent whose answers are due
         self._quiet_since_ms: int | None = None  # since when an answer, or a connection, is due
         self._unanswered = 0  # times in a row
         self._turn_ms = self._reread_ms = 0  # when they are due
@@ -200,13 +201,13 @@ class SessionKeeper:
             self._lose(f"the event loop has not run for {quiet_ms} ms")
 
     def _beat(self, client: ZooKeeperClient, now: int) -> None:
-        if self._is_asked:
+        if len(self._asked_ms) >= ASKED_MAX:
             return
-        self._is_asked = True
+        self._asked_ms.append(now)
         if self._quiet_since_ms is None:
             self._quiet_since_ms = now
         if self._held is None:
-            client.probe(lambda _, error: self._answered(client, error))
+            client.probe(lambda _, error: self._answered(client, now, error))
         else:
             # The lease is that of this session, also when the answer comes in the next one's time.
             lease, session_id = self._lease, self.session_id
@@ -215,34 +216,39 @@ class SessionKeeper:
                 is_ours = owner == session_id and error is None
                 if is_ours:
                     lease.renewed(now)
-                self._answered(client, error, is_gone=error is None and not is_ours)
+                self._answered(client, now, error, is_gone=error is None and not is_ours)
 
             client.prove(self._held, proved)
 
     def _answered(
-        self, client: ZooKeeperClient, error: Exception | None, *, is_gone: bool = False
+        self,
+        client: ZooKeeperClient,
+        asked_ms: int,
+        error: Exception | None,
+        *,
+        is_gone: bool = False,
     ) -> None:
         """Pass on the answer to a beat. In a thread of kazoo's."""
-        self._inbox.put(partial(self._hear_answer, client, error, is_gone=is_gone))
+        self._inbox.put(partial(self._hear_answer, client, asked_ms, error, is_gone=is_gone))
 
     def _hear_answer(
-        self, client: ZooKeeperClient, error: Exception | None, *, is_gone: bool
+        self, client: ZooKeeperClient, asked_ms: int, error: Exception | None, *, is_gone: bool
     ) -> None:
         if client is not self._client:
             return
-        self._is_asked = False
+        self._asked_ms = [sent_ms for sent_ms in self._asked_ms if sent_ms != asked_ms]
         if is_gone:
             self._lose("its live entry was removed, or is another session's")
         elif error is None:
             self._unanswered = 0
-            self._quiet_since_ms = None
+            self._quiet_since_ms = self._asked_ms[0] if self._asked_ms else None
 
     def _miss_answer(self, now: int) -> None:
         """Try another connection, or at last another client."""
         assert self._client is not None
         self._unanswered += 1
         self._quiet_since_ms = now
-        self._is_asked = False
+        self._asked_ms = []
         if self._unanswered < UNANSWERED_MAX:
             self._client.drop_connection()
         else:
@@ -251,7 +257,8 @@ class SessionKeeper:
 
     def _begin_client(self) -> None:
         """Begin to connect, in the session that there is, if there is one."""
-        self._is_connected = self._is_usable = self._is_asked = False
+        self._is_connected = self._is_usable = False
+        self._asked_ms = []
         self._unanswered = 0
         self._quiet_since_ms = self._now_ms()
         self._client = ZooKeeperClient(self._settings, self._on_state, self._session)
@@ -264,7 +271,8 @@ class SessionKeeper:
     def _hear_state(self, client: ZooKeeperClient, state: KazooClientState) -> None:
         if client is not self._client:
             return
-        self._is_usable = self._is_asked = False
+        self._is_usable = False
+        self._asked_ms = []
         self._is_connected = state == KazooClientState.CONNECTED
         if self._is_connected or self._quiet_since_ms is None:
             self._quiet_since_ms = self._now_ms()
@@ -293,7 +301,8 @@ class SessionKeeper:
         is_present = client is self._client and self._is_connected and session == self._session
         if is_present and error is None:
             self._is_usable = True
-            self._hear_answer(client, None, is_gone=False)
+            self._unanswered = 0
+            self._quiet_since_ms = None
             self._turn_ms = 0
             self._say_usable(self._now_ms())
 
