@@ -12,6 +12,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from leveret.cluster.refresh import RETRY_SECONDS, Refresh
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.coordinator import WriteOutcome
 from leveret.replication import effects as do
@@ -20,8 +21,9 @@ from leveret.replication.messages import Append, Copy, Message, Remove
 from leveret.replication.replica import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 
+    from leveret.cluster.shard_entries import ShardEntries
     from leveret.ports.replication import LogPlace, RawBatches
     from leveret.replication.attaching import Comparison
     from leveret.replication.copying import LogEnd
@@ -31,11 +33,9 @@ if TYPE_CHECKING:
     from leveret.storage.led_logs import LedLogs
     from leveret.storage.replica_store import ReplicaStore
 
-__all__ = ["Reign", "ReplicaRunner", "RunnerLinks", "ShardEntries"]
+__all__ = ["Reign", "ReplicaRunner", "RunnerLinks"]
 
 logger = logging.getLogger(__name__)
-
-RETRY_SECONDS = 0.2  # before the coordinator is asked again
 
 
 class Reign(Protocol):
@@ -68,22 +68,11 @@ class RunnerLinks(Protocol):
         ...
 
 
-class ShardEntries(Protocol):
-    """The coordinator's entry of the shard."""
-
-    async def read(self) -> ShardEntry | None:
-        """Return the entry, behind all writes that are done; None if it cannot be read now."""
-        ...
-
-    async def write(self, entry: ShardEntry, members: Sequence[tuple[int, int]]) -> WriteOutcome:
-        """Replace the entry with the change before, if members have these incarnations."""
-        ...
-
-
 class ReplicaRunner:
     """Runs `replica`, of which the highest epoch is kept by `keep_epoch`, in any thread.
 
-    To lead, it has `lead` open the logs for an epoch. `over` is set once the replica does no more.
+    To lead, it has `lead` open the logs for an epoch. `over` is set once the replica does no more,
+    for a `reason`.
     It is `leveret.ports.replication.LogEvents` for the logs that are open.
     """
 
@@ -112,10 +101,10 @@ class ReplicaRunner:
         self._is_performing = False
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reads_entry = False
-        self._reads_entry_again = False
+        self._refresh = Refresh(self._read)
         self._last_outcome = WriteOutcome.DONE
         self.over = asyncio.Event()
+        self.reason = ""
         self._performers: dict[type, Callable[[Any], None]] = {
             do.Send: self._send,
             do.Connect: self._connect,
@@ -141,6 +130,10 @@ class ReplicaRunner:
         return self._replica
 
     # -- events
+
+    def look(self) -> None:
+        """Read the shard's entry, which may have changed."""
+        self._refresh.ask()
 
     def learned(self, entry: ShardEntry) -> None:
         """Pass on the shard's entry, which was read."""
@@ -226,6 +219,7 @@ class ReplicaRunner:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._refresh.close()
         await self._files.close()
 
     # -- links
@@ -384,30 +378,23 @@ class ReplicaRunner:
             self._reign.members(effect.smaller)
 
     def _end_reign(self, effect: do.EndReign) -> None:
+        self.end(effect.reason)
+
+    def end(self, reason: str) -> None:
+        """Serve nobody any more: at once, and whatever the replica does."""
+        self.reason = self.reason or reason
         if self._reign is not None:
-            self._reign.end(effect.reason)
+            self._reign.end(reason)
 
     # -- the coordinator
 
     def _read_entry(self, effect: do.ReadEntry) -> None:  # noqa: ARG002
-        self._reads_entry_again = True
-        if not self._reads_entry:
-            self._reads_entry = True
-            self._start(self._read_entries())
+        self.look()
 
-    async def _read_entries(self) -> None:
-        """Read the entry until that works and nobody has asked for it since."""
-        try:
-            while self._reads_entry_again:
-                self._reads_entry_again = False
-                entry = await self._entries.read()
-                if entry is None:
-                    self._reads_entry_again = True
-                    await asyncio.sleep(RETRY_SECONDS)
-                else:
-                    self.learned(entry)
-        finally:
-            self._reads_entry = False
+    async def _read(self) -> None:
+        entry = await self._entries.read()
+        if entry is not None:
+            self.learned(entry)
 
     def _write_entry(self, effect: do.WriteEntry) -> None:
         self._start(self._write(effect))

@@ -331,7 +331,8 @@ class NodeProcess:
         self.threads.pool.shutdown()
         for link in list(self.links.open.values()):
             self.cluster.loop.call_later(self.cluster.loop.delay(), link.close)
-        for task in list(self.runner._tasks):
+        refresh = self.runner._refresh._task
+        for task in [*self.runner._tasks, *([] if refresh is None else [refresh])]:
             task.cancel()
         if self.reign is not None:
             store = self.reign.store

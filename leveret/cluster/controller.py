@@ -1,0 +1,123 @@
+"""The controller: the node that elects leaders, as `plan` says. Any node can be it, at any time.
+
+It has no state: what it decides follows from what the coordinator holds. Two that both think they
+are it do no harm, since each write names the entry that it replaces.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from leveret.cluster.entries import (
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    LIVE,
+    NODES,
+    ControllerValue,
+    shard_path,
+)
+from leveret.cluster.live_nodes import read_live
+from leveret.cluster.plan import next_entry
+from leveret.cluster.refresh import Refresh
+from leveret.cluster.shard_entries import ShardEntries
+from leveret.ports.coordinator import (
+    CheckEntry,
+    CoordinatorUnavailableError,
+    CreateEntry,
+    SetEntry,
+    WriteOutcome,
+)
+
+if TYPE_CHECKING:
+    from leveret.ports.coordinator import Coordinator
+    from leveret.replication.shard import ShardEntry
+
+__all__ = ["Controller"]
+
+logger = logging.getLogger("leveret.cluster")
+
+SHARD = 0
+
+
+class Controller:
+    """Stands for election as the controller, and does its work while it is it."""
+
+    def __init__(
+        self, coordinator: Coordinator, node: int, incarnation: int, *, replicas: int
+    ) -> None:
+        self._coordinator = coordinator
+        self._value = ControllerValue(node=node, incarnation=incarnation).to_bytes()
+        self._replicas = replicas
+        self._entries = ShardEntries(coordinator, SHARD)
+        self._epoch: CheckEntry | None = None  # of this controller's time
+        self._refresh = Refresh(self._control)
+        self._unwatches = [
+            coordinator.watch(path, self._refresh.ask)
+            for path in (CONTROLLER, LIVE, NODES, shard_path(SHARD))
+        ]
+        self._refresh.ask()
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this node was the controller when it last looked."""
+        return self._epoch is not None
+
+    async def _control(self) -> None:
+        """Be the controller if nobody else is, and write what the plan says until it is done."""
+        if not await self._is_controller():
+            self._epoch = None
+            return
+        if self._epoch is None:
+            self._epoch = await self._begin()
+        live = await read_live(self._coordinator)
+        nodes = [int(name) for name in await self._coordinator.children(NODES) if name.isdecimal()]
+        entry = await self._entries.read()
+        if entry is None:
+            return
+        incarnations = {node: value.incarnation for node, value in live.items()}
+        planned = next_entry(entry, incarnations, nodes, self._replicas)
+        if planned is None:
+            return
+        if await self._entries.write(planned, (), self._epoch) is WriteOutcome.DONE:
+            _log(entry, planned)
+        else:
+            self._epoch = None  # it may be another one's time by now
+        self._refresh.ask()
+
+    async def _is_controller(self) -> bool:
+        """Whether this session has the controller's entry, which it makes if there is none."""
+        found = await self._coordinator.read(CONTROLLER)
+        if found is None:
+            made = CreateEntry(CONTROLLER, self._value, is_ephemeral=True)
+            await self._coordinator.commit(made)
+            found = await self._coordinator.read(CONTROLLER)
+        return found is not None and found.owner == self._coordinator.session
+
+    async def _begin(self) -> CheckEntry:
+        """Begin this controller's time: writes of earlier ones fail from now on.
+
+        Raises CoordinatorError.
+        """
+        found = await self._coordinator.read(CONTROLLER_EPOCH)
+        if found is not None:
+            moved = SetEntry(CONTROLLER_EPOCH, b"", found.version)
+            if await self._coordinator.commit(moved) is WriteOutcome.DONE:
+                return CheckEntry(CONTROLLER_EPOCH, found.version + 1)
+        raise CoordinatorUnavailableError("another node became the controller at the same time")
+
+    async def close(self) -> None:
+        """Do nothing any more; the entry goes with the session."""
+        for unwatch in self._unwatches:
+            unwatch()
+        await self._refresh.close()
+
+
+def _log(before: ShardEntry, entry: ShardEntry) -> None:
+    if entry.epoch != before.epoch:
+        logger.warning(
+            "node %s is elected to lead, in epoch %d (the in-sync set is %s)",
+            *(entry.leader, entry.epoch, sorted(entry.isr)),
+        )
+    else:
+        logger.info("nodes %s are to have a copy", list(entry.replicas))

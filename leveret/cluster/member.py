@@ -1,0 +1,197 @@
+"""A node of a cluster in one session with the coordinator: registered, linked, with its replica.
+
+A new session is a new incarnation, with which everything here begins anew. A node that has led does
+not begin anew in the same process: what it had opened was for one reign.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from leveret.cluster.controller import Controller
+from leveret.cluster.entries import shard_path
+from leveret.cluster.links.connector import LinkDialing
+from leveret.cluster.links.handshake import LinkIdentity
+from leveret.cluster.links.links import Links
+from leveret.cluster.live_nodes import LiveNodes
+from leveret.cluster.membership import Membership
+from leveret.cluster.replica_runner import ReplicaRunner
+from leveret.cluster.shard_entries import ShardEntries
+from leveret.cluster.shard_links import ShardLinks
+from leveret.replication.replica import Replica, Role
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable, Coroutine
+    from typing import Any
+
+    from leveret.cluster.links.link import LinkLimits
+    from leveret.cluster.membership import NodeSettings
+    from leveret.cluster.replica_runner import Reign
+    from leveret.ports.coordinator import Coordinator
+    from leveret.storage.cluster_file import ClusterFile
+    from leveret.storage.replica_store import ReplicaStore
+
+__all__ = ["ClusterMember", "LinkTls", "MemberParts"]
+
+logger = logging.getLogger("leveret.cluster")
+
+SHARD = 0
+TICK_SECONDS = 0.1  # small beside a lease, and beside the time that a follower may lag
+
+
+class LinkTls(NamedTuple):
+    """TLS of links: for those that are accepted, and those that are opened."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+class MemberParts(NamedTuple):
+    """Parts of a node that a member is made of.
+
+    `lead` opens the logs for an epoch, with the runner to be told what happens to them. `listen` is
+    the address for links; `replicas` is how many copies the shard is to have.
+    """
+
+    coordinator: Coordinator
+    file: ClusterFile
+    files: ReplicaStore
+    lead: Callable[[int, ReplicaRunner], Awaitable[Reign]]
+    now_ms: Callable[[], int]
+    listen: tuple[str, int]
+    replicas: int
+    tls: LinkTls | None = None
+    limits: LinkLimits | None = None
+
+
+class ClusterMember:
+    """A member from its registration to the end of its session or of its replica.
+
+    Then `over` is set, and `reason` says why. `has_led` says whether it has opened the logs.
+    """
+
+    incarnation: int
+    links: Links
+    runner: ReplicaRunner
+    live: LiveNodes
+    controller: Controller
+
+    def __init__(self, parts: MemberParts, settings: NodeSettings) -> None:
+        self._parts = parts
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._tick_timer: asyncio.TimerHandle | None = None
+        self._unwatch: Callable[[], None] | None = None
+        self.reason = ""
+        self.has_led = False
+        self.over = asyncio.Event()
+
+    async def start(self) -> None:
+        """Register the node, and have it follow or lead. Close it if that fails.
+
+        Raises MembershipError, CoordinatorError, StorageError, LeveretError.
+        """
+        parts, node = self._parts, self._settings.node
+        parts.coordinator.on_lost = partial(self._end, "its session with ZooKeeper has ended")
+        membership = Membership(parts.coordinator, parts.file, self._settings)
+        self.incarnation = await membership.register()
+        self.live = LiveNodes(parts.coordinator)
+        shard_links = ShardLinks(SHARD)
+        identity = LinkIdentity(
+            bytes.fromhex(membership.cluster.id),
+            node,
+            self.incarnation,
+            bytes.fromhex(membership.cluster.secret),
+        )
+        client_tls = None if parts.tls is None else parts.tls.client
+        dialing = LinkDialing(self.live.address, self._spawn, client_tls)
+        self.links = shard_links.links = Links(identity, shard_links, dialing, parts.limits)
+        self.runner = shard_links.runner = ReplicaRunner(
+            Replica(node, self.incarnation, parts.file.epoch(SHARD)),
+            parts.files,
+            shard_links,
+            ShardEntries(parts.coordinator, SHARD),
+            keep_epoch=partial(parts.file.keep_epoch, SHARD),
+            lead=self._lead,
+            now_ms=parts.now_ms,
+            live=lambda: self.live.incarnations,
+        )
+        server_tls = None if parts.tls is None else parts.tls.server
+        await self.links.listen(*parts.listen, server_tls)
+        self._unwatch = parts.coordinator.watch(shard_path(SHARD), self.runner.look)
+        self.controller = Controller(
+            parts.coordinator, node, self.incarnation, replicas=parts.replicas
+        )
+        self.runner.look()
+        self._tick()
+        logger.info(
+            "node %d is a member of cluster %s, incarnation %d",
+            *(node, membership.cluster.id, self.incarnation),
+        )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _lead(self, epoch: int) -> Reign:
+        self.has_led = True
+        return await self._parts.lead(epoch, self.runner)
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether this node surely has its session: else another one may lead by now."""
+        return self._parts.now_ms() < self._parts.coordinator.lease_until_ms
+
+    def _tick(self) -> None:
+        """Look what is due: a leader without a lease is one no more."""
+        if self.over.is_set():
+            return
+        replica = self.runner.replica
+        if self.runner.over.is_set():
+            self._end(self.runner.reason)
+        elif replica.leader is not None and not self.has_lease:
+            self._end("its lease is over: ZooKeeper did not answer in time")
+        else:
+            self.runner.tick()
+            self._tick_timer = self._loop.call_later(TICK_SECONDS, self._tick)
+
+    def _end(self, reason: str) -> None:
+        """Stop serving at once; who waits for `over` closes what is left."""
+        if self.over.is_set():
+            return
+        self.reason = reason
+        self.over.set()
+        runner = getattr(self, "runner", None)
+        if runner is not None:
+            runner.end(reason)
+
+    @property
+    def role(self) -> Role:
+        """Part that the node has in the shard."""
+        return self.runner.replica.role
+
+    async def close(self) -> None:
+        """End links and tasks, and close the files, unless a reign has them open."""
+        self._end("it is closed")
+        self._parts.coordinator.on_lost = lambda: None
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
+        if self._unwatch is not None:
+            self._unwatch()
+        for part in ("controller", "live"):
+            if hasattr(self, part):
+                await getattr(self, part).close()
+        if hasattr(self, "links"):
+            self.links.close()
+        if hasattr(self, "runner"):
+            await self.runner.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,235 @@
+"""A node's place in its cluster: registered once, and live as long as its session is.
+
+The order of a start matters: a new incarnation is on the node's disk before anybody can see it, and
+registered before the node is live. So whoever was given something in an earlier one is never taken
+for it, and a node that is killed and comes back at once is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leveret.cluster.entries import (
+    CLUSTER,
+    CONTROLLER_EPOCH,
+    LIVE,
+    NODES,
+    SHARDS,
+    ClusterValue,
+    LiveValue,
+    NodeValue,
+    ShardValue,
+    live_path,
+    node_path,
+    parse_entry,
+    shard_path,
+)
+from leveret.cluster.shard_entries import ShardEntries
+from leveret.errors import LeveretError
+from leveret.ports.coordinator import (
+    CoordinatorUnavailableError,
+    CreateEntry,
+    DeleteEntry,
+    EntryOperation,
+    SetEntry,
+    WriteOutcome,
+)
+from leveret.replication.shard import ShardEntry
+
+if TYPE_CHECKING:
+    from leveret.ports.coordinator import Coordinator
+    from leveret.storage.cluster_file import ClusterFile
+
+__all__ = ["Membership", "MembershipError", "NodeSettings"]
+
+SHARD = 0
+ATTEMPTS_MAX = 20  # of a write that others make at the same time, or whose answer gets lost
+ID_BYTES = 16
+SECRET_BYTES = 32
+
+
+class MembershipError(LeveretError):
+    """This node cannot be what it is told to be; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """Settings of this node: its number, the address for other nodes, and its rack.
+
+    `has_data` says whether its directory holds logs already; `replaces` that its number was that of
+    a directory which is lost.
+    """
+
+    node: int
+    address: tuple[str, int]
+    rack: str
+    release: str
+    has_data: bool
+    replaces: bool = False
+
+
+class Membership:
+    """Registers a node in each of its sessions. `cluster` is known after that."""
+
+    cluster: ClusterValue
+
+    def __init__(self, coordinator: Coordinator, file: ClusterFile, settings: NodeSettings) -> None:
+        self._coordinator = coordinator
+        self._file = file
+        self._settings = settings
+        self._has_founded = False
+
+    async def register(self) -> int:
+        """Register the node in a new incarnation, have it live, and return that incarnation.
+
+        Raises MembershipError, CoordinatorError, StorageError.
+        """
+        self.cluster = await self._read_or_found_cluster()
+        self._check_directory()
+        incarnation = await self._register_node()
+        await self._go_live(incarnation)
+        return incarnation
+
+    # -- the cluster
+
+    async def _read_or_found_cluster(self) -> ClusterValue:
+        """Return the cluster; if there is none, make one of which this node's logs are the data."""
+        for _ in range(ATTEMPTS_MAX):
+            found = await self._coordinator.read(CLUSTER)
+            if found is not None:
+                return parse_entry(ClusterValue, CLUSTER, found)
+            if self._file.state.cluster is not None:
+                raise MembershipError(
+                    "the coordinator knows no cluster, but this node is a member of cluster "
+                    f"{self._file.state.cluster}: check the address and the path of ZooKeeper; if "
+                    "its data is lost, restore it"
+                )
+            self._has_founded = await self._found() is WriteOutcome.DONE
+        raise _undecided("make the cluster")
+
+    async def _found(self) -> WriteOutcome:
+        node = self._settings.node
+        cluster = ClusterValue(
+            id=secrets.token_hex(ID_BYTES), secret=secrets.token_hex(SECRET_BYTES)
+        )
+        shard = ShardEntry(None, 0, 0, frozenset({node}), (node,), 1)
+        return await self._coordinator.commit(
+            CreateEntry(CLUSTER, cluster.to_bytes()),
+            *(CreateEntry(path) for path in (NODES, LIVE, SHARDS, CONTROLLER_EPOCH)),
+            CreateEntry(shard_path(SHARD), ShardValue.of(shard).to_bytes()),
+        )
+
+    def _check_directory(self) -> None:
+        """Raise MembershipError if the data directory is another cluster's or node's."""
+        state, node = self._file.state, self._settings.node
+        if state.cluster not in (None, self.cluster.id):
+            raise MembershipError(
+                f"the data directory belongs to cluster {state.cluster}, and the coordinator's is "
+                f"{self.cluster.id}: check the address and the path of ZooKeeper, or start with an "
+                "empty directory"
+            )
+        if state.node not in (None, node):
+            raise MembershipError(
+                f"the data directory is that of node {state.node}, and this one is node {node}: "
+                "give each node a directory of its own"
+            )
+
+    # -- the node
+
+    async def _register_node(self) -> int:
+        path = node_path(self._settings.node)
+        for _ in range(ATTEMPTS_MAX):
+            found = await self._coordinator.read(path)
+            registered = None if found is None else parse_entry(NodeValue, path, found)
+            await self._check_registered(registered)
+            state = self._file.state
+            last = 0 if registered is None else registered.incarnation
+            incarnation = max(state.incarnation, last) + 1
+            await asyncio.to_thread(
+                self._file.change,
+                cluster=self.cluster.id,
+                node=self._settings.node,
+                incarnation=incarnation,
+            )
+            value = NodeValue(
+                directory=state.directory, incarnation=incarnation, rack=self._settings.rack
+            ).to_bytes()
+            operation: EntryOperation = (
+                CreateEntry(path, value) if found is None else SetEntry(path, value, found.version)
+            )
+            if await self._coordinator.commit(operation) is WriteOutcome.DONE:
+                return incarnation
+        raise _undecided("register the node")
+
+    async def _check_registered(self, registered: NodeValue | None) -> None:
+        """Raise MembershipError unless this directory may be that of the registered node."""
+        state, node = self._file.state, self._settings.node
+        if registered is None:
+            if self._settings.has_data and state.cluster is None and not self._has_founded:
+                raise MembershipError(
+                    "the data directory holds queues, which would be lost: a node joins a cluster "
+                    "with an empty directory; queues of a single node become those of a cluster "
+                    "only if it is the first one"
+                )
+            return
+        is_same = registered.directory == state.directory
+        if is_same and registered.incarnation <= state.incarnation:
+            return
+        if not self._settings.replaces:
+            problem = (
+                "is an older copy of it" if is_same else "is another one, or its disk was lost"
+            )
+            raise MembershipError(
+                f"node {node} is registered with a data directory, and this {problem}: if another "
+                "node has this number, choose another one; if what the directory had is lost, "
+                "start with --replace: the node then leaves all in-sync sets, and copies "
+                "everything anew"
+            )
+        await self._leave_sets()
+
+    async def _leave_sets(self) -> None:
+        """Take the node out of the in-sync set, of which it has not everything any more.
+
+        If it is alone in it, the shard has no leader until an operator says who shall lose what.
+        """
+        entries, node = ShardEntries(self._coordinator, SHARD), self._settings.node
+        for _ in range(ATTEMPTS_MAX):
+            entry = await entries.read()
+            if entry is None or node not in entry.isr:
+                return
+            without = entry.changed(isr=entry.isr - {node})
+            if entry.leader == node:
+                without = without._replace(leader=None, incarnation=0)
+            await entries.write(without)
+        raise _undecided("leave the in-sync set")
+
+    async def _go_live(self, incarnation: int) -> None:
+        """Have the node live in this session, and nobody of its number besides."""
+        path = live_path(self._settings.node)
+        host, port = self._settings.address
+        value = LiveValue(
+            incarnation=incarnation, host=host, port=port, release=self._settings.release
+        ).to_bytes()
+        for _ in range(ATTEMPTS_MAX):
+            found = await self._coordinator.read(path)
+            if found is not None and (found.owner, found.value) == (
+                self._coordinator.session,
+                value,
+            ):
+                self._coordinator.hold_lease(path)
+                return
+            if found is None:
+                await self._coordinator.commit(CreateEntry(path, value, is_ephemeral=True))
+            else:  # of an earlier life of this directory, whose lock this process has
+                await self._coordinator.commit(DeleteEntry(path, found.version))
+        raise _undecided("have the node live")
+
+
+def _undecided(what: str) -> CoordinatorUnavailableError:
+    return CoordinatorUnavailableError(
+        f"ZooKeeper does not let this node {what}: its answers get lost, or another node of the "
+        "same number is starting"
+    )

@@ -1,0 +1,104 @@
+"""What a node must not forget of its cluster: `cluster.json` in its data directory.
+
+    {"format": 1, "directory": "0123…", "cluster": "4567…", "node": 2, "incarnation": 7,
+     "epochs": {"0": 3}}
+
+`directory` is random, and told to the coordinator: a node whose disk was lost, or which uses
+another node's directory, is known by that. `epochs` are the highest in which it has acted in each
+shard; whoever forgot one could be cut by an older leader.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from leveret.errors import NewerFormatError, StorageError
+from leveret.storage.files import read_file, storage_error, write_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from leveret.storage.files import FileSystem
+
+__all__ = ["ClusterFile", "ClusterState"]
+
+NAME = "cluster.json"
+FORMAT = 1
+ID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """Content of the file. `cluster` is the cluster's id, None before the node was in any."""
+
+    directory: str
+    cluster: str | None = None
+    node: int | None = None
+    incarnation: int = 0
+    epochs: dict[str, int] = field(default_factory=dict)
+
+
+class ClusterFile:
+    """The file of a data directory. Changes are on the disk when they return; from any thread."""
+
+    def __init__(self, files: FileSystem, data: Path) -> None:
+        """Read the file, if there is one. Raises NewerFormatError, StorageError."""
+        self._files = files
+        self._path = data / NAME
+        self._lock = threading.Lock()
+        self.state = self._read() or ClusterState(secrets.token_hex(ID_BYTES))
+
+    def _read(self) -> ClusterState | None:
+        if not self._files.exists(self._path):
+            return None
+        try:
+            return _parse(json.loads(bytes(read_file(self._files, self._path))))
+        except OSError as error:
+            raise storage_error("read", self._path, error) from error
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise StorageError(
+                f"{self._path} is damaged ({error}): without it this node may not count as one "
+                "that has what it once acknowledged. Move it away, and start the node with "
+                "--replace: it then copies everything anew"
+            ) from error
+
+    def change(self, **fields: Any) -> None:
+        """Change some fields of the state. Raises StorageError; nothing has changed then."""
+        with self._lock:
+            state = replace(self.state, **fields)
+            content = json.dumps({"format": FORMAT, **asdict(state)}).encode()
+            try:
+                write_file(self._files, self._path, content, flush=True)
+                self._files.sync_directory(self._path.parent)
+            except OSError as error:
+                raise storage_error("write", self._path, error) from error
+            self.state = state
+
+    def epoch(self, shard: int) -> int:
+        """Return the highest epoch in which the node has acted in a shard."""
+        return self.state.epochs.get(str(shard), 0)
+
+    def keep_epoch(self, shard: int, epoch: int) -> None:
+        """Note that the node acts in an epoch of a shard. Raises StorageError."""
+        if epoch > self.epoch(shard):
+            self.change(epochs={**self.state.epochs, str(shard): epoch})
+
+
+def _parse(fields: Any) -> ClusterState:
+    """Return the state of the file's content. Raises KeyError, TypeError, ValueError."""
+    if fields["format"] > FORMAT:
+        raise NewerFormatError(f"{NAME} (format {fields['format']})")
+    state = ClusterState(
+        **{name: fields[name] for name in ("directory", "cluster", "node", "incarnation", "epochs")}
+    )
+    numbers = [state.incarnation, *state.epochs.values(), state.node or 0]
+    texts = [state.directory, *state.epochs, state.cluster or ""]
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        raise ValueError("a number is none")
+    if not all(type(text) is str for text in texts):
+        raise ValueError("a text is none")
+    return state
