@@ -104,9 +104,10 @@ class Coordinator(Protocol):
     """
 
     on_lost: Callable[[], None]
-    """Called on the loop when a session has ended: its lease is over and its entries are gone.
+    """Called on the loop when a session has ended: its lease is over.
 
-    The new session has neither; it may take a while until it can be used.
+    Its ephemeral entries are gone, or will be soon. The new session has neither; it may take a
+    while until it can be used.
     """
 
     @property
