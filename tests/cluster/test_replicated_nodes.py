@@ -1,4 +1,4 @@
-"""Nodes that replicate over real sockets and real files: one leads, dies, and another goes on."""
+"""Members of a cluster over real sockets and real files: one leads, dies, and another goes on."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ import logging
 
 import pytest
 
-from leveret.cluster.links.connector import LinkDialing
-from leveret.cluster.links.handshake import LinkIdentity
+from leveret.cluster.entries import CLUSTER, MalformedEntryError, shard_path
 from leveret.cluster.links.link import LinkLimits
-from leveret.cluster.links.links import Links
-from leveret.cluster.plan import next_entry
-from leveret.cluster.replica_runner import ReplicaRunner
-from leveret.cluster.shard_links import ShardLinks
+from leveret.cluster.member import ClusterMember, MemberParts
+from leveret.cluster.membership import MembershipError, NodeSettings
+from leveret.errors import StorageError
 from leveret.ports import Durability, LogName
-from leveret.ports.coordinator import WriteOutcome
 from leveret.replication.messages import Acknowledge, Attached
-from leveret.replication.replica import Replica, Role
-from leveret.replication.shard import ShardEntry
+from leveret.replication.replica import Role
+from leveret.storage.cluster_file import ClusterFile
 from leveret.storage.files import RealFileSystem
 from leveret.storage.led_logs import LedLogs
 from leveret.storage.replica_store import ReplicaStore
@@ -26,37 +23,27 @@ from leveret.storage.state import LmdbStateStore
 from leveret.storage.store import FileTopicStore
 from leveret.storage.threads import StorageThreads
 from tests.storage.harness import FixedClock, NoLock, bodies, put
+from tests.support.coordinator import FakeEnsemble
 from tests.support.waiting import eventually
 
 COUNT = 3
 LOG = LogName("/", "orders", "i1", 0, Durability.FSYNC)
-# Nothing ends a link but what the test does, however slow the machine is.
-LIMITS = LinkLimits(silence_ms=3_600_000, handshake_ms=3_600_000, pause_ms_min=10, pause_ms_max=100)
+NEVER_MS = 3_600_000
+# Nothing ends a link or a session but what the test does, however slow the machine is.
+LIMITS = LinkLimits(silence_ms=NEVER_MS, handshake_ms=NEVER_MS, pause_ms_min=10, pause_ms_max=100)
 
 
-class Entries:
-    """The coordinator: an entry, and who is live. Everybody has the same."""
+class LoopTime:
+    """The time of the loop, for a coordinator that needs some."""
 
     def __init__(self) -> None:
-        everybody = tuple(range(COUNT))
-        self.entry = ShardEntry(None, 0, 0, frozenset(everybody), everybody, 1)
-        self.live: dict[int, int] = {}
-        self.incarnations = dict.fromkeys(everybody, 0)
+        self.loop = asyncio.get_running_loop()
 
-    async def read(self) -> ShardEntry:
-        return self.entry
+    def seconds(self) -> float:
+        return self.loop.time()
 
-    async def write(self, entry, members) -> WriteOutcome:
-        await asyncio.sleep(0)
-        current = all(self.incarnations[node] == incarnation for node, incarnation in members)
-        if not current or entry.change != self.entry.change + 1:
-            return WriteOutcome.CONFLICT
-        self.entry = entry
-        return WriteOutcome.DONE
-
-    def control(self) -> None:
-        planned = next_entry(self.entry, self.live, range(COUNT), COUNT)
-        self.entry = planned or self.entry
+    def call_later(self, seconds, callback):
+        return self.loop.call_later(seconds, callback)
 
 
 class LogReign:
@@ -76,52 +63,40 @@ class LogReign:
 class ReplicatingNode:
     """A node from its start to its end, without a broker."""
 
-    def __init__(self, cluster: Cluster, number: int) -> None:
+    def __init__(self, cluster: Cluster, number: int, directory: int, **settings) -> None:
         self.cluster, self.number = cluster, number
-        self.data = cluster.path / str(number)
+        self.data = cluster.path / str(directory)
         self.data.mkdir(exist_ok=True)
-        entries = cluster.entries
-        entries.incarnations[number] += 1
-        self.incarnation = entries.live[number] = entries.incarnations[number]
         self.loop = asyncio.get_running_loop()
         self.threads = StorageThreads.start(self.loop, commit_threads=2, fetch_threads=2)
         self.state = LmdbStateStore(self.data / "state", logging.getLogger("test").warning)
-        self.files = ReplicaStore(self.data, RealFileSystem(), self.state, self.loop, self.threads)
-        self.shard = ShardLinks(0)
-        self.tasks: set[asyncio.Task] = set()
-        self.links = Links(
-            LinkIdentity(b"c" * 16, number, self.incarnation, b"s" * 32),
-            self.shard,
-            LinkDialing(cluster.addresses.get, self.spawn),
-            LIMITS,
-        )
-        self.runner = ReplicaRunner(
-            Replica(number, self.incarnation, cluster.epochs[number]),
-            self.files,
-            self.shard,
-            entries,
-            keep_epoch=self._keep_epoch,
-            lead=self._lead,
-            now_ms=lambda: int(self.loop.time() * 1000),
-            live=lambda: dict(entries.live),
-        )
-        self.shard.links, self.shard.runner = self.links, self.runner
+        self.coordinator = cluster.ensemble.client()
         self.reign: LogReign | None = None
+        self.settings = NodeSettings(
+            **{
+                "node": number,
+                "address": ("127.0.0.1", cluster.ports[number]),
+                "rack": "",
+                "release": "0.1.0",
+                "has_data": (self.data / "topics").exists(),
+                **settings,
+            }
+        )
+        files = ReplicaStore(self.data, RealFileSystem(), self.state, self.loop, self.threads)
+        parts = MemberParts(
+            coordinator=self.coordinator,
+            file=ClusterFile(RealFileSystem(), self.data),
+            files=files,
+            lead=self._lead,
+            now_ms=cluster.ensemble.now_ms,
+            listen=("127.0.0.1", cluster.ports[number]),
+            replicas=COUNT,
+            limits=LIMITS,
+        )
+        self.member = ClusterMember(parts, self.settings)
 
-    def spawn(self, work):
-        task = self.loop.create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        return task
-
-    def _keep_epoch(self, epoch: int) -> None:
-        self.cluster.epochs[self.number] = max(epoch, self.cluster.epochs[self.number])
-
-    async def listen(self) -> None:
-        self.cluster.addresses[self.number] = await self.links.listen("127.0.0.1", 0)
-
-    async def _lead(self, epoch: int) -> LogReign:
-        logs = LedLogs(self.data, RealFileSystem(), self.loop, self.threads, self.runner)
+    async def _lead(self, epoch: int, events) -> LogReign:
+        logs = LedLogs(self.data, RealFileSystem(), self.loop, self.threads, events)
         store = FileTopicStore(
             self.data,
             RealFileSystem(),
@@ -138,61 +113,61 @@ class ReplicatingNode:
         return self.reign
 
     @property
+    def links(self):
+        """Present links: by direction and node."""
+        return self.member.runner._links._present
+
+    @property
     def serves(self) -> bool:
-        return (
-            self.runner.replica.role is Role.LEADING
-            and self.reign is not None
-            and not self.reign.is_over
-        )
+        if self.reign is None or self.reign.is_over or self.member.over.is_set():
+            return False
+        return self.member.role is Role.LEADING
 
     async def stop(self) -> None:
         """End, so that the disk is left as it is at this moment."""
-        del self.cluster.nodes[self.number]
-        self.links.close()
-        await self.runner.close()
+        self.cluster.nodes.pop(self.number, None)
+        await self.member.close()
         if self.reign is not None:
             await self.reign.store.close()
-        for task in list(self.tasks):
-            task.cancel()
+        await self.coordinator.close()
         self.threads.close()
         self.state.close()
-        if self.cluster.entries.live.get(self.number) == self.incarnation:
-            del self.cluster.entries.live[self.number]
 
 
 class Cluster:
-    def __init__(self, path) -> None:
-        self.path = path
-        self.entries = Entries()
-        self.addresses: dict[int, tuple[str, int]] = {}
-        self.epochs = [0] * COUNT
+    def __init__(self, path, ports) -> None:
+        self.path, self.ports = path, ports
+        self.ensemble = FakeEnsemble(LoopTime(), session_ms=2 * NEVER_MS)
         self.nodes: dict[int, ReplicatingNode] = {}
-        self.is_controlled = True
         self.failures = []
         asyncio.get_running_loop().set_exception_handler(self._failed)
 
     def _failed(self, loop, context) -> None:
         self.failures.append(context)
 
-    async def start(self, number: int) -> ReplicatingNode:
-        node = self.nodes[number] = ReplicatingNode(self, number)
-        await node.listen()
+    async def start(self, number: int, directory: int | None = None, **settings):
+        directory = number if directory is None else directory
+        node = ReplicatingNode(self, number, directory, **settings)
+        try:
+            await node.member.start()
+        except BaseException:
+            await node.stop()
+            raise
+        self.nodes[number] = node
         return node
-
-    async def control(self) -> None:
-        while True:
-            self.entries.control()
-            for node in list(self.nodes.values()):
-                node.runner.learned(self.entries.entry)
-                node.runner.tick()
-            await asyncio.sleep(0.02)
 
     async def leader(self) -> ReplicatingNode:
         await eventually(lambda: any(node.serves for node in self.nodes.values()))
         return next(node for node in self.nodes.values() if node.serves)
 
+    @property
+    def isr(self) -> set[int]:
+        node = next(iter(self.nodes.values()))
+        entry = node.member.runner.replica.entry
+        return set() if entry is None else set(entry.isr)
+
     async def in_sync(self, count: int) -> None:
-        await eventually(lambda: len(self.entries.entry.isr) == count)
+        await eventually(lambda: len(self.isr) == count)
 
     def content(self, number: int) -> dict[str, bytes]:
         directory = self.path / str(number) / "topics"
@@ -203,16 +178,19 @@ class Cluster:
 
 
 @pytest.fixture
-async def cluster(tmp_path):
-    cluster = Cluster(tmp_path)
-    for number in range(COUNT):
-        await cluster.start(number)
-    control = asyncio.get_running_loop().create_task(cluster.control())
+async def empty(tmp_path, unused_tcp_port_factory):
+    cluster = Cluster(tmp_path, [unused_tcp_port_factory() for _ in range(COUNT + 1)])
     yield cluster
-    control.cancel()
     for node in list(cluster.nodes.values()):
         await node.stop()
     assert cluster.failures == []
+
+
+@pytest.fixture
+async def cluster(empty):
+    for number in range(COUNT):
+        await empty.start(number)
+    return empty
 
 
 async def publish(leader, first, count):
@@ -227,6 +205,7 @@ async def publish(leader, first, count):
 
 async def test_another_node_goes_on_with_all_that_was_committed(cluster):
     first = await cluster.leader()
+    await cluster.in_sync(3)
     await publish(first, 0, 500)
     await first.stop()
     second = await cluster.leader()
@@ -254,11 +233,11 @@ async def test_messages_from_the_wrong_end_close_a_link(cluster):
     leader = await cluster.leader()
     await cluster.in_sync(3)
     follower = next(node for node in cluster.nodes.values() if node is not leader)
-    link, encoder, _ = follower.shard._present[True, leader.number]
+    link, encoder, _ = follower.links[True, leader.number]
     link.send(encoder.encode(Attached(1)))
     await eventually(lambda: not link.is_open)
-    await eventually(lambda: (True, leader.number) in follower.shard._present)
-    link, encoder, _ = leader.shard._present[False, follower.number]
+    await eventually(lambda: (True, leader.number) in follower.links)
+    link, encoder, _ = leader.links[False, follower.number]
     link.send(encoder.encode(Acknowledge(1, 1)))
     await eventually(lambda: not link.is_open)
     await publish(leader, 0, 10)
@@ -268,7 +247,120 @@ async def test_bytes_that_are_no_message_close_a_link(cluster):
     leader = await cluster.leader()
     await cluster.in_sync(3)
     follower = next(node for node in cluster.nodes.values() if node is not leader)
-    link, _, _ = follower.shard._present[True, leader.number]
+    link, _, _ = follower.links[True, leader.number]
     link.send([(5).to_bytes(4, "little") + b"\x99" * 5])
     await eventually(lambda: not link.is_open)
     await publish(leader, 0, 10)
+
+
+async def test_a_leader_whose_session_is_over_serves_nobody(cluster):
+    first = await cluster.leader()
+    await cluster.in_sync(3)
+    await publish(first, 0, 10)
+    cluster.ensemble.expire(first.coordinator.session)
+    await eventually(first.member.over.is_set)
+    assert first.reign.is_over
+    assert "session" in first.member.reason
+    second = await cluster.leader()
+    await publish(second, 10, 10)
+
+
+async def test_a_leader_without_a_lease_serves_nobody(cluster):
+    first = await cluster.leader()
+    first.coordinator._lease.until_ms = 0
+    first.coordinator.is_reachable = False
+    await eventually(first.member.over.is_set)
+    assert first.reign.is_over
+    assert "lease" in first.member.reason
+
+
+async def test_the_first_nodes_logs_are_the_clusters(empty):
+    first = await empty.start(0)
+    await publish(await empty.leader(), 0, 20)
+    await empty.start(1)
+    await empty.in_sync(2)
+    await first.stop()
+    second = await empty.leader()
+    assert second.reign.log.end == 20
+
+
+@pytest.mark.parametrize(
+    ("number", "directory", "problem"),
+    [
+        (0, 3, "is registered with a data directory, and this is another one"),
+        (1, 0, "the data directory is that of node 0"),
+        (3, 4, "holds queues, which would be lost"),
+    ],
+)
+async def test_a_directory_that_is_not_the_nodes_is_refused(empty, number, directory, problem):
+    first = await empty.start(0)
+    await empty.leader()
+    await first.stop()
+    (empty.path / "4" / "topics").mkdir(parents=True)
+    with pytest.raises(MembershipError, match=problem):
+        await empty.start(number, directory)
+    await empty.start(0)
+    await empty.leader()
+
+
+async def test_a_directory_of_another_cluster_is_refused(empty):
+    first = await empty.start(0)
+    await empty.leader()
+    await first.stop()
+    other = empty.ensemble.entries
+    empty.ensemble.entries = {}
+    with pytest.raises(MembershipError, match="the coordinator knows no cluster"):
+        await empty.start(0)
+    await (await empty.start(1)).stop()
+    with pytest.raises(MembershipError, match="belongs to cluster"):
+        await empty.start(0)
+    empty.ensemble.entries = other
+    await empty.start(0)
+
+
+async def test_a_node_that_has_lost_its_disk_copies_everything_anew(cluster):
+    leader = await cluster.leader()
+    await cluster.in_sync(3)
+    await publish(leader, 0, 50)
+    lost = next(node for node in cluster.nodes.values() if node is not leader)
+    await lost.stop()
+    with pytest.raises(MembershipError, match="or its disk was lost"):
+        await cluster.start(lost.number, directory=7)
+    node = await cluster.start(lost.number, directory=7, replaces=True)
+    await cluster.in_sync(3)
+    await eventually(lambda: cluster.content(7) == cluster.content(leader.number))
+    assert node.member.role is Role.FOLLOWING
+
+
+async def test_a_cluster_that_nobody_understands_is_told(empty):
+    first = await empty.start(0)
+    await first.stop()
+    entries = empty.ensemble.entries
+    entry = entries[CLUSTER]
+    entries[CLUSTER] = entry._replace(value=b"{}")
+    with pytest.raises(MalformedEntryError, match=r"entry /cluster is not .* \(id: Field required"):
+        await empty.start(0)
+    entries[CLUSTER] = entry._replace(value=entry.value.replace(b'"format":1', b'"format":2'))
+    with pytest.raises(MalformedEntryError, match="upgrade this node"):
+        await empty.start(0)
+
+
+async def test_nobody_acts_on_a_shard_that_nobody_understands(empty, caplog):
+    first = await empty.start(0)
+    await empty.leader()
+    await first.stop()
+    entries, path = empty.ensemble.entries, shard_path(0)
+    entry = entries[path]
+    entries[path] = entry._replace(value=b'{"leader": [0, 1]}')
+    await empty.start(0)
+    await eventually(lambda: "entry /shards/0 is not as this release writes it" in caplog.text)
+    entries[path] = entry._replace(version=7)
+    await empty.leader()
+
+
+async def test_a_damaged_cluster_file_is_told(empty):
+    first = await empty.start(0)
+    await first.stop()
+    (empty.path / "0" / "cluster.json").write_text('{"format": 1}')
+    with pytest.raises(StorageError, match="is damaged"):
+        ClusterFile(RealFileSystem(), empty.path / "0")
