@@ -1,4 +1,4 @@
-"""What a node must not forget of its cluster: `cluster.json` in its data directory.
+"""The file by which a node remembers its cluster: `cluster.json` in its data directory.
 
     {"format": 1, "directory": "0123…", "cluster": "4567…", "node": 2, "incarnation": 7,
      "epochs": {"0": 3}}

@@ -16,7 +16,8 @@ import pytest
 from tests.cluster.simulated_cluster import LostError, SimulatedCluster
 from tests.cluster.simulated_time import SimulatedLoop
 
-SEEDS = 60
+SEEDS = 200
+GROUPS = 20  # so that they are spread over the processes of the tests
 STEPS = 150
 REST_SECONDS = 120.0
 
@@ -142,10 +143,11 @@ class Run:
         raise LostError(f"does not come to rest: {cluster.entry} {cluster.live} {roles}")
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_nothing_that_was_confirmed_is_lost(seed, caplog):
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_nothing_that_was_confirmed_is_lost(group, caplog):
     caplog.set_level(logging.CRITICAL)
-    Run(seed).run()
+    for seed in range(group, SEEDS, GROUPS):
+        Run(seed).run()
 
 
 if __name__ == "__main__":
