@@ -2,6 +2,7 @@
 
 coordination/   the coordinator, which is ZooKeeper
 entries         what is kept there
+member          a node in one session: registered, linked, with its replica
 membership      a node registers, and is live
 live_nodes      which nodes are live
 controller      elects leaders, as plan says
