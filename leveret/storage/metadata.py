@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import aiosqlite
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ChangedDefinitionsError",
     "DamagedDefinitionsError",
+    "DefinitionKey",
+    "DefinitionRows",
     "SqliteMetadataStore",
 ]
 
@@ -36,7 +38,8 @@ log = logging.getLogger(__name__)
 BUSY_TIMEOUT_SECONDS = 5.0  # the directory lock keeps others out; a backup tool may read meanwhile
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
-_Key = tuple[type[Definition], Row]
+DefinitionKey: TypeAlias = tuple[type[Definition], Row]  # a kind, and the natural key of one
+DefinitionRows: TypeAlias = Mapping[DefinitionKey, Row | None]  # None: it is removed
 
 
 class DamagedDefinitionsError(StorageError):
@@ -51,7 +54,9 @@ class SqliteMetadataStore:
     """`MetadataStore` in one SQLite file (WAL, a flush with every commit).
 
     `identity` is unique to these definitions, `changes` counts the durable commits: with both
-    noted, an older file can be recognized later. `on_change` is called after each commit.
+    noted, an older file can be recognized later. `on_change` is called after each commit. In a
+    cluster `write_ahead` makes changes durable elsewhere before they are written here; it raises
+    StorageError.
     """
 
     def __init__(
@@ -65,12 +70,13 @@ class SqliteMetadataStore:
         self.identity = identity
         self.changes = changes
         self.on_change: Callable[[], None] = lambda: None
+        self.write_ahead: Callable[[DefinitionRows], Awaitable[None]] | None = None
         self._database = database
         self._path = path
         self._spawn = spawn
         # The last word on each key not yet durable; None removes. Insertion order is irrelevant:
         # everything in it is committed together.
-        self._unwritten: dict[_Key, Row | None] = {}
+        self._unwritten: dict[DefinitionKey, Row | None] = {}
         self._removed: set[str] = set()  # virtual hosts; what is unwritten of them came later
         self._committing = asyncio.Lock()
         self._commit_scheduled = False
@@ -118,6 +124,39 @@ class SqliteMetadataStore:
                 raise StorageError(f"{self._path}: bad row in {table.name}: {error}") from error
         return definitions
 
+    async def rows(self) -> dict[DefinitionKey, Row]:
+        """Return the rows of all definitions by their keys. Raises StorageError."""
+        await self.flush()
+        found: dict[DefinitionKey, Row] = {}
+        try:
+            for table in TABLES.values():
+                rows = await self._database.execute_fetchall(table.select_sql)
+                found |= {(table.kind, table.key_in(row)): tuple(row) for row in rows}
+        except sqlite3.Error as error:
+            raise _storage_error(self._path, error) from error
+        return found
+
+    async def replace(self, wanted: Mapping[DefinitionKey, Row]) -> None:
+        """Have exactly the definitions of these rows, before anything else is put.
+
+        Raises StorageError.
+        """
+        found = await self.rows()
+        gone = dict.fromkeys(found.keys() - wanted.keys())
+        changed = {key: row for key, row in wanted.items() if found.get(key) != row}
+        self._unwritten = gone | changed
+        await self.flush()
+
+    async def _removed_rows(self, vhosts: set[str]) -> dict[DefinitionKey, Row | None]:
+        """Return what goes with some virtual hosts. Raises sqlite3.Error."""
+        found: dict[DefinitionKey, Row | None] = {}
+        for table in TABLES.values():
+            if vhosts and table.vhost_column is not None:
+                rows = await self._database.execute_fetchall(table.select_sql)
+                keys = [table.key_in(row) for row in rows]
+                found |= {(table.kind, key): None for key in keys if key[0] in vhosts}
+        return found
+
     def put(self, definition: Definition) -> None:
         """Queue the insert or replacement of a definition, by its natural key."""
         table = TABLES[type(definition)]
@@ -160,7 +199,7 @@ class SqliteMetadataStore:
         except OSError as error:
             log.warning("%s", storage_error("write the checksum of", self._path, error))
 
-    def _note(self, key: _Key, row: Row | None) -> None:
+    def _note(self, key: DefinitionKey, row: Row | None) -> None:
         self._unwritten[key] = row
         self._schedule_commit()
 
@@ -184,6 +223,8 @@ class SqliteMetadataStore:
         try:
             if self._database.in_transaction:  # an earlier commit was cancelled half way
                 await self._database.rollback()
+            if self.write_ahead is not None:
+                await self.write_ahead(await self._removed_rows(removed) | batch)
             for statement, rows in [*_removals(removed), *_statements(batch)]:
                 await self._database.executemany(statement, rows)
             await self._database.execute("UPDATE store SET changes = changes + 1")
@@ -198,7 +239,9 @@ class SqliteMetadataStore:
         self.on_change()
 
 
-def _without(batch: dict[_Key, Row | None], vhosts: set[str]) -> dict[_Key, Row | None]:
+def _without(
+    batch: dict[DefinitionKey, Row | None], vhosts: set[str]
+) -> dict[DefinitionKey, Row | None]:
     """Return a batch without the changes of some virtual hosts."""
     if not vhosts:
         return batch
@@ -220,7 +263,7 @@ def _removals(vhosts: set[str]) -> list[tuple[str, list[Row]]]:
     ]
 
 
-def _statements(batch: dict[_Key, Row | None]) -> list[tuple[str, list[Row]]]:
+def _statements(batch: DefinitionRows) -> list[tuple[str, list[Row]]]:
     """Return the batch as at most two statements for each table, each with all its rows."""
     grouped: dict[str, list[Row]] = {}
     for (kind, key), row in batch.items():

@@ -17,7 +17,7 @@ belongs together is decided in `core`, and writes arrive here in any order.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.ports.definitions import (
@@ -39,7 +39,7 @@ from leveret.ports.definitions import (
 from leveret.storage.tagged_json import decode_arguments, encode_arguments, encode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["MIGRATIONS", "TABLES", "Row", "Table"]
 
@@ -164,6 +164,26 @@ class Table:
         """Return the column values of a definition's natural key."""
         return self._values(definition, self.key)
 
+    def key_in(self, row: Sequence[Any]) -> Row:
+        """Return the natural key in a row."""
+        return tuple(row[self.columns.index(column)] for column in self.key)
+
+    def to_fields(self, row: Row) -> dict[str, Any]:
+        """Return a row as columns and values, which JSON can hold."""
+        return dict(zip(self.columns, row, strict=True))
+
+    def row_in(self, values: Mapping[str, Any]) -> Row:
+        """Return the row of columns and values that a release has written, perhaps another one.
+
+        Columns that this one does not know are left out. Raises KeyError if one is missing that
+        has no default.
+        """
+        defaults = {field.name: field for field in fields(self.kind)}
+        return tuple(
+            values[column] if column in values else _default_of(defaults[column])
+            for column in self.columns
+        )
+
     def definition_of(self, row: Sequence[Any]) -> Definition:
         """Return the definition of a row. Raises ValueError for a value of the wrong type."""
         values = {
@@ -177,6 +197,17 @@ class Table:
             _WRITERS[column](value) if column in _WRITERS else value
             for column, value in ((column, getattr(definition, column)) for column in columns)
         )
+
+
+def _default_of(column: Field[Any]) -> Any:
+    """Return the value of a column in rows of releases that had none. Raises KeyError."""
+    if column.default_factory is not MISSING:
+        value = column.default_factory()
+    elif column.default is not MISSING:
+        value = column.default
+    else:
+        raise KeyError(column.name)
+    return _WRITERS[column.name](value) if column.name in _WRITERS else value
 
 
 def _encode_layout(layout: PartitionLayout | None) -> str | None:

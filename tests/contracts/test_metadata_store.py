@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -25,6 +26,7 @@ from leveret.ports.definitions import (
     VhostDefinition,
 )
 from leveret.storage.metadata import SqliteMetadataStore
+from tests.cluster.definitions import definitions_shared
 from tests.memory_metadata import MemoryMetadataStore
 from tests.support.examples import examples
 
@@ -57,10 +59,13 @@ ONE_OF_EACH = [
 ]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "log"])
 def opened(request, tmp_path):
-    """A context manager that opens the store under test; again for the same data."""
-    memory = MemoryMetadataStore()
+    """A context manager that opens the store under test; again for the same data.
+
+    With the log of definitions it is one node's database after the other.
+    """
+    memory, numbers = MemoryMetadataStore(), count()
 
     @asynccontextmanager
     async def open_store():
@@ -69,9 +74,15 @@ def opened(request, tmp_path):
             await memory.close()
             return
         async with asyncio.TaskGroup() as group:
-            store = await SqliteMetadataStore.open(tmp_path / "leveret.db", group.create_task)
+            is_log = request.param == "log"
+            file = f"{next(numbers) % 2}.db" if is_log else "leveret.db"
+            store = await SqliteMetadataStore.open(tmp_path / file, group.create_task)
             try:
-                yield store
+                if is_log:
+                    async with definitions_shared(tmp_path / "logs", store):
+                        yield store
+                else:
+                    yield store
             finally:  # a test that fails shall not have the collector blame another
                 await store.close()
 
