@@ -71,9 +71,8 @@ class RunnerLinks(Protocol):
 class ReplicaRunner:
     """Runs `replica`, of which the highest epoch is kept by `keep_epoch`, in any thread.
 
-    To lead, it has `lead` open the logs for an epoch. `over` is set once the replica does no more,
-    for a `reason`.
-    It is `leveret.ports.replication.LogEvents` for the logs that are open.
+    To lead, it has `lead` open the logs for an epoch, and is their `LogEvents`. `over` is set once
+    the replica does no more, for a `reason`.
     """
 
     def __init__(
