@@ -11,8 +11,9 @@ from leveret.cluster.coordination.settings import ConnectString, ZooKeeperSettin
 from leveret.cluster.coordination.zookeeper import ZooKeeperCoordinator, boottime_ms
 from tests.cluster.replicating import COUNT, Cluster, publish
 from tests.storage.harness import bodies
+from tests.support.ports import free_ports
 from tests.support.waiting import eventually
-from tests.support.zookeeper import HOST, free_ports, relay, running_server
+from tests.support.zookeeper import HOST, relay, running_server
 
 pytestmark = pytest.mark.zookeeper
 ROOTS = iter(range(1000))

@@ -13,12 +13,13 @@ from leveret.storage.cluster_file import ClusterFile
 from leveret.storage.files import RealFileSystem
 from tests.cluster.replicating import COUNT, FakeCluster, publish
 from tests.storage.harness import bodies
+from tests.support.ports import free_ports
 from tests.support.waiting import eventually
 
 
 @pytest.fixture
-async def empty(tmp_path, unused_tcp_port_factory):
-    cluster = FakeCluster(tmp_path, [unused_tcp_port_factory() for _ in range(COUNT + 1)])
+async def empty(tmp_path):
+    cluster = FakeCluster(tmp_path, free_ports(COUNT + 1))
     yield cluster
     for node in list(cluster.nodes.values()):
         await node.stop()

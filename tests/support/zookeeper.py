@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
+from tests.support.ports import free_ports
 from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
@@ -156,15 +157,6 @@ def running_ensemble(directory: Path) -> Iterator[Ensemble]:
         ensemble = Ensemble(directory, stack)
         ensemble.start()
         yield ensemble
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 class Relay:

@@ -21,7 +21,8 @@ from leveret.ports.coordinator import (
 )
 from tests.cluster.coordination.bench import ZooKeeperBench
 from tests.contracts.coordinator import CoordinatorContract, Hints, Losses
-from tests.support.zookeeper import HOST, free_ports, running_ensemble, running_server
+from tests.support.ports import free_ports
+from tests.support.zookeeper import HOST, running_ensemble, running_server
 
 pytestmark = pytest.mark.zookeeper
 DONE, UNKNOWN = WriteOutcome.DONE, WriteOutcome.UNKNOWN
