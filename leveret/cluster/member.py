@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +22,7 @@ from leveret.cluster.membership import Membership
 from leveret.cluster.replica_runner import ReplicaRunner
 from leveret.cluster.shard_entries import ShardEntries
 from leveret.cluster.shard_links import ShardLinks
+from leveret.ports.callbacks import do_nothing
 from leveret.replication.replica import Replica, Role
 
 if TYPE_CHECKING:
@@ -75,18 +77,14 @@ class ClusterMember:
     """
 
     incarnation: int
-    links: Links
-    runner: ReplicaRunner
-    live: LiveNodes
-    controller: Controller
 
     def __init__(self, parts: MemberParts, settings: NodeSettings) -> None:
         self._parts = parts
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._tick_timer: asyncio.TimerHandle | None = None
-        self._unwatch: Callable[[], None] | None = None
+        self._stack = AsyncExitStack()
+        self._runner: ReplicaRunner | None = None
         self.reason = ""
         self.has_led = False
         self.over = asyncio.Event()
@@ -100,7 +98,8 @@ class ClusterMember:
         parts.coordinator.on_lost = partial(self._end, "its session with ZooKeeper has ended")
         membership = Membership(parts.coordinator, parts.file, self._settings)
         self.incarnation = await membership.register()
-        self.live = LiveNodes(parts.coordinator)
+        live = LiveNodes(parts.coordinator)
+        self._stack.push_async_callback(live.close)
         shard_links = ShardLinks(SHARD)
         identity = LinkIdentity(
             bytes.fromhex(membership.cluster.id),
@@ -109,9 +108,10 @@ class ClusterMember:
             bytes.fromhex(membership.cluster.secret),
         )
         client_tls = None if parts.tls is None else parts.tls.client
-        dialing = LinkDialing(self.live.address, self._spawn, client_tls)
-        self.links = shard_links.links = Links(identity, shard_links, dialing, parts.limits)
-        self.runner = shard_links.runner = ReplicaRunner(
+        dialing = LinkDialing(live.address, self._spawn, client_tls)
+        self._stack.push_async_callback(self._end_tasks)
+        links = shard_links.links = Links(identity, shard_links, dialing, parts.limits)
+        runner = self._runner = shard_links.runner = ReplicaRunner(
             Replica(node, self.incarnation, parts.file.epoch(SHARD)),
             parts.files,
             shard_links,
@@ -119,16 +119,17 @@ class ClusterMember:
             keep_epoch=partial(parts.file.keep_epoch, SHARD),
             lead=self._lead,
             now_ms=parts.now_ms,
-            live=lambda: self.live.incarnations,
+            live=lambda: live.incarnations,
         )
+        self._stack.push_async_callback(runner.close)
+        self._stack.callback(links.close)
         server_tls = None if parts.tls is None else parts.tls.server
-        await self.links.listen(*parts.listen, server_tls)
-        self._unwatch = parts.coordinator.watch(shard_path(SHARD), self.runner.look)
-        self.controller = Controller(
-            parts.coordinator, node, self.incarnation, replicas=parts.replicas
-        )
-        self.runner.look()
-        self._tick()
+        await links.listen(*parts.listen, server_tls)
+        self._stack.callback(parts.coordinator.watch(shard_path(SHARD), runner.look))
+        controller = Controller(parts.coordinator, node, self.incarnation, replicas=parts.replicas)
+        self._stack.push_async_callback(controller.close)
+        runner.look()
+        self._tick(runner)
         logger.info(
             "node %d is a member of cluster %s, incarnation %d",
             *(node, membership.cluster.id, self.incarnation),
@@ -140,6 +141,11 @@ class ClusterMember:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    async def _end_tasks(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def _lead(self, epoch: int) -> Reign:
         self.has_led = True
         return await self._parts.lead(epoch, self.runner)
@@ -149,18 +155,17 @@ class ClusterMember:
         """Whether this node surely has its session: else another one may lead by now."""
         return self._parts.now_ms() < self._parts.coordinator.lease_until_ms
 
-    def _tick(self) -> None:
+    def _tick(self, runner: ReplicaRunner) -> None:
         """Look what is due: a leader without a lease is one no more."""
         if self.over.is_set():
             return
-        replica = self.runner.replica
-        if self.runner.over.is_set():
-            self._end(self.runner.reason)
-        elif replica.leader is not None and not self.has_lease:
+        if runner.over.is_set():
+            self._end(runner.reason)
+        elif runner.replica.leader is not None and not self.has_lease:
             self._end("its lease is over: ZooKeeper did not answer in time")
         else:
-            self.runner.tick()
-            self._tick_timer = self._loop.call_later(TICK_SECONDS, self._tick)
+            runner.tick()
+            self._loop.call_later(TICK_SECONDS, self._tick, runner)
 
     def _end(self, reason: str) -> None:
         """Stop serving at once; who waits for `over` closes what is left."""
@@ -168,9 +173,14 @@ class ClusterMember:
             return
         self.reason = reason
         self.over.set()
-        runner = getattr(self, "runner", None)
-        if runner is not None:
-            runner.end(reason)
+        if self._runner is not None:
+            self._runner.end(reason)
+
+    @property
+    def runner(self) -> ReplicaRunner:
+        """Runner of the node's replica, once the node is registered."""
+        assert self._runner is not None, "it has started"
+        return self._runner
 
     @property
     def role(self) -> Role:
@@ -180,18 +190,5 @@ class ClusterMember:
     async def close(self) -> None:
         """End links and tasks, and close the files, unless a reign has them open."""
         self._end("it is closed")
-        self._parts.coordinator.on_lost = lambda: None
-        if self._tick_timer is not None:
-            self._tick_timer.cancel()
-        if self._unwatch is not None:
-            self._unwatch()
-        for part in ("controller", "live"):
-            if hasattr(self, part):
-                await getattr(self, part).close()
-        if hasattr(self, "links"):
-            self.links.close()
-        if hasattr(self, "runner"):
-            await self.runner.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._parts.coordinator.on_lost = do_nothing
+        await self._stack.aclose()
