@@ -58,7 +58,7 @@ EVERYTHING = LogPlace(OFFSET_MAX)  # a place behind all others
 
 @dataclass(slots=True)
 class ReplicaEnd:
-    """Files of a replica, oldest first, and what stands at their end (see ports.ReplicaLog)."""
+    """Files of a replica, oldest first, and what stands at their end."""
 
     segments: list[Segment]
     offset: int = 0
@@ -208,6 +208,7 @@ def rewrite_suspect(files: FileSystem, directory: Path) -> None:
                 size = segment.size
                 walk_segment(files, segment)
                 segment.size = size
+                segment.listed = False
                 segment.flush(files)
                 segment.clear_suspect(files)
     except OSError as error:

@@ -521,8 +521,6 @@ class FileTopicStore:
         files are removed after the mark, so that a deleted log is never reported as missing.
         """
         self._forget(directory)
-        if self._copies is not None and key:
-            self._copies.deleted(key.decode())
         doomed = self._trash / f"{trash_name(key)}-{secrets.token_hex(8)}"
         try:
             has_files = self._files.exists(directory)
@@ -531,6 +529,8 @@ class FileTopicStore:
                 self._files.rename(directory, doomed)
         except OSError as error:
             raise storage_error("remove", directory, error) from error
+        if self._copies is not None and key:
+            self._copies.deleted(key.decode())
         self._left.discard(key.decode())
         self._forget_marks([key] if key else [])
         if has_files:
