@@ -36,6 +36,7 @@ DEFINITIONS_RETENTION = Retention(compaction=Compaction(tombstones_ms=60_000))
 KEY_HEADER = "x-partition-key"
 READ_BYTES = 1 << 20
 BATCH_BYTES_MAX = 1 << 20
+TABLES_BY_NAME = {table.name: table for table in TABLES.values()}
 
 
 class DefinitionLog:
@@ -111,11 +112,10 @@ class DefinitionLog:
 
 def _take(found: dict[DefinitionKey, Row], batch: Batch) -> None:
     """Apply the changes of a batch. Raises StorageError."""
-    tables = {table.name: table for table in TABLES.values()}
     for _, _, _, _, _, header, body in batch.records():
         try:
             name, *key = _key_in(header)
-            table = tables.get(name)
+            table = TABLES_BY_NAME.get(name)
             if table is None:
                 continue  # of a later release
             row = table.row_in(json.loads(body)) if body else None

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import MISSING, Field, dataclass, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from leveret.ports.definitions import (
     BindingDefinition,
@@ -130,7 +130,7 @@ class Table:
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns, in the order of the definition's fields."""
-        return tuple(field.name for field in fields(self.kind))
+        return _COLUMNS[self.kind]
 
     @property
     def select_sql(self) -> str:
@@ -178,10 +178,13 @@ class Table:
         Columns that this one does not know are left out. Raises KeyError if one is missing that
         has no default.
         """
-        defaults = {field.name: field for field in fields(self.kind)}
+        columns = self.columns
+        if len(values) == len(columns) and all(map(values.__contains__, columns)):
+            return tuple(map(values.__getitem__, columns))
+        defaults = {column.name: column for column in fields(self.kind)}
         return tuple(
             values[column] if column in values else _default_of(defaults[column])
-            for column in self.columns
+            for column in columns
         )
 
     def definition_of(self, row: Sequence[Any]) -> Definition:
@@ -257,6 +260,9 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "layout": _decode_layout,
 }
 
+_COLUMNS: Final[dict[type[Definition], tuple[str, ...]]] = {
+    kind: tuple(column.name for column in fields(kind)) for kind in get_args(Definition)
+}
 _BINDING_KEY = (
     "vhost",
     "source",
