@@ -7,7 +7,6 @@ crash of the leader would have left at some moment, and to take over is to open 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from leveret.errors import StorageError
@@ -21,7 +20,6 @@ __all__ = [
     "LogSink",
     "PlaceGoneError",
     "RawBatches",
-    "ReplicaLog",
     "ReplicatedLog",
 ]
 
@@ -166,53 +164,4 @@ class ReplicatedLog(Protocol):
 
     async def fetch_raw(self, place: LogPlace, offset: int, bytes_max: int) -> RawBatches:
         """Read as `read_raw` does, but wait for the device in a worker thread."""
-        ...
-
-
-class ReplicaLog(Protocol):
-    """Log of a node that follows: its files, which are not read for any client."""
-
-    @property
-    def place(self) -> LogPlace:
-        """End of what was appended."""
-        ...
-
-    @property
-    def offset(self) -> int:
-        """Offset that the next record will get."""
-        ...
-
-    @property
-    def epoch(self) -> int:
-        """Epoch of the last batch; 0 without any."""
-        ...
-
-    @property
-    def checksum(self) -> int:
-        """Checksum of the last batch; 0 without any."""
-        ...
-
-    @property
-    def last(self) -> LogPlace:
-        """Beginning of the last batch."""
-        ...
-
-    def append(self, place: LogPlace, data: bytes | bytearray | memoryview) -> None:
-        """Append batches, which begin at the log's end or are the first of the file that follows.
-
-        They stay as they are. Each is checked: raises CorruptBatchError unless they are sound,
-        follow in offset and epoch, and end with the data. Raises DiskFullError, StorageError.
-        Nothing has changed then.
-        """
-        ...
-
-    def flush(self, done: Callable[[StorageError | None], None]) -> None:
-        """Make all that was appended so far durable.
-
-        Calls `done` on the loop, with the error if it failed: the log is to be opened anew then.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the files."""
         ...

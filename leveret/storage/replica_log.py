@@ -48,9 +48,10 @@ class CopiedFile:
 
 
 class FileReplicaLog:
-    """`ports.ReplicaLog` in files. Used on the event loop.
+    """Log of a node that follows: its files, which are not read for any client.
 
-    Opened with what `open_replica` has found; after an error of a flush it must be opened anew.
+    Used on the event loop. Opened with what `open_replica` has found; after an error of a flush it
+    must be opened anew.
     """
 
     def __init__(
@@ -68,28 +69,13 @@ class FileReplicaLog:
 
     @property
     def place(self) -> LogPlace:
-        """End of what was appended (see ports.ReplicaLog)."""
+        """End of what was appended."""
         return self._end.place
 
     @property
     def offset(self) -> int:
-        """Offset that the next record will get (see ports.ReplicaLog)."""
+        """Offset that the next record will get."""
         return self._end.offset
-
-    @property
-    def epoch(self) -> int:
-        """Epoch of the last batch (see ports.ReplicaLog)."""
-        return self._end.epoch
-
-    @property
-    def checksum(self) -> int:
-        """Checksum of the last batch (see ports.ReplicaLog)."""
-        return self._end.checksum
-
-    @property
-    def last(self) -> LogPlace:
-        """Beginning of the last batch (see ports.ReplicaLog)."""
-        return self._end.last
 
     @property
     def end(self) -> ReplicaEnd:
@@ -97,7 +83,12 @@ class FileReplicaLog:
         return self._end
 
     def append(self, place: LogPlace, data: bytes | bytearray | memoryview) -> None:
-        """Append batches as they are (see ports.ReplicaLog)."""
+        """Append batches, which begin at the log's end or are the first of the file that follows.
+
+        They stay as they are. Each is checked: raises CorruptBatchError unless they are sound,
+        follow in offset and epoch, and end with the data. Raises DiskFullError, StorageError.
+        Nothing has changed then.
+        """
         self._check_sound()
         end = self._end
         begins = place != end.place or not end.segments
@@ -281,9 +272,10 @@ class FileReplicaLog:
     # -- flushing
 
     def flush(self, done: Callable[[StorageError | None], None]) -> None:
-        """Make all that was appended so far durable (see ports.ReplicaLog).
+        """Make all that was appended so far durable.
 
-        Then files are added and removed of which that was told before.
+        Calls `done` on the loop, with the error if it failed: the log is to be opened anew then.
+        Otherwise files are added and removed of which that was told before.
         """
         dirty, self._dirty = self._dirty, []
         newest = self._end.segments[-1] if self._end.segments else None
@@ -355,7 +347,7 @@ class FileReplicaLog:
         return []
 
     def close(self) -> None:
-        """Close the files (see ports.ReplicaLog)."""
+        """Close the files, and forget those that are not whole."""
         self.forget_unfinished()
         for segment in self._end.segments:
             segment.release(self._files)

@@ -207,7 +207,7 @@ class ReplicaStore:
     # -- what the leader says
 
     def append(self, log: str, place: LogPlace, data: bytes | bytearray | memoryview) -> None:
-        """Append batches to a log (see ports.ReplicaLog).
+        """Append batches to a log (see FileReplicaLog.append).
 
         Raises CorruptBatchError, StorageError.
         """
