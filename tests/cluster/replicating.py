@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 
 from leveret.cluster.links.link import LinkLimits
 from leveret.cluster.member import ClusterMember, MemberParts
@@ -131,7 +132,7 @@ class ReplicatingNode:
         self.state.close()
 
 
-class Cluster:
+class Cluster(ABC):
     """Nodes, and how they connect to their coordinator."""
 
     def __init__(self, path, ports) -> None:
@@ -155,12 +156,12 @@ class Cluster:
         self.nodes[number] = node
         return node
 
-    def now_ms(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def now_ms(self) -> int: ...
 
+    @abstractmethod
     async def connect(self, number: int):
         """Return a node's coordinator, which is started."""
-        raise NotImplementedError
 
     async def leader(self) -> ReplicatingNode:
         await eventually(lambda: any(node.serves for node in self.nodes.values()))

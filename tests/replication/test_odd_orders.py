@@ -134,6 +134,18 @@ def test_a_member_is_out_of_the_set_before_an_idle_log_is_cut():
     assert write.entry.isr == {0}
 
 
+def test_a_follower_for_which_too_many_files_wait_attaches_anew():
+    replica, _ = elected({0, 1}, (0, 1))
+    replica._limits = replica.leader._limits = ReplicationLimits(
+        window_bytes_max=1, waiting_files_max=3
+    )
+    attach(replica, 1, Comparison((), {}))
+    replica.opened()
+    effects = [replica.removed("one", base, 0, 0) for base in range(6)]
+    assert all(not any(isinstance(each, Disconnect) for each in few) for few in effects[:4])
+    assert effects[5] == [Disconnect(1)]
+
+
 def test_an_offset_that_a_follower_makes_up_commits_nothing():
     replica, _ = elected({0, 1}, (0, 1))
     attach(replica, 1, Comparison((), {}))

@@ -444,6 +444,17 @@ def test_a_stopping_node_does_not_wait():
         throttle.passed(1_000_000)
 
 
+def test_the_end_of_a_compacted_segment_is_part_of_it_without_its_index(it):
+    for number in range(40):  # the last record of a segment stays in one of them
+        it.put((b"%d" % number if number % 2 else b"same", VALUE))
+    it.settle_down()
+    it.compact()
+    sizes = {each.path: each.size for each in it.log.segments if each.revision}
+    assert sizes
+    it.die(without=".index")
+    assert sizes.items() <= {each.path: each.size for each in it.log.segments}.items()
+
+
 @pytest.mark.parametrize(
     ("revision", "epoch", "following"),
     [

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from leveret.errors import StorageError
 from leveret.ports import Durability
 from leveret.ports.records import BatchBuilder
 from leveret.ports.replication import LogPlace, PlaceGoneError
@@ -229,6 +230,67 @@ def test_a_compacted_file_is_told(it):
         assert compacted.log.read_raw(LogPlace(0, 4096, 0), 0, 100) is None
     finally:
         compacted.close()
+
+
+def test_a_file_compacted_while_it_was_read_is_followed_by_the_next_one():
+    compacted = CompactedLog(checks=False)
+    try:
+        for number in range(40):
+            compacted.put((b"%d" % (number % 3), b"v" * 90))
+        compacted.settle_down()
+        first, second, *_ = compacted.log.segments
+        compacted.log.copy_to(Failing())
+        compacted.compact()
+        assert first not in compacted.log.segments
+        assert compacted.log._segments.after(first).base == second.base
+    finally:
+        compacted.close()
+
+
+def test_a_file_that_cannot_be_ended_takes_no_other_behind_it(it):
+    put(it.log, b"x" * 880)
+    it.committer.drain()
+    it.copied()
+    put(it.log, b"grows the file ahead")
+    it.log._segments._file_bytes = it.log._segments.position + 1
+    it.files.fail_at, it.files.error = it.files.calls + 1, errno.EIO
+    end = it.log.end
+    with pytest.raises(StorageError, match="cannot truncate"):
+        it.log._segments.roll(end)
+    assert it.files.failed == "truncate"
+    put(it.log, b"goes on")
+    assert it.log.end == end + 1
+
+
+def test_followers_keep_a_log_whose_deletion_fails():
+    told = []
+    store, key = make_copied(told)
+    with pytest.raises(StorageError, match="cannot remove"):
+        store._log_deleted(store.directory / key, key.encode())
+    assert told == []
+
+
+def make_copied(told):
+    """Return a store of which no directory can be renamed, and the key of a log."""
+    it = Copied()
+    put(it.log, b"one")
+    it.close()
+    it.store._copies = Telling(told)
+    key = it.log.key.decode()
+    it.files.fail_at, it.files.error = None, errno.EIO
+
+    def refuse(*_):
+        raise OSError(errno.EIO, "no")
+
+    it.files.rename = refuse
+    return it.store, key
+
+
+class Telling:
+    """Copies of a store's logs, which note what was deleted."""
+
+    def __init__(self, told):
+        self.deleted = told.append
 
 
 def test_a_failed_flush_is_not_repaired(it):

@@ -266,8 +266,8 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.open()
         if self.counts or self.replica.place == before.place:
             assert (self.replica.place, self.replica.offset) == (before.place, before.offset)
-            assert (self.replica.epoch, self.replica.checksum) == (before.epoch, before.checksum)
-            assert self.replica.last == before.last
+            ends = [(end.epoch, end.checksum, end.last) for end in (self.replica.end, before.end)]
+            assert ends[0] == ends[1]
         else:  # files were removed before they were copied: there may have been others
             assert self.flushed[0] <= self.replica.place < before.place
         self.has_flushed(self.replica.place, self.replica.offset)

@@ -365,6 +365,7 @@ def test_a_compacted_file_takes_the_place_of_another(dies_at):
                 assert described[ONE].files == tuple(
                     (segment.base, segment.revision) for segment in compacted.log.segments
                 )
+                await check_removed(node, compacted)
             else:
                 assert all(revision == 0 for _, revision in described[ONE].files)
                 assert not any(".new" in name for name in node.names)
@@ -378,6 +379,17 @@ def test_a_compacted_file_takes_the_place_of_another(dies_at):
         loop.run_until_complete(run())
     finally:
         compacted.close()
+
+
+async def check_removed(node, compacted):
+    """Index files of copies tell what compaction has removed, as those of the leader do."""
+    for ours, theirs in zip(
+        node.store._logs[ONE].end.segments, compacted.log.segments, strict=True
+    ):
+        if ours.revision:
+            found = ours.read_index(node.files).compacted
+            wanted = theirs.read_index(compacted.files).compacted
+            assert list(found.removed) == list(wanted.removed)
 
 
 class Compactions(Copies):
@@ -398,3 +410,66 @@ async def copy_file(node, place, *, half):
         place, offset = raw.stop, raw.offset
         if half:
             return
+
+
+async def test_an_index_file_that_a_crash_has_emptied_is_made_before_a_removal(node):
+    publish(node, *range(30))
+    await node.copy()
+    await node.flush()
+    first, second, *_ = node.wanted.files
+    directory = DATA / "topics" / ONE
+    del node.files.files[directory / "00000000000000000000.index"].cached[:]
+    node.store.remove(ONE, *second)
+    await node.flush()
+    node.files.sync_directory(directory)
+    node.state = MemoryStateStore()
+    await node.die(node.files.lose_machine())
+    described = await node.store.describe(keeps=True)
+    assert described[ONE].files[0] == first
+    assert described[ONE].place == node.rest[0]
+
+
+async def test_a_file_that_cannot_be_ended_takes_no_other_behind_it(node):
+    publish(node, *range(3))
+    await node.copy()
+    await node.flush()
+    node.leader.log._segments.roll(node.leader.log.end)
+    publish(node, 4)
+    node.fail("truncate")  # of the zeros by which the file has grown
+    node.store._logs[ONE]._file_bytes += 1
+    with pytest.raises(StorageError, match="cannot truncate"):
+        await node.copy()
+    await node.copy()
+    await node.flush()
+    node.state = MemoryStateStore()
+    await node.die(node.files.lose_machine())
+    assert (await node.store.describe(keeps=True))[ONE].place == node.rest[0]
+
+
+async def test_who_leaves_files_to_a_reign_has_them_on_the_disk(node):
+    publish(node, 1, 2, 3)
+    await node.copy()
+    node.fail("fdatasync")
+    with pytest.raises(StorageError):
+        await node.flush()
+    await node.die(node.files.lose_process())
+    await node.store.leave()
+    assert not any(name.endswith(".doubtful") for name in node.names)
+    await node.die(node.files.lose_machine())
+    assert (await node.store.describe(keeps=True))[ONE].place == node.rest[0]
+
+
+async def test_a_file_that_comes_twice_is_there_once(node):
+    publish(node, *range(12))
+    await node.copy()
+    await node.flush()
+    place = LogPlace(*node.wanted.files[0])
+    raw = await node.leader.log._reader.fetch_raw(place, place.base, 1 << 20)
+    for _ in range(2):
+        node.store.copy(ONE, place, raw.data, is_last=True)
+        await node.flush()
+    described = await node.store.describe(keeps=True)
+    assert described[ONE].files == node.wanted.files
+    node.store.remove(ONE, *place[:2])
+    await node.flush()
+    assert (await node.store.describe(keeps=True))[ONE].files == node.wanted.files[1:]
