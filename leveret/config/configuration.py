@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from leveret.config.addresses import AddressSettings
 from leveret.config.authentication import AuthenticationSettings
+from leveret.config.cluster import ClusterSettings
 from leveret.config.handshake import HandshakeSettings
 from leveret.config.limits import LimitSettings
 from leveret.config.management import ManagementSettings
@@ -27,6 +28,7 @@ class Configuration(
     LimitSettings,
     ServiceSettings,
     ObservationSettings,
+    ClusterSettings,
     StorageSettings,
 ):
     """Configuration of one node. Never changes while the node runs.

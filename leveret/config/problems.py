@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["explain"]
 
-SECRETS: Final = frozenset({"encryption_key"})
+SECRETS: Final = frozenset({"encryption_key", "zookeeper_password"})
 VALUE_CHARACTERS_MAX: Final = 200  # of a wrong value that is quoted
 
 SENTENCES: Final[dict[str, Callable[[dict[str, Any]], str]]] = {

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from leveret.cluster.coordination.settings import ConnectString, ZooKeeperSettings
+from leveret.cluster.coordination.settings import ZooKeeperSettings
 from leveret.cluster.coordination.zookeeper import ZooKeeperCoordinator, boottime_ms
+from leveret.config.cluster import ConnectString
 from tests.cluster.replicating import COUNT, Cluster, publish
 from tests.storage.harness import bodies
 from tests.support.ports import free_ports

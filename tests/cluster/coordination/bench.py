@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from itertools import count
 from typing import TYPE_CHECKING
 
-from leveret.cluster.coordination.settings import ZooKeeperSettings, parse_connect_string
+from leveret.cluster.coordination.settings import ZooKeeperSettings
 from leveret.cluster.coordination.zookeeper import ZooKeeperCoordinator, boottime_ms
+from leveret.config.cluster import parse_connect_string
 from leveret.errors import LeveretError
 from tests.support.waiting import eventually
 from tests.support.zookeeper import HOST, relay
