@@ -118,6 +118,7 @@ class ShardValue(EntryValue):
     isr: list[NodeNumber]
     replicas: list[NodeNumber]
     change: Count
+    joined: list[NodeNumber]
 
     @classmethod
     def of(cls, entry: ShardEntry) -> ShardValue:
@@ -128,6 +129,7 @@ class ShardValue(EntryValue):
             isr=sorted(entry.isr),
             replicas=list(entry.replicas),
             change=entry.change,
+            joined=sorted(entry.joined),
         )
 
     @property
@@ -135,7 +137,8 @@ class ShardValue(EntryValue):
         """The entry that this is the value of."""
         leader, incarnation = (None, 0) if self.leader is None else self.leader
         return ShardEntry(
-            leader, incarnation, self.epoch, frozenset(self.isr), tuple(self.replicas), self.change
+            *(leader, incarnation, self.epoch, frozenset(self.isr), tuple(self.replicas)),
+            *(self.change, frozenset(self.joined)),
         )
 
 

@@ -252,10 +252,14 @@ class FollowerCopy:
         unsafe = self.unsafe.get(log)
         if unsafe is None:  # it was deleted meanwhile
             return
-        if raw.data:
-            append = Append(log, unsent.place, raw.data)
-            self._add(unsent.since_ms, append, len(raw.data))
-        stop = raw.stop, raw.offset
+        data, stop = raw.data, (raw.stop, raw.offset)
+        if raw.stop > unsafe.end[0]:  # what was written meanwhile is told later, and sent then
+            stop = unsafe.end
+            if stop[0][:2] == unsent.place[:2]:
+                data = data[: stop[0].position - unsent.place.position]
+        if data:
+            append = Append(log, unsent.place, data)
+            self._add(unsent.since_ms, append, len(data))
         if raw.stop < unsafe.end[0]:
             self._unsent[log] = left._replace(since_ms=unsafe.time_of(raw.stop, left.since_ms))
         self._make(unsent.since_ms).ends.append((log, stop))

@@ -102,7 +102,10 @@ class FlushLogs(NamedTuple):
 
 
 class CompareLogs(NamedTuple):
-    """Compare a follower's logs with this node's: `compared`, with the same number."""
+    """Compare a follower's logs with this node's: `compared`, with the same number.
+
+    Before they are open, those are as they were described last.
+    """
 
     follower: int
     number: int
@@ -141,10 +144,11 @@ class Replicated(NamedTuple):
 class Members(NamedTuple):
     """Commit nothing from now on of open logs that need a larger in-sync set than this.
 
-    While the set is written it is the `smaller` one.
+    While the set is written it is the `smaller` one. No log needs more than have `joined` it ever.
     """
 
     smaller: int
+    joined: int
 
 
 class ReadEntry(NamedTuple):

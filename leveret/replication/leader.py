@@ -7,7 +7,7 @@ the end before they are opened. So what a new leader shows is committed, and not
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.replication.copying import FollowerCopy, LogEnd
 from leveret.replication.effects import (
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from leveret.replication.limits import ReplicationLimits
     from leveret.replication.shard import ShardEntry
 
-__all__ = ["Leader"]
+__all__ = ["FollowerLag", "Leader"]
 
 
 @dataclass(slots=True)
@@ -40,6 +40,13 @@ class UncommittedLog:
 
     replicated: LogEnd
     end: LogEnd
+
+
+class FollowerLag(NamedTuple):
+    """Messages that a follower has not on its disk, and for how many milliseconds already."""
+
+    messages: int
+    ms: int
 
 
 class Leader:
@@ -75,9 +82,12 @@ class Leader:
         return self._is_ready and (self.is_open or not self.is_opening)
 
     def ready(self) -> list[Effect]:
-        """Answer followers from now on: the epoch and this node's own files are on its disk."""
+        """Answer followers from now on: the epoch and this node's own files are on its disk.
+
+        Alone in the set, it has not described its files: it opens them before it compares any.
+        """
         self._is_ready = True
-        return self._compare_held() + self._open_if_safe()
+        return self._open_if_safe() + self._compare_held()
 
     def _compare_held(self) -> list[Effect]:
         held, self._held = self._held, {}
@@ -152,7 +162,11 @@ class Leader:
     def opened(self) -> list[Effect]:
         """Note that the logs are open: they are committed as far as they are written."""
         self.is_open = True
-        return [Members(self.set.smaller), *self._compare_held()]
+        return [self._members, *self._compare_held()]
+
+    @property
+    def _members(self) -> Effect:
+        return Members(self.set.smaller, len(self.set.recorded.joined))
 
     # -- what happens to the logs
 
@@ -287,7 +301,16 @@ class Leader:
             return []
         changed = entry.changed(isr=frozenset(entry.isr - leaving | entering.keys()))
         write = self.set.write(changed, tuple(entering.items()))
-        return [Members(self.set.smaller), write]
+        return [self._members, write]
+
+    def lag(self, follower: int, now_ms: int) -> FollowerLag | None:
+        """Return how far a follower is behind; None as long as it is not attached."""
+        copy = self._copies.get(follower)
+        if copy is None or not copy.is_attached:
+            return None
+        since = copy.unsafe_since()
+        messages = sum(unsafe.end[1] - unsafe.safe[1] for unsafe in copy.unsafe.values())
+        return FollowerLag(max(messages, 0), 0 if since is None else max(now_ms - since, 0))
 
     def _lags(self, member: int, now_ms: int) -> bool:
         copy = self._copies.get(member)
@@ -332,5 +355,5 @@ class Leader:
         self._unfit &= self.set.counted
         gone = (kept - self.set.counted) & self._copies.keys()
         disconnects: list[Effect] = [Disconnect(member) for member in sorted(gone)]
-        commits = [Members(self.set.smaller), *self._commit_all()]
+        commits = [self._members, *self._commit_all()]
         return disconnects + commits + self._open_if_safe()

@@ -12,7 +12,8 @@ class ShardEntry(NamedTuple):
 
     Its writes replace one another one by one: `change` counts them, and whoever writes names the
     entry that it has read. Each change of `leader` to a node is a new `epoch`. `isr` is the in-sync
-    set, `replicas` are those who copy the shard, in the order in which they are preferred.
+    set, `replicas` are those who copy the shard, in the order in which they are preferred. `joined`
+    are those who have been in sync once: as many a log may need to be in sync.
     """
 
     leader: int | None
@@ -21,6 +22,7 @@ class ShardEntry(NamedTuple):
     isr: frozenset[int]
     replicas: tuple[int, ...]
     change: int
+    joined: frozenset[int] = frozenset()
 
     def is_led_by(self, node: int, incarnation: int) -> bool:
         """Whether it names a node as the leader, in this incarnation."""
@@ -30,8 +32,10 @@ class ShardEntry(NamedTuple):
         self, *, isr: frozenset[int] | None = None, replicas: tuple[int, ...] | None = None
     ) -> ShardEntry:
         """Return the entry that follows in the same reign."""
+        isr = self.isr if isr is None else isr
         return self._replace(
-            isr=self.isr if isr is None else isr,
+            isr=isr,
+            joined=self.joined | isr,
             replicas=self.replicas if replicas is None else replicas,
             change=self.change + 1,
         )

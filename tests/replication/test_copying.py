@@ -119,3 +119,27 @@ def test_an_append_names_the_place_that_it_was_read_from(copy):
     copy.wrote("one", end(20), end(50), now_ms=0)
     [frame] = sent(copy, {"one": 50})
     assert frame.operations == (Append("one", LogPlace(0, 0, 20), bytearray(30)),)
+
+
+@pytest.mark.parametrize(
+    "stop", [LogPlace(0, 0, 200), LogPlace(2, 0, 0)], ids=["same file", "next file"]
+)
+@pytest.mark.parametrize("is_acknowledged", [False, True])
+def test_what_is_read_before_it_is_told_is_sent_once(copy, stop, is_acknowledged):
+    def appended(effects):
+        frames = [effect.message for effect in effects if isinstance(effect, Send)]
+        return [(each.place, len(each.data)) for frame in frames for each in frame.operations]
+
+    copy.wrote("log", end(0), end(100, 1), now_ms=0)
+    assert len(copy.send(EPOCH)) == 1
+    copy.read(RawBatches(bytearray(200), stop, 2))  # a second batch was written meanwhile
+    assert appended(copy.send(EPOCH)) == [(end(0)[0], 100)]
+    if is_acknowledged:
+        copy.acknowledged(copy.sent)
+    copy.wrote("log", end(100, 1), end(200, 2), now_ms=1)
+    [reading] = copy.send(EPOCH)
+    assert (reading.place, reading.offset) == end(100, 1)
+    copy.read(RawBatches(bytearray(100), end(200)[0], 2))
+    assert appended(copy.send(EPOCH)) == [(end(100)[0], 100)]
+    copy.acknowledged(copy.sent)
+    assert copy.unsafe == {}

@@ -209,3 +209,14 @@ def test_an_elected_node_waits_for_the_description_that_it_has_asked_for():
     assert replica.described(describe.number, ()) == []
     [comparing] = replica.received(1, Attach(1, 1, ()))
     assert isinstance(comparing, CompareLogs)
+
+
+def test_a_node_that_is_alone_compares_nothing_before_its_logs_are_open():
+    """Nothing was described, so that what a follower lacks would not be seen."""
+    replica = Replica(0, 1, 0)
+    replica.learned(ShardEntry(0, 1, 1, frozenset({0}), (0, 1, 2), 2), 0)
+    assert replica.received(1, Attach(1, 1, ())) == []
+    assert replica.kept_epoch(1) == [OpenLogs(1)]
+    assert replica.received(2, Attach(1, 1, ())) == []
+    compared = [each.follower for each in replica.opened() if isinstance(each, CompareLogs)]
+    assert compared == [1, 2]

@@ -193,6 +193,23 @@ def new_member_lacks_the_beginning_of_the_epoch():
     trace.calm("read")
 
 
+def follower_comes_before_one_that_is_alone_is_open():
+    trace = Trace(members=(0,))
+    trace.append()
+    trace.calm("message", "read")
+    trace.world.crash(0)
+    trace.world.start(0)
+    trace.world.seen_live = dict(trace.world.live)
+    trace.calm("keep epoch at 0")
+    trace.calm("open")
+    trace.calm("read")
+    assert trace.world.serving() == [0]
+    trace.tick()
+    trace.calm()
+    trace.append()
+    trace.calm()
+
+
 def controller_elects_a_node_that_is_not_in_sync():
     trace = Trace(3, members=(0,))
     trace.append()
@@ -463,6 +480,14 @@ RULES = {
         "_may_enter",
         "uncommitted is None or ",
         "uncommitted is not None and ",
+        "I4",
+    ),
+    "compare-what-is-not-described": Without(
+        follower_comes_before_one_that_is_alone_is_open,
+        Leader,
+        "ready",
+        "self._open_if_safe() + self._compare_held()",
+        "self._compare_held() + self._open_if_safe()",
         "I4",
     ),
     "elect-outside-set": Without(

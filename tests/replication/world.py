@@ -93,6 +93,7 @@ class Process:
         self.open: dict[str, OpenLog] = {}
         self.removals: list[Remove | Drop | tuple[str, VirtualFile]] = []  # at the next flush
         self.drafts: dict[str, VirtualFile] = {}
+        self.described: dict[str, LogFiles] = {}  # its logs, as it was told last
         self.attachment = 0
         self.reads_entry = False
         self.members = 0  # in sync, in a reign
@@ -173,10 +174,15 @@ class World:
             for log in process.disk.logs.values():
                 log.flushed = log.end
             process.doubtful.clear()
-            described = tuple(log.describe() for log in process.disk.logs.values() if log.files)
+            process.described = self._describe_all(process)
+            described = tuple(process.described.values())
             self.perform(process, process.replica.described(effect.number, described))
 
         process.work.append(("describe", done))
+
+    @staticmethod
+    def _describe_all(process: Process) -> dict[str, LogFiles]:
+        return {name: log.describe() for name, log in process.disk.logs.items() if log.files}
 
     @staticmethod
     def _cut_damage(disk: Disk) -> None:
@@ -253,7 +259,9 @@ class World:
             self._acts(process, process.replica.entry.epoch)
 
         def done() -> None:
-            ours = {name: log.describe() for name, log in process.disk.logs.items() if log.files}
+            leader = process.replica.leader
+            is_open = leader is not None and leader.is_open
+            ours = self._describe_all(process) if is_open else process.described
             has_last = partial(self._has_last, process)
             comparison = compare(ours, effect.logs, keeps=effect.keeps, has_last=has_last)
             replica = process.replica
