@@ -16,6 +16,7 @@ __all__ = [
     "LeveretError",
     "NewerFormatError",
     "NodeRunningError",
+    "NotEnoughCopiesError",
     "PermissionDeniedError",
     "StorageError",
     "ToleratedError",
@@ -109,6 +110,10 @@ class NewerFormatError(StorageError):
 
 class NodeRunningError(StorageError):
     """The data directory belongs to a node that is running."""
+
+
+class NotEnoughCopiesError(StorageError):
+    """Fewer nodes are in sync than a log needs: nothing is stored, or committed, until more are."""
 
 
 class ToleratedError(LeveretError):

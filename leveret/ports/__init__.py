@@ -169,6 +169,14 @@ class SharedLog(Protocol):
         ...
 
     @property
+    def acknowledged(self) -> int:
+        """One past the last offset that may be confirmed: `committed`, or more.
+
+        More only if publishers do not wait for copies (see TopicLog.require_copies).
+        """
+        ...
+
+    @property
     def settled(self) -> RangeSet:
         """Settled offsets, including those below `first` if `settle` or recovery has reported them.
 
@@ -268,7 +276,17 @@ class SharedLog(Protocol):
     def on_failure(self, callback: Callable[[Exception], None]) -> None:
         """Call `callback` on the loop when a write or flush fails after `append` returned.
 
-        Records from `end` on, as it is then, are lost and have been truncated from the log.
+        Records from `end` on, as it is then, are lost and have been truncated from the log. After
+        a NotEnoughCopiesError nothing is lost, and what is not committed may become so later.
+        """
+        ...
+
+    def require_copies(self, count: int, *, waits: bool = True) -> None:
+        """Store and commit nothing while fewer nodes than `count` are in sync.
+
+        Without `waits`, what is safe on this node counts as `acknowledged`, before it is committed.
+        Without effect on a node of its own; in a cluster no more are required than it has. What is
+        refused raises NotEnoughCopiesError.
         """
         ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from leveret.errors import StorageError
+from leveret.errors import NotEnoughCopiesError, StorageError
 
 __all__ = [
     "START",
@@ -97,6 +97,10 @@ class LogSink(Protocol):
         """Note that a flush has failed: nothing is written anew, so this node must stop leading."""
         ...
 
+    def requires_copies(self) -> None:
+        """Note that the log has another `copies_min`."""
+        ...
+
 
 class LogEvents(Protocol):
     """Events in the logs that a node leads, by their keys. Called on the event loop.
@@ -145,6 +149,15 @@ class ReplicatedLog(Protocol):
         The record behind the place has the `offset`. Both may go back when another copy counts, but
         what is committed stays so.
         """
+        ...
+
+    @property
+    def copies_min(self) -> int:
+        """Number of nodes that must be in sync for anything to be stored."""
+        ...
+
+    def refuse(self, error: NotEnoughCopiesError | None) -> None:
+        """Store nothing more from now on, and tell it to who waits; None: do so again."""
         ...
 
     @property

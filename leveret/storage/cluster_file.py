@@ -17,14 +17,14 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from leveret.errors import NewerFormatError, StorageError
-from leveret.storage.files import read_file, storage_error, write_file
+from leveret.storage.files import RealFileSystem, read_file, storage_error, write_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from leveret.storage.files import FileSystem
 
-__all__ = ["ClusterFile", "ClusterState"]
+__all__ = ["ClusterFile", "ClusterState", "refuse_member"]
 
 NAME = "cluster.json"
 FORMAT = 1
@@ -86,6 +86,16 @@ class ClusterFile:
         """Note that the node acts in an epoch of a shard. Raises StorageError."""
         if epoch > self.epoch(shard):
             self.change(epochs={**self.state.epochs, str(shard): epoch})
+
+
+def refuse_member(data: Path, what_to_do: str) -> None:
+    """Raise StorageError if a directory is that of a member of a cluster."""
+    state = ClusterFile(RealFileSystem(), data).state
+    if state.cluster is not None:
+        raise StorageError(
+            f"{data} is the directory of node {state.node} of cluster {state.cluster}, which may "
+            f"have gone on without it: {what_to_do}"
+        )
 
 
 def _parse(fields: Any) -> ClusterState:

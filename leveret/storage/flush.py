@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leveret.errors import StorageError
+from leveret.errors import NotEnoughCopiesError, StorageError
 from leveret.ports import Durability
 from leveret.ports.callbacks import call_each
 from leveret.ports.replication import START
@@ -112,6 +112,7 @@ class FlushedLog(WrittenLog, ABC):
         "_until_flushed",
         "_until_idle",
         "_until_replicated",
+        "copies_min",
         "directory",
         "erased",
         "retained_from",
@@ -175,6 +176,9 @@ class FlushedLog(WrittenLog, ABC):
         self.is_flushing = False
         self._running: Flush | None = None
         self._has_failed = False  # a flush has failed, and is not repaired
+        self.copies_min = 1
+        self._waits_for_copies = True
+        self._refusal: NotEnoughCopiesError | None = None
         self._replicated_place = START
         self._unreplicated: deque[tuple[LogPlace, Callable[[], None]]] = deque()
         self._flush_again = False  # something was written since that wants to be flushed
@@ -321,6 +325,26 @@ class FlushedLog(WrittenLog, ABC):
         self._advance()
         _wake(self._until_replicated, None)
 
+    def require_copies(self, count: int, *, waits: bool = True) -> None:
+        """Store nothing while fewer nodes are in sync (see ports.TopicLog)."""
+        self._waits_for_copies = waits
+        if count != self.copies_min:
+            self.copies_min = count
+            if self._segments.sink is not None:
+                self._segments.sink.requires_copies()
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether nothing is stored."""
+        return self._refusal is not None
+
+    def refuse(self, error: NotEnoughCopiesError | None) -> None:
+        """Store nothing more from now on, or do so again (see ports.ReplicatedLog)."""
+        self._refusal = error
+        if error is not None:
+            refused = (partial(callback, error) for callback in self._failure_callbacks)
+            call_each(refused, self._services.report)
+
     def _when_replicated(self, place: LogPlace, callback: Callable[[], None]) -> None:
         """Call `callback` once all copies that count end at a place or behind; these are in order.
 
@@ -440,7 +464,7 @@ class FlushedLog(WrittenLog, ABC):
 
     def _advance(self) -> None:
         """Commit what may be committed, and tell it to those who wait for it."""
-        if self._commit():
+        if self._commit() or not self._waits_for_copies:
             call_each(self._commit_callbacks, self._services.report)
 
     def _flush_failed(self, flush: Flush, error: OSError) -> None:

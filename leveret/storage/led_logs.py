@@ -10,7 +10,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leveret.errors import StorageError
+from leveret.errors import NotEnoughCopiesError, StorageError
 from leveret.ports.replication import LogPlace
 from leveret.storage.names import list_logs
 from leveret.storage.replica_files import describe_log, find_end, has_last_batch, read_segment
@@ -49,6 +49,8 @@ class LedLogs:
         self._events = events
         self._open: dict[str, PartitionLog] = {}
         self._written: dict[str, LedLog] = {}
+        self._members = 0, 0  # in-sync ones, and those that have been it: nothing is known yet
+        self._held: dict[str, tuple[LogPlace, int]] = {}  # what has copies, but not enough
 
     # -- what the store tells
 
@@ -56,11 +58,13 @@ class LedLogs:
         """Have a log copied from now on."""
         self._open[key] = log
         log.copy_to(LedLog(self, key, log))
+        self.follow_members(key, log)
 
     def deleted(self, key: str) -> None:
         """Note that a log was deleted."""
         self._open.pop(key, None)
         self._written.pop(key, None)
+        self._held.pop(key, None)
         self._events.dropped(key)
 
     def wrote(self, log: LedLog) -> None:
@@ -84,8 +88,32 @@ class LedLogs:
     def replicated(self, key: str, place: LogPlace, offset: int) -> None:
         """Tell a log up to where its copies have it (see ports.ReplicatedLog)."""
         log = self._opened(key)
-        if log is not None:
+        if log is not None and log.is_refusing:
+            self._held[key] = place, offset
+        elif log is not None:
             log.replicated(place, offset)
+
+    def members(self, count: int, joined: int) -> None:
+        """Have logs that need more in-sync members store and commit nothing (effects.Members)."""
+        self._members = count, joined
+        for key, log in list(self._open.items()):
+            self.follow_members(key, log)
+
+    def follow_members(self, key: str, log: PartitionLog) -> None:
+        """Have a log store what comes, unless too few nodes are in sync for it."""
+        count, joined = self._members
+        needed = min(log.copies_min, joined)
+        if log.is_closed or log.is_refusing == (needed > count):
+            return
+        if needed > count:
+            log.refuse(
+                NotEnoughCopiesError(f"it needs {needed} nodes that are in sync, and {count} is")
+            )
+            return
+        log.refuse(None)
+        held = self._held.pop(key, None)
+        if held is not None:
+            log.replicated(*held)
 
     def _opened(self, key: str) -> PartitionLog | None:
         log = self._open.get(key)
@@ -192,6 +220,10 @@ class LedLog:
         names = ((segment.base, segment.revision) for segment in self._log.segments)
         following = next(name for name in names if name > (base, by))
         self._logs.events.replaced(self.key, (base, revision), by, LogPlace(*following))
+
+    def requires_copies(self) -> None:
+        """Look whether enough nodes are in sync (see ports.LogSink)."""
+        self._logs.follow_members(self.key, self._log)
 
     def failed(self, error: StorageError) -> None:
         """Tell that a flush has failed (see ports.LogSink)."""

@@ -43,8 +43,10 @@ __all__ = [
     "noted_changes",
     "older_data",
     "older_than_noted",
+    "open_copied_definitions",
     "open_definitions",
     "records_note",
+    "refuse_without_definitions",
 ]
 
 log = logging.getLogger(__name__)
@@ -123,6 +125,29 @@ async def open_definitions(
             raise
         await _without_guest(store)
     return store
+
+
+async def open_copied_definitions(data: Path, spawn: Spawn) -> SqliteMetadataStore:
+    """Open the definitions of a member of a cluster, who gets them of its log when it leads.
+
+    Damaged ones are quarantined. Raises StorageError.
+    """
+    path = data / "leveret.db"
+    try:
+        return await SqliteMetadataStore.open(path, spawn, as_it_is=True)
+    except DamagedDefinitionsError as error:
+        aside = set_aside_database(path)
+        log.warning("%s; it was quarantined as %s, and is made anew from the cluster", error, aside)
+        return await SqliteMetadataStore.open(path, spawn, as_it_is=True)
+
+
+def refuse_without_definitions(data: Path) -> None:
+    """Raise DefinitionsLostError if there are logs of queues, for one who has no definitions."""
+    if _queue_logs(data):
+        raise DefinitionsLostError(
+            f"{data} holds logs of queues, and no definitions, nor has the cluster any. "
+            + ADVICE.format(accepted=ANEW)
+        )
 
 
 def _listed(names: list[str]) -> str:

@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, TypeVar
 from leveret.errors import StorageError
 from leveret.ports.replication import START, LogFiles, LogPlace, PlaceGoneError, RawBatches
 from leveret.storage.files import storage_error
-from leveret.storage.marks import LogMark, LogMarks
+from leveret.storage.lineage import KEY as DEFINITIONS_KEY
+from leveret.storage.lineage import RECORDS_PREFIX
+from leveret.storage.marks import EARLIER_PREFIX, RUN_KEY, LogMark, LogMarks
 from leveret.storage.names import TRASH, list_logs, trash_name, void_in_trash
 from leveret.storage.note_writer import NoteWriter
 from leveret.storage.replica_files import (
@@ -51,6 +53,14 @@ logger = logging.getLogger(__name__)
 
 PREFIX = b"replica/"
 PLACE = Struct("<QIQ")
+FORGOTTEN_KEY = b"replica-run"  # the last run as leader of which nothing derived is left
+# Keys of the state store that no log is the source of: all others can be made anew from logs.
+OWN_PREFIXES = (
+    *(PREFIX, FORGOTTEN_KEY, RUN_KEY, LogMarks.PREFIX, EARLIER_PREFIX),
+    *(DEFINITIONS_KEY, RECORDS_PREFIX),
+    b"statistics\0",  # of the node's charts (core.statistics.keeping)
+)
+LAST_KEY = b"\xff" * 8
 NOTE_INTERVAL_MS = 1000  # what is lost of this last second goes unnoticed
 OPENERS = 3  # threads that open logs at once: one is left for reads
 
@@ -116,6 +126,7 @@ class ReplicaStore:
         """
         async with self._lock:
             await self._stop_changing()
+            await self._run(self._forget_derived)
             await self._replace_marks()
             await self._open(keeps=keeps)
             ends = {key: log.end.copy() for key, log in self._logs.items()}
@@ -349,6 +360,19 @@ class ReplicaStore:
             self._notes.note(raw, None)
         if marks:
             await self._notes_written()
+
+    def _forget_derived(self) -> None:
+        """Forget what features have derived from records that the next leader may not have.
+
+        Nothing is done if the node has not led since the last time. In a worker thread. Raises
+        StorageError.
+        """
+        run = self._state.get(RUN_KEY)
+        if run == self._state.get(FORGOTTEN_KEY):
+            return
+        keys = self._state.keys(b"", LAST_KEY)
+        gone = [(key, None) for key in keys if not key.startswith(OWN_PREFIXES)]
+        self._state.write([*gone, (FORGOTTEN_KEY, run)], durable=True)
 
     def _note(self, key: str, place: LogPlace | None) -> None:
         """Note that a log is flushed up to a place; None: that it need not be there."""

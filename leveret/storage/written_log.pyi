@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 
+from leveret.errors import StorageError
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch, BatchBuilder
 from leveret.storage.checkpoint import TransactionPart
@@ -36,6 +37,8 @@ class WrittenLog:
     _durable: int
     _replicated: int
     _keeps: bool
+    _waits_for_copies: bool
+    _refusal: StorageError | None
     _flushes: bool
     _segments: Segments
     _reader: LogReader
@@ -50,6 +53,8 @@ class WrittenLog:
     _stated: RangeSet
     _pending: RangeSet
     _touched: bool
+    @property
+    def acknowledged(self) -> int: ...
     def append(self, may_block: bool = ...) -> int: ...
     def _commit(self) -> bool: ...
     def _append_pending(self, transaction: int, records: BatchBuilder) -> None: ...

@@ -54,6 +54,7 @@ cdef class WrittenLog:
     cdef public bint is_flushing
     cdef public uint64_t _durable
     cdef public uint64_t _replicated        # the same on all copies that count; OFFSET_MAX without
+    cdef public bint _waits_for_copies      # whether publishers do
     cdef public bint _keeps                 # whether anything is written before it must be
     cdef public bint _flushes               # whether a confirm waits for a flush
     cdef public SegmentWriter _segments
@@ -63,6 +64,7 @@ cdef class WrittenLog:
     cdef public FlushFigures _figures       # of all logs
     cdef public object _reclaimer
     cdef public object _parts               # of transactions
+    cdef public object _refusal             # error with which nothing is appended, or None
     cdef public object _unresolved          # transactions, by their ids
     cdef public list _unflushed
     cdef public uint64_t _unflushed_bytes   # of them that are in memory
@@ -126,6 +128,17 @@ cdef class WrittenLog:
         self.committed = committed
         return True
 
+    @property
+    def acknowledged(self):
+        """Offset below which records may be confirmed (see ports.TopicLog)."""
+        cdef uint64_t durable
+        if self._waits_for_copies:
+            return self.committed
+        durable = self._durable
+        if self._unresolved:
+            durable = self._parts.limit(durable)
+        return max(durable, self.committed)
+
     def _append_pending(self, uint64_t transaction, BatchBuilder records not None):
         """Append records as one batch that counts only if a transaction commits."""
         self._write(records, transaction, self._flushes)
@@ -139,8 +152,12 @@ cdef class WrittenLog:
 
         With `waits` it waits for a flush, which the caller starts.
         """
-        cdef Batch batch = records.seal(self.end)
+        cdef Batch batch
         cdef uint64_t position
+        if self._refusal is not None:
+            records.clear()
+            raise self._refusal
+        batch = records.seal(self.end)
         self.appended_bytes += batch.size - BATCH_HEADER_BYTES
         if self._keeps:
             if transaction:

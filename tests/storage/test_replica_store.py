@@ -317,6 +317,21 @@ async def test_what_was_read_of_a_replica_is_as_in_the_leader(node):
         await node.store.read("%2F/never~~seen/0", START, 0, 100)
 
 
+async def test_what_was_derived_from_logs_is_forgotten_behind_a_reign(node):
+    own = [b"run", b"definitions", b"records/audit.db", b"statistics\0x", b"closed/" + ONE.encode()]
+    derived = [b"due/1", b"dedup/w/mark", b"schedules\0v", b"\0", b"zz"]
+    node.state.write([(key, b"1") for key in (*own, *derived)], durable=True)
+    await node.store.describe(keeps=True)
+    assert all(map(node.state.get, own))
+    assert not any(map(node.state.get, derived))
+    node.state.write([(b"due/2", b"1")], durable=True)
+    await node.store.describe(keeps=True)  # of the same reign: it is not looked again
+    assert node.state.get(b"due/2") is not None
+    node.state.write([(b"run", b"2")], durable=True)
+    await node.store.describe(keeps=True)
+    assert node.state.get(b"due/2") is None
+
+
 async def test_marks_of_a_reign_become_notes(node):
     publish(node, 1, 2, 3)
     await node.copy()

@@ -69,6 +69,13 @@ class MemoryTopicLog:
         self.removed.add(first, stop)
         self._on_remove([(first, stop)])
 
+    def require_copies(self, count: int, *, waits: bool = True) -> None:
+        self.copies_min = count
+
+    @property
+    def acknowledged(self) -> int:
+        return self.committed
+
     def on_failure(self, callback: Callable[[Exception], None]) -> None:
         self._on_failure = callback
 

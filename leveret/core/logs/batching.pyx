@@ -39,8 +39,11 @@ cdef class Batching(TouchedQueue):
             self._report(self, error)
             notify(waiting, self._report, True)
             return
+        self.refused = False
         if log.committed == log.end:
             self._show_to(waiting)
+        elif waiting and log.acknowledged == log.end:
+            notify(waiting, self._report, False)
         elif waiting:
             self._await_flush(waiting)
 
@@ -72,10 +75,10 @@ cdef class Batching(TouchedQueue):
         elif self.builder.count:
             self._waiting.append(waiter)
             self._turn.touch(self)
-        elif self.log.committed < self.log.end:
+        elif self.log.committed < self.log.end and not self.refused:
             self._await_flush([waiter])
         else:
-            waiter.done(failed=False)
+            waiter.done(failed=self.refused)
         return 0
 
     cdef int _await_flush(self, list waiters) except -1:
@@ -87,15 +90,18 @@ cdef class Batching(TouchedQueue):
     @property
     def is_caught_up(self):
         """Whether everything published so far is committed."""
-        return not self.builder.count and self.log.committed == self.log.end
+        if self.builder.count:
+            return False
+        return self.refused or self.log.committed == self.log.end
 
     def _committed(self):
         """Handle an advance of the committed offset outside of `append`."""
         if self.deleted:
             return
         cdef uint64_t committed = self.log.committed
+        cdef uint64_t acknowledged = self.log.acknowledged
         cdef list waiters = []
-        while self._uncommitted and self._uncommitted[0][0] <= committed:
+        while self._uncommitted and self._uncommitted[0][0] <= acknowledged:
             waiters += self._uncommitted.popleft()[1]
         while self._unseen and self._unseen[0][0] <= committed:
             waiters.append(self._unseen.popleft()[1])

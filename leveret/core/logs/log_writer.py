@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from leveret.core.logs.batching import Batching
 from leveret.core.logs.unopened_log import UNOPENED_LOG
 from leveret.core.turn import TouchedQueue
+from leveret.errors import NotEnoughCopiesError
 from leveret.ports.after_all import AfterAll, tell_each
 from leveret.ports.callbacks import call_each
 from leveret.ports.counters import PUBLISH
@@ -109,6 +110,7 @@ class LogWriter(Batching, ABC):
         self._uncommitted = ()
         self._unseen = ()
         self.held = log is None
+        self.refused = False
         if log is not None:
             self._attach(log)
 
@@ -147,6 +149,10 @@ class LogWriter(Batching, ABC):
 
     def _failed(self, error: Exception) -> None:
         """Handle a failed flush of written records: fail their waiters."""
+        if isinstance(error, NotEnoughCopiesError):
+            self.refused = True
+            self._refuse_waiting(0)  # they need not wait for ever
+            return
         self._forget_uncommitted()
         self._report(self, error)
         while self._unseen and self._unseen[-1][0] > self.log.end:

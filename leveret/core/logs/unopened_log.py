@@ -19,7 +19,7 @@ class UnopenedLog:
 
     __slots__ = ()
 
-    first = end = committed = 0
+    first = end = committed = acknowledged = 0
     settled = undone = erased = removed = RangeSet()
     returns = Returns()
     retained_from = retention = kept_from = None

@@ -248,6 +248,7 @@ class OpenQueue(LogWriter, DeclaredQueue):
         self.settings = settings
         if not self.deleted:
             self.log.retention = settings.retention
+            self.log.require_copies(settings.copies_min, waits=settings.waits_for_copies)
             self._turn.touch(self)
 
     def release(self) -> None:

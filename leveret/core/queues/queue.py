@@ -96,6 +96,8 @@ class Queue(DeliveringQueue):
         Records that were gathered before are flushed in the next turn. Raises StorageError.
         """
         self._attach(log)
+        settings = self.settings
+        log.require_copies(settings.copies_min, waits=settings.waits_for_copies)
         self.held = False
         self._follow_settings()
         self.state = self._make_state()

@@ -83,6 +83,7 @@ class Stream(OpenQueue):
     ) -> None:
         super().__init__(definition, settings, None, log, services, part_of=part_of)
         self._wall_ms = services.timers.wall_ms
+        log.require_copies(settings.copies_min, waits=settings.waits_for_copies)
         self.state = StreamState(log.committed)
         self._readers: dict[QueueConsumer, StreamReader] = {}
         self._empty_window = LogWindow(log)  # shared by readers that hold nothing

@@ -65,6 +65,7 @@ NAMED_GROUPS_MAX = 16  # groups that retention waits for, or that settle for the
 EXPIRY_MS_MAX = 315_360_000_000
 PRIORITY_MAX = 255
 TERM_MS_MAX = 12 * 3_600_000  # as in SQS: consumers that need longer must extend the lease
+COPIES_MAX = 9
 RATE_MAX = 1_000_000_000  # messages per second: beyond any node's capacity, and safe from overflow
 # As in the FIFO queues of a large cloud provider, whose users expect it.
 WINDOW_MS = 5 * 60_000
@@ -120,6 +121,7 @@ def expiry(value: Any, arguments: Arguments) -> str | None:
 lease_term = of_value(whole(1, TERM_MS_MAX, "milliseconds"))
 rate = of_value(whole(1, RATE_MAX))
 kept_count = of_value(whole(1, INT64_MAX))
+copies = of_value(whole(1, COPIES_MAX))
 
 
 def priority(value: Any, arguments: Arguments) -> str | None:
@@ -367,6 +369,12 @@ def _across_partitions(by: Any, arguments: Arguments) -> str | None:
     return None
 
 
+def acks(value: Any, _arguments: Arguments) -> str | None:
+    """Check for whether a confirm waits for copies."""
+    is_one = isinstance(value, str) and value in {"all", "leader"}
+    return None if is_one else '"expected all or leader"'
+
+
 def partition_by(value: Any, arguments: Arguments) -> str | None:
     """Check for how messages are placed: by key, in turn, at random, or by a header's name."""
     if not isinstance(value, str) or not 0 < len(value.encode()) <= HEADER_NAME_BYTES_MAX:
@@ -475,6 +483,8 @@ FEATURES: dict[str, Check] = {
     "x-retention-waits-max": waits_max,
     RETENTION_SETTLES: settling_groups,
     "x-group-delivery-limit": integer,
+    "x-min-isr": copies,
+    "x-acks": acks,
     PARTITIONS: partition_count,
     PARTITION_BY: partition_by,
     COMPACT: compact,

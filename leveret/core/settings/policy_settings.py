@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.core.erlang_terms import json_term
 from leveret.core.settings.arguments import (
+    COPIES_MAX,
     EXPIRY_MS_MAX,
     RATE_MAX,
     STREAM_SEGMENT_BYTES_MAX,
@@ -162,6 +163,7 @@ _WITHOUT_EFFECT: Final = (
 )
 
 SETTINGS: Final[dict[str, Setting]] = {
+    "acks": Setting("acks value", one_of("all", "leader")),
     "alternate-exchange": Setting("alternate exchange name", text),
     "celery-eta": _own("Celery ETA switch", _like(switch)),
     # Not for operators: they may limit what queues keep, but this changes what a stream means.
@@ -211,6 +213,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     "max-length-bytes": _bounded("maximum length in bytes"),
     "member-placement-tag": Setting("member placement tag", text),
     "message-ttl": _bounded("message TTL", maximum=EXPIRY_MS_MAX),
+    "min-isr": _own("minimum of in-sync nodes", whole(1, COPIES_MAX), operator=True, merge=max),
     "overflow": Setting(
         "overflow value",
         one_of("drop-head", "reject-publish", "reject-publish-dlx"),

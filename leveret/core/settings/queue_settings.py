@@ -33,6 +33,7 @@ DELIVERY_LIMIT = 20
 # Highest priority that a quorum queue distinguishes, and its default.
 QUORUM_PRIORITY_MAX = 31
 QUORUM_PRIORITY = 4
+QUORUM_COPIES_MIN = 2  # what is confirmed survives a machine
 # Default retention of streams: long enough for a holiday, short enough for a disk.
 STREAM_AGE_MS_MAX = 14 * 86_400_000
 # How long a compacted stream keeps tombstones: as in Kafka, a day for readers to catch up.
@@ -145,6 +146,8 @@ class QueueSettings:
     dedup_window_ms: int | None = None  # within which no message is stored twice
     publish_rate: Rate | None = None  # of publishes
     consume_rate: Rate | None = None  # of deliveries, to all consumers together
+    copies_min: int = 1  # nodes that must be in sync, as far as there are so many
+    waits_for_copies: bool = True  # whether a confirm waits for them, or for this node's disk only
     is_stream: bool = False  # records stay for any number of readers
     retention: Retention | None = None  # None: settled messages are not kept
     retention_waits_for: tuple[str, ...] = ()  # groups that must have read what is deleted
@@ -252,6 +255,8 @@ def _resolve(definition: QueueDefinition, policy: Mapping[str, Any]) -> QueueSet
 def _of_stream(stated: Stated) -> QueueSettings:
     return QueueSettings(
         is_stream=True,
+        copies_min=_copies_min(stated, 1),
+        waits_for_copies=_waits_for_copies(stated),
         group_delivery_limit=_group_delivery_limit(stated, None),
         retention=_stream_retention(stated),
         retention_waits_for=tuple(stated("retention-waits-for") or ()),
@@ -273,6 +278,8 @@ def _of_classic_queue(stated: Stated) -> QueueSettings:
         delivery_limit=own_limit,
         group_delivery_limit=group_limit,
         counts_deliveries=limit is not None,
+        copies_min=_copies_min(stated, 1),
+        waits_for_copies=_waits_for_copies(stated),
     )
     is_limited = limit is not None or group_limit is not None
     return _with_dead_letters(settings, stated, limited=is_limited)
@@ -292,6 +299,8 @@ def _of_quorum_queue(stated: Stated, default_limit: int | None) -> QueueSettings
         group_delivery_limit=_group_delivery_limit(stated, limit),
         retry_delay=_retry_delay(stated),
         counts_deliveries=True,
+        copies_min=_copies_min(stated, QUORUM_COPIES_MIN),
+        waits_for_copies=_waits_for_copies(stated),
     )
     settings = _with_dead_letters(settings, stated, limited=False)
     # A queue that drops its head cannot promise that nothing is lost.
@@ -434,6 +443,16 @@ def _delivery_limit(stated: int | None, default: int | None) -> int | None:
     if stated is None:
         return default
     return stated if stated >= 0 else None
+
+
+def _copies_min(stated: Stated, default: int) -> int:
+    """Return how many nodes must be in sync: the larger number of both, as it is the safer one."""
+    found = stated.least("min-isr", max)
+    return default if found is None else found
+
+
+def _waits_for_copies(stated: Stated) -> bool:
+    return bool(stated("acks") != "leader")
 
 
 def _group_delivery_limit(stated: Stated, of_queue: int | None) -> int | None:

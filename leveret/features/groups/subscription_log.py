@@ -176,6 +176,14 @@ class SubscriptionLog:
     def on_commit(self, callback: Callable[[], None]) -> None:
         """Do nothing: the partition tells its subscriptions."""
 
+    @property
+    def acknowledged(self) -> int:
+        """Offset of the partition's log (see ports.SharedLog)."""
+        return self._records.acknowledged
+
+    def require_copies(self, count: int, *, waits: bool = True) -> None:
+        """Do nothing: the partition's queue requires them."""
+
     def on_failure(self, callback: Callable[[Exception], None]) -> None:
         """Do nothing: what is not committed was never seen here."""
 

@@ -269,6 +269,7 @@ OWN_OPERATOR_KEYS = {
     "consume-rate",
     "consume-burst",
     "group-delivery-limit",
+    "min-isr",
     "retention",
     "retention-bytes",
     "retention-messages",

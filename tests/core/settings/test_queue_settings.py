@@ -314,6 +314,30 @@ def test_groups_have_the_delivery_limit_of_the_queue_or_their_own(arguments, pol
     assert (settings.delivery_limit, settings.group_delivery_limit) == expected
 
 
+@pytest.mark.parametrize(
+    ("arguments", "policy", "expected"),
+    [
+        ({}, {}, 1),
+        ({"x-min-isr": 3}, {}, 3),
+        ({"x-queue-type": "quorum"}, {}, 2),
+        ({"x-queue-type": "quorum", "x-min-isr": 1}, {}, 1),
+        ({"x-queue-type": "quorum"}, {"min-isr": 3}, 3),
+        ({"x-queue-type": "quorum", "x-min-isr": 1}, {"min-isr": 2}, 2),
+        ({"x-queue-type": "stream", "x-min-isr": 2}, {}, 2),
+    ],
+)
+def test_how_many_nodes_must_be_in_sync(arguments, policy, expected):
+    assert resolved(arguments, policy).copies_min == expected
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-queue-type": "quorum"}, {"x-queue-type": "stream"}])
+def test_whether_a_confirm_waits_for_copies(arguments):
+    assert resolved(arguments).waits_for_copies
+    assert resolved({**arguments, "x-acks": "all"}, {"acks": "leader"}).waits_for_copies
+    assert not resolved({**arguments, "x-acks": "leader"}).waits_for_copies
+    assert not resolved(arguments, {"acks": "leader"}).waits_for_copies
+
+
 def test_groups_settle_that_are_named_and_never_for_a_stream():
     settings = resolved({"x-retention": "1d"}, {"retention-settles": ["billing"]})
     assert settings.retention_settles == ("billing",)

@@ -1,0 +1,43 @@
+"""Nodes of a cluster, as one of them sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["ClusterView", "MemberFacts"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFacts:
+    """A node of the cluster. What only a live one tells is empty or 0 for others.
+
+    `messages_behind` and `ms_behind` are what a follower has not on its disk yet, and for how long;
+    None where this node does not know, since another one leads. `reason` says why a node is not in
+    sync; it is empty if it is.
+    """
+
+    node: int
+    role: str  # "leader", "follower"; "none" of a node that is to have no copy
+    is_live: bool
+    is_in_sync: bool
+    rack: str
+    host: str
+    port: int
+    release: str
+    messages_behind: int | None
+    ms_behind: int | None
+    reason: str
+
+
+class ClusterView(Protocol):
+    """The cluster of a node, of which `node` is its own number."""
+
+    @property
+    def node(self) -> int:
+        """Number of this node."""
+        ...
+
+    async def members(self) -> list[MemberFacts]:
+        """Return all registered nodes, by number."""
+        ...
