@@ -20,7 +20,7 @@ from leveret.ports.authentication import attempt_source
 from leveret.ports.log_text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from leveret.amqp.sockets import AmqpProtocol, ClientSockets
     from leveret.amqp.tls import TlsContexts
@@ -49,16 +49,17 @@ class Acceptor:
         self._listening: list[socket.socket] = []
         self._one_a_turn = asyncio.Lock()
 
-    async def open(self, host: str, port: int) -> tuple[str, int]:
-        """Listen on every address of `host`. Returns the first (host, port). Raises OSError."""
-        infos = await self._sockets.loop.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+    async def open(
+        self, host: str, port: int, given: Sequence[socket.socket] = ()
+    ) -> tuple[str, int]:
+        """Listen on every address of `host`. Returns the first (host, port). Raises OSError.
+
+        `given` are the listening sockets, if there are some already.
+        """
+        self._listening += given
         try:
-            for family, _, _, _, address in infos:
-                self._listening.append(
-                    socket.create_server(address[:2], family=family, backlog=BACKLOG)
-                )
+            if not given:
+                await self._bind(host, port)
         except OSError:
             self.close()
             raise
@@ -67,6 +68,15 @@ class Acceptor:
             self._sockets.spawn(self._accept(listening))
         name = self._listening[0].getsockname()
         return name[0], name[1]
+
+    async def _bind(self, host: str, port: int) -> None:
+        infos = await self._sockets.loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, _, _, _, address in infos:
+            self._listening.append(
+                socket.create_server(address[:2], family=family, backlog=BACKLOG)
+            )
 
     def close(self) -> None:
         """Stop accepting, and abandon the sockets whose AMQP protocol has not begun."""
@@ -100,15 +110,27 @@ class Acceptor:
                 else:
                     accepted.close()
 
-    async def _bring_in(self, accepted: socket.socket, peer: Endpoints) -> None:
-        """Read the PROXY header, await admission, do the TLS handshake, start the AMQP protocol."""
+    def take(self, accepted: socket.socket, peer: Endpoints) -> None:
+        """Take a socket that another node has accepted for a client, whose ends there are given."""
+        if self._sockets.has_room():
+            self._sockets.spawn(self._bring_in(accepted, peer, peer))
+        else:
+            accepted.close()
+
+    async def _bring_in(
+        self, accepted: socket.socket, peer: Endpoints, there: Endpoints | None = None
+    ) -> None:
+        """Read the PROXY header, await admission, do the TLS handshake, start the AMQP protocol.
+
+        Without a header the ends are those `there`, if any, and else the socket's own.
+        """
         sockets = self._sockets
         sockets.arriving += 1
         protocol: AmqpProtocol | None = None
         arrived = False
         try:
             async with self._closable():
-                told = await self._endpoints(accepted)
+                told = await self._endpoints(accepted) or there
                 protocol = sockets.protocol(told, self._tls)
                 await protocol.admission((told or peer).peer_host)
                 if self._tls is not None:
