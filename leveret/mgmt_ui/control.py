@@ -9,21 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from leveret.core.definitions.document import DOCUMENT_BYTES_MAX
 from leveret.core.events import COMMAND_LINE_USER
 from leveret.core.json_fields import decode_json
 from leveret.errors import StorageError
 from leveret.mgmt_ui.control_client import control_address
-from leveret.mgmt_ui.operations.dispatcher import perform
 from leveret.mgmt_ui.yielding import in_chunks, in_pieces
 from leveret.ports.audit import Actor, Way
-
-if TYPE_CHECKING:
-    from leveret.mgmt_ui.operations.context import AdminContext
 
 __all__ = ["COMMAND_LINE", "ControlServer"]
 
@@ -39,11 +35,19 @@ BACKLOG = 16
 
 
 class ControlServer:
-    """Listens from `start` to `close`; each connection is a task made with `spawn`."""
+    """Listens from `start` to `close`; each connection is a task made with `spawn`.
 
-    def __init__(self, path: Path, node: AdminContext, spawn: Spawn) -> None:
+    `answer` is called with a request; it never raises for a bad one.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        answer: Callable[[object], Awaitable[dict[str, object]]],
+        spawn: Spawn,
+    ) -> None:
         self._path = path
-        self._node = node
+        self._perform = answer
         self._spawn = spawn
         self._server: asyncio.Server | None = None
         self._clients: dict[asyncio.Task[object], asyncio.StreamWriter] = {}
@@ -111,7 +115,7 @@ class ControlServer:
             return {"ok": False, "error": "invalid", "explanation": reason}
         try:
             request = await asyncio.to_thread(decode_json, line)
-            return await perform(self._node, request, COMMAND_LINE)
+            return await self._perform(request)
         except (ValueError, RecursionError):
             return {"ok": False, "error": "invalid", "explanation": "a request is a line of JSON"}
         except Exception:  # a bug in one command must not stop the node

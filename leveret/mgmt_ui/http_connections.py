@@ -2,7 +2,7 @@
 
 `HttpConnections` is the ASGI application that the server runs around ours; `HttpConnection` is the
 asyncio protocol of one connection, around the server's own. Both use only what asyncio and the ASGI
-specification document, and find each other by the connection's two addresses.
+specification document; a request names its connection in the state that the server hands on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from leveret.mgmt_ui.hosts import refuse
 from leveret.ports.authentication import attempt_source
@@ -18,15 +18,16 @@ from leveret.ports.authentication import attempt_source
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    Ends: TypeAlias = tuple[object, object]  # (host, port) of the client, and of the server
+    from leveret.core.clients import Endpoints
 
-__all__ = ["NOTE_LOGIN", "HttpConnection", "HttpConnections"]
+__all__ = ["CONNECTION", "NOTE_LOGIN", "HttpConnection", "HttpConnections"]
 
 logger = logging.getLogger(__name__)
 
 REQUEST_SECONDS_MAX = 10.0  # to send a request, from the start or after the last answer
 ANSWER_SECONDS_MAX = 60.0  # to make and to take an answer: some megabytes over a slow line
 WARNED_SECONDS = 60.0
+CONNECTION: Final = "leveret.connection"  # in the state of a request's scope
 NOTE_LOGIN: Final = "leveret.note_login"  # in a request's scope: see HttpConnections
 
 
@@ -43,7 +44,7 @@ class HttpConnections:
 
     def __init__(self, app: ASGIApp, connections_max: int) -> None:
         self._app = app
-        self._open: dict[Ends, HttpConnection] = {}
+        self._open: dict[HttpConnection, None] = {}
         self._strangers: dict[str, dict[HttpConnection, None]] = {}  # by address, the oldest first
         self._quiet_until = 0.0  # time of the loop until which no more closed ones are logged
         self._answers = 0  # in progress, some of them for clients that are gone
@@ -51,8 +52,8 @@ class HttpConnections:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application within the connection's time limits (see the ASGI specification)."""
-        connection = self._open.get((_end(scope["client"]), _end(scope["server"])))
-        if connection is None:
+        connection: HttpConnection = scope["state"][CONNECTION]
+        if connection not in self._open:
             return  # its client is gone
         if self._is_stranger(connection) and self._is_full:
             reason = "too many connections to this port are open; try again later"
@@ -83,7 +84,7 @@ class HttpConnections:
 
     def cut(self) -> None:
         """Close every connection at once, and cancel the answers in progress."""
-        for connection in list(self._open.values()):
+        for connection in list(self._open):
             connection.cut()
 
     @property
@@ -93,15 +94,14 @@ class HttpConnections:
 
     def add(self, connection: HttpConnection) -> None:
         """Add a new connection, closing another one if all places are taken."""
-        self._open[connection.ends] = connection
+        self._open[connection] = None
         self._strangers.setdefault(connection.source, {})[connection] = None
         if len(self._open) > self.connections_max:
             self._make_room(connection)
 
     def remove(self, connection: HttpConnection) -> None:
         """Remove a closed connection."""
-        if self._open.get(connection.ends) is connection:
-            del self._open[connection.ends]
+        self._open.pop(connection, None)
         self._forget_stranger(connection)
 
     def _is_stranger(self, connection: HttpConnection) -> bool:
@@ -154,24 +154,55 @@ class HttpConnections:
         return None
 
 
-class HttpConnection(asyncio.Protocol):
-    """One connection, closed if its client is too slow to send a request or read the answer."""
+class PassedTransport:
+    """Transport of a client that came to another node; its ends are those of the client there."""
 
-    def __init__(self, connections: HttpConnections, inner: asyncio.Protocol) -> None:
+    def __init__(self, transport: asyncio.Transport, there: Endpoints) -> None:
+        self._transport = transport
+        self._told = {
+            "socket": None,  # or its own addresses would be looked at
+            "peername": (there.peer_host, there.peer_port),
+            "sockname": (there.host, there.port),
+        }
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what is known of the connection (see asyncio)."""
+        if name in self._told:
+            return self._told[name]
+        return self._transport.get_extra_info(name, default)
+
+    def __getattr__(self, name: str) -> Any:
+        """Do all else as the transport itself."""
+        return getattr(self._transport, name)
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection, closed if its client is too slow to send a request or read the answer.
+
+    Of a client that another node has accepted, the ends are those `there`.
+    """
+
+    def __init__(
+        self,
+        connections: HttpConnections,
+        inner: asyncio.Protocol,
+        there: Endpoints | None = None,
+    ) -> None:
         self._connections = connections
         self._inner = inner
+        self._there = there
         self._deadline: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
         self._answering: asyncio.Task[object] | None = None
-        self.ends: Ends
         self.source = ""  # the client's address; for IPv6, its site
         self.is_cut = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit of a request."""
+        if self._there is not None:
+            transport = cast("asyncio.Transport", PassedTransport(transport, self._there))
         self._transport = transport
-        peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        self.ends = (_end(peer), _end(own))
+        peer = transport.get_extra_info("peername")
         self.source = attempt_source(str(peer[0])) if peer else ""
         self._connections.add(self)
         self._inner.connection_made(transport)
@@ -228,8 +259,3 @@ class HttpConnection(asyncio.Protocol):
         if not self._transport.is_closing():
             loop = asyncio.get_running_loop()
             self._deadline = loop.call_later(seconds, self._transport.abort)
-
-
-def _end(address: object) -> object:
-    """Return (host, port) of an address from a socket or an ASGI scope."""
-    return tuple(address[:2]) if isinstance(address, (tuple, list)) else address

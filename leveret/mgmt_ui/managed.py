@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.metrics.instruments import Instruments
     from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.mgmt_ui.operations.runtime import Listener
+    from leveret.ports.cluster import ClusterView
     from leveret.ports.sessions import Sessions
 
-__all__ = ["ManagedNode"]
+__all__ = ["FollowingNode", "ManagedNode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +36,14 @@ class ManagedNode:
         return self.broker.parameters.cluster_name or self.configuration.cluster_name
 
     instruments: Instruments | None = None  # on a running node
+
+
+@dataclass(frozen=True, slots=True)
+class FollowingNode:
+    """A node of a cluster that does not lead, as its metrics see it.
+
+    `cluster` returns what it knows of the cluster; None before it is a member.
+    """
+
+    cluster: Callable[[], ClusterView | None]
+    allowed_hosts: tuple[str, ...]

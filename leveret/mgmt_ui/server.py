@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import socket
 from typing import TYPE_CHECKING
 
@@ -19,11 +20,20 @@ from leveret.ports.callbacks import do_nothing
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Sequence
 
-    from leveret.mgmt_ui.managed import ManagedNode
+    from leveret.core.clients import Endpoints
+    from leveret.mgmt_ui.managed import FollowingNode, ManagedNode
     from leveret.mgmt_ui.web import WebServer
 
-__all__ = ["ManagementServer", "MetricsServer", "SecureManagementServer"]
+__all__ = [
+    "FollowingMetricsServer",
+    "ManagementServer",
+    "MetricsServer",
+    "SecureManagementServer",
+]
+
+logger = logging.getLogger(__name__)
 
 BACKLOG = 128  # connections that wait while the application is loaded
 
@@ -43,8 +53,14 @@ class ManagementServer:
         self._done = asyncio.Event()
         self._done.set()
 
-    async def open(self, host: str, port: int) -> Listener:
-        """Bind the port; 0 takes a free one. Raises StorageError if that fails."""
+    async def open(self, host: str, port: int, given: Sequence[socket.socket] = ()) -> Listener:
+        """Bind the port; 0 takes a free one. Raises StorageError if that fails.
+
+        `given` are the listening sockets of the port, if it is bound already.
+        """
+        if given:
+            self._sockets += given
+            return Listener(self._protocol, self._sockets[0].getsockname()[0], self._port)
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(
@@ -67,7 +83,7 @@ class ManagementServer:
         """Port of the first socket, for the others; 0 before there is one."""
         return int(self._sockets[0].getsockname()[1]) if self._sockets else 0
 
-    async def load(self, node: ManagedNode) -> None:
+    async def load(self, node: ManagedNode | FollowingNode) -> None:
         """Import and build the web application, in a thread: some tenths of a second of CPU."""
         self._web = await asyncio.to_thread(_load, self._maker, node)
         self._web.config.ssl = self._tls
@@ -91,6 +107,27 @@ class ManagementServer:
         await self._web.answering.wait()
         if self._done.is_set():
             raise StorageError(f"the port of {self._setting} does not answer: the log says why")
+
+    @property
+    def protocol(self) -> str:
+        """Protocol of the port, as RabbitMQ calls it."""
+        return self._protocol
+
+    async def take(self, accepted: socket.socket, there: Endpoints) -> None:
+        """Answer a client that another node has accepted, whose ends there are given."""
+        try:
+            if self._web is None or self._closing or not self._web.answering.is_set():
+                raise ConnectionAbortedError("nothing is answered now")
+            await self._web.take(accepted, there)
+        except OSError as error:
+            logger.info("the connection of %s has ended: %s", there.peer_host, error)
+            accepted.close()
+
+    def cut(self) -> None:
+        """End all connections at once, and soon accept no other; `close` is still to be called."""
+        self._closing = True
+        if self._web is not None:
+            self._web.cut()
 
     async def close(self) -> None:
         """Finish the answers in progress, then close the connections."""
@@ -120,7 +157,13 @@ class MetricsServer(ManagementServer):
     _maker = "metrics_server"
 
 
-def _load(maker: str, node: ManagedNode) -> WebServer:
+class FollowingMetricsServer(MetricsServer):
+    """The same of a node of a cluster that does not lead."""
+
+    _maker = "following_server"
+
+
+def _load(maker: str, node: ManagedNode | FollowingNode) -> WebServer:
     """Import FastAPI, pydantic and uvicorn, and build the application."""
     web = importlib.import_module("leveret.mgmt_ui.web")
     # The first streamed answer makes anyio import its part for asyncio, 10 ms of the node's event

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -57,8 +58,9 @@ from leveret.mgmt_ui.api import (
 from leveret.mgmt_ui.api.listing import PRIVATE
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.hosts import BodyBudget, KnownHosts
-from leveret.mgmt_ui.http_connections import HttpConnection, HttpConnections
+from leveret.mgmt_ui.http_connections import CONNECTION, HttpConnection, HttpConnections
 from leveret.mgmt_ui.metrics import endpoints
+from leveret.mgmt_ui.metrics.following import FollowingNodeMetrics
 from leveret.mgmt_ui.pages.application import create_pages
 from leveret.mgmt_ui.sessions import WebSessions
 
@@ -69,9 +71,17 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from leveret.mgmt_ui.managed import ManagedNode
+    from leveret.core.clients import Endpoints
+    from leveret.mgmt_ui.managed import FollowingNode, ManagedNode
 
-__all__ = ["WebServer", "create_app", "create_metrics_app", "management_server", "metrics_server"]
+__all__ = [
+    "WebServer",
+    "create_app",
+    "create_metrics_app",
+    "following_server",
+    "management_server",
+    "metrics_server",
+]
 
 HTTP_CONNECTIONS_MAX = 256  # dashboards, scrapers and people; the rest of the files are AMQP's
 SCRAPERS_MAX = 16  # on their port without authentication: each scrape scans all objects
@@ -176,6 +186,12 @@ def metrics_server(node: ManagedNode) -> WebServer:
     return WebServer(create_metrics_app(node), SCRAPERS_MAX)
 
 
+def following_server(node: FollowingNode) -> WebServer:
+    """Return the server of the metrics' own port on a node that does not lead."""
+    app = KnownHosts(FollowingNodeMetrics(node), node.allowed_hosts)
+    return WebServer(app, SCRAPERS_MAX)
+
+
 class EncodedPaths:
     """Lets routes match the path as sent: `/api/queues/%2F` names the virtual host `/`.
 
@@ -219,9 +235,10 @@ async def _broken(_: Request, error: Exception) -> Response:  # noqa: ARG001  # 
 class UvicornConnection(HttpConnection):
     """Connection around uvicorn's protocol; it takes the arguments that uvicorn passes."""
 
-    def __init__(self, config: uvicorn.Config, **rest: Any) -> None:
+    def __init__(self, config: uvicorn.Config, there: Endpoints | None = None, **rest: Any) -> None:
         assert isinstance(config.app, HttpConnections)
-        super().__init__(config.app, H11Protocol(config=config, **rest))
+        rest["app_state"] = {**rest["app_state"], CONNECTION: self}
+        super().__init__(config.app, H11Protocol(config=config, **rest), there)
 
 
 class WebServer(uvicorn.Server):
@@ -253,6 +270,26 @@ class WebServer(uvicorn.Server):
         """Accept connections (see uvicorn)."""
         await super().startup(sockets)
         self.answering.set()
+
+    async def take(self, accepted: socket.socket, there: Endpoints) -> None:
+        """Answer a client that another node has accepted. Raises OSError, of TLS, too."""
+        configuration = self.config
+        await asyncio.get_running_loop().connect_accepted_socket(
+            partial(
+                UvicornConnection,
+                configuration,
+                there,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+            ),
+            accepted,
+            ssl=configuration.ssl,
+        )
+
+    def cut(self) -> None:
+        """Close every connection at once, and soon accept no other."""
+        self.should_exit = True
+        self._connections.cut()
 
     async def stop(self, served: asyncio.Event) -> None:
         """Stop accepting and await the answers in progress, for a while.

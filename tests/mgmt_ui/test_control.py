@@ -8,21 +8,26 @@ import pytest
 from leveret.core.definitions.model import Model
 from leveret.errors import StorageError
 from leveret.mgmt_ui import control
-from leveret.mgmt_ui.control import ControlServer
+from leveret.mgmt_ui.control import COMMAND_LINE, ControlServer
 from leveret.mgmt_ui.control_client import request
 from leveret.mgmt_ui.operations.context import AdminContext
+from leveret.mgmt_ui.operations.dispatcher import perform
 from leveret.ports.definitions import Definitions
 from tests.memory_metadata import MemoryMetadataStore
 
 
 @asynccontextmanager
-async def listening(path):
+async def listening(path, answer=None):
     model = Model(Definitions(), MemoryMetadataStore(), lambda: "random")
     administration = model.administration
     administration.create_defaults("")
     node = AdminContext(administration, model.vhosts)
+
+    async def perform_here(request):
+        return await perform(node, request, COMMAND_LINE)
+
     async with asyncio.TaskGroup() as group:
-        server = ControlServer(path, node, group.create_task)
+        server = ControlServer(path, answer or perform_here, group.create_task)
         await server.start()
         try:
             yield administration
@@ -139,7 +144,7 @@ def test_nobody_listening_is_said_so(path):
         request(path, "user.list", {})
 
 
-async def test_what_is_asked_is_answered_before_a_stop(path, monkeypatch):
+async def test_what_is_asked_is_answered_before_a_stop(path):
     asked, go = asyncio.Event(), asyncio.Event()
 
     async def slow(*_):
@@ -147,8 +152,7 @@ async def test_what_is_asked_is_answered_before_a_stop(path, monkeypatch):
         await go.wait()
         return {"ok": True}
 
-    monkeypatch.setattr(control, "perform", slow)
-    async with asyncio.TaskGroup() as group, listening(path):
+    async with asyncio.TaskGroup() as group, listening(path, slow):
         answers = group.create_task(exchange(path, b"{}\n", b"{}\n"))
         await asked.wait()
         asyncio.get_running_loop().call_later(0.05, go.set)
@@ -162,9 +166,8 @@ async def test_a_stop_does_not_wait_for_ever(path, monkeypatch):
         asked.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(control, "perform", endless)
     monkeypatch.setattr(control, "STOP_SECONDS_MAX", 0.05)
-    async with asyncio.TaskGroup() as group, listening(path):
+    async with asyncio.TaskGroup() as group, listening(path, endless):
         answers = group.create_task(exchange(path, b"{}\n"))
         await asked.wait()
     assert answers.result() == []

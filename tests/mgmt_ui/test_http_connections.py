@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from leveret.mgmt_ui.http_connections import NOTE_LOGIN, HttpConnection, HttpConnections
+from leveret.mgmt_ui.http_connections import CONNECTION, NOTE_LOGIN, HttpConnection, HttpConnections
 
 
 class SilentTransport(asyncio.Transport):
@@ -28,9 +28,9 @@ class Peer:
 
     def __init__(self, port, host, number):
         self._port = port
-        self.ends = {"client": (host, number), "server": ("192.0.2.1", 15672)}
         self.transport = SilentTransport(host, number)
         self.connection = HttpConnection(port.connections, asyncio.Protocol())
+        self.scope = {"client": (host, number), "state": {CONNECTION: self.connection}}
         self.connection.connection_made(self.transport)
 
     @property
@@ -44,7 +44,7 @@ class Peer:
         async def send(message):
             sent.append(message)
 
-        await self._port.connections({"path": path, **self.ends}, None, send)
+        await self._port.connections({"path": path, **self.scope}, None, send)
         if not sent:
             return None
         start, body = sent

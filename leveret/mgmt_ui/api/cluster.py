@@ -26,7 +26,7 @@ from leveret.mgmt_ui.api.listing import (
 )
 from leveret.mgmt_ui.api.overview import contexts, exchange_types
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
-from leveret.mgmt_ui.operations.node import cluster_set_name
+from leveret.mgmt_ui.operations.node import cluster_set_name, described_members
 from leveret.mgmt_ui.process import node_gauges, read_process
 from leveret.mgmt_ui.routes import LazyRouter
 
@@ -57,9 +57,13 @@ async def put_cluster_name(caller: AdministratorHere, request: Request) -> Respo
 
 @router.api_route("/api/nodes", methods=READ)
 async def list_nodes(caller: CallerHere, query: QueryHere) -> Response:
-    """All nodes of the cluster: this one."""
+    """All nodes of the cluster; of others than this one what it knows of them."""
     caller.require_monitor()
-    return answer([select_columns(await _node_row(caller, query), query.columns)])
+    own, cluster = await _node_row(caller, query), caller.node.context.cluster
+    rows = [own]
+    if cluster is not None:
+        rows = [_member_row(own, each) for each in await described_members(cluster)]
+    return answer([select_columns(row, query.columns) for row in rows])
 
 
 @router.api_route("/api/nodes/{name}", methods=READ)
@@ -166,6 +170,18 @@ def _require_this(caller: Caller, name: str) -> None:
     """Raise ApiError 404 unless the node of the path is this one."""
     if name != caller.node.name:
         raise not_found()
+
+
+def _member_row(own: dict[str, Any], member: dict[str, Any]) -> dict[str, Any]:
+    """Return a node of the cluster: this one with all its figures, others as RabbitMQ has them."""
+    if member["is_this"]:
+        return {**own, "member": member}
+    return {
+        "name": f"leveret-{member['node']}@{member['host'] or 'unknown'}",
+        "type": "disc",
+        "running": member["is_live"],
+        "member": member,
+    }
 
 
 async def _node_row(caller: Caller, query: Query) -> dict[str, Any]:

@@ -7,7 +7,7 @@ never in memory as text, let alone a whole answer.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -133,6 +133,18 @@ def _whole(
 ) -> str:
     family = _named(family, group.prefix)
     return exposition.head(family) + exposition.samples(family, [("", value)])
+
+
+def samples_of(group: MetricGroup[T], items: Sequence[T], exposition: Exposition) -> Iterator[str]:
+    """Yield the values of a few objects, family by family as the formats demand."""
+    labels = [labels_text(group.labels(item)) for item in items]
+    for column in group.columns:
+        family = _named(column.family, group.prefix)
+        values = [column.value(item) for item in items]
+        known = [
+            (text, each) for text, each in zip(labels, values, strict=True) if each is not None
+        ]
+        yield exposition.head(family) + exposition.samples(family, known)
 
 
 async def one_by_one(

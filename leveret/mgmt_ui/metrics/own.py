@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from leveret.core.settings.retry_policy import FAILURES
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.metrics.groups import MetricColumn
     from leveret.mgmt_ui.metrics.reading import Reading
+    from leveret.ports.cluster import MemberFacts
     from leveret.ports.counters import Histogram
     from leveret.storage.log import PartitionLog
     from leveret.storage.store import FileTopicStore
 
-__all__ = ["GROUPS", "HISTOGRAMS", "MEMORY", "PREFIX"]
+__all__ = ["GROUPS", "HISTOGRAMS", "MEMBERS", "MEMORY", "PREFIX"]
 
 PREFIX = "leveret_"
 
@@ -50,6 +52,15 @@ def _duplicates(queue: DeclaredQueue) -> int:
 
 def _dedup_keys(queue: DeclaredQueue) -> int:
     return sum(window.key_count for window in windows_of(queue))
+
+
+def _leads(node: MemberFacts) -> int:
+    return int(node.role == "leader")
+
+
+def _known(number: int | None) -> float:
+    """Return a number, NaN if it is not known: of a node without a link."""
+    return math.nan if number is None else number
 
 
 def _waiting(reading: Reading) -> int:
@@ -255,6 +266,28 @@ _LOGS: tuple[MetricColumn[PartitionLog], ...] = (
     ),
 )
 
+_MEMBERS: tuple[MetricColumn[MemberFacts], ...] = (
+    gauge("cluster_node_leads", "Whether a node of the cluster leads", _leads),
+    gauge(
+        "cluster_node_live", "Whether a node of the cluster is live", lambda node: int(node.is_live)
+    ),
+    gauge(
+        "cluster_node_in_sync",
+        "Whether a node of the cluster has every committed message on its disk",
+        lambda node: int(node.is_in_sync),
+    ),
+    gauge(
+        "cluster_node_messages_behind",
+        "Messages that a node of the cluster has not on its disk yet",
+        lambda node: _known(node.messages_behind),
+    ),
+    gauge(
+        "cluster_node_seconds_behind",
+        "Seconds for which a node of the cluster has not had all on its disk",
+        lambda node: _known(node.ms_behind) / 1000,
+    ),
+)
+
 # Memory as the kernel reports it.
 MEMORY: MetricGroup[Any] = MetricGroup(
     "memory_breakdown",
@@ -267,6 +300,15 @@ MEMORY: MetricGroup[Any] = MetricGroup(
         ),
     ),
     lambda kind: {"kind": kind[0]},
+    always_labelled=True,
+    prefix=PREFIX,
+)
+
+MEMBERS: MetricGroup[MemberFacts] = MetricGroup(
+    "leveret_cluster",
+    lambda r: r.members,
+    _MEMBERS,
+    lambda node: {"member": str(node.node)},
     always_labelled=True,
     prefix=PREFIX,
 )
@@ -301,6 +343,7 @@ GROUPS: tuple[MetricGroup[Any], ...] = (
     MetricGroup(
         "leveret_vhost", lambda r: r.vhosts(), _VHOST, vhost_labels, totals=(), prefix=PREFIX
     ),
+    MEMBERS,
     MetricGroup("leveret_storage", _topics, _STORAGE, prefix=PREFIX),
     MetricGroup("leveret_logs", _logs, _LOGS, prefix=PREFIX, only_summed=True),
     MetricGroup("leveret_waiting", lambda r: [r], _ROOMS, prefix=PREFIX),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from leveret.features.groups.groups import ConsumerGroup
     from leveret.mgmt_ui.managed import ManagedNode
     from leveret.mgmt_ui.process import ProcessFigures
+    from leveret.ports.cluster import MemberFacts
     from leveret.ports.counters import Counters
 
 __all__ = ["EVERYTHING", "ChannelTraffic", "Reading", "Scope", "take_reading"]
@@ -58,6 +59,7 @@ class Reading:
     counters: Counters  # of the whole node
     churn: Mapping[str, int]
     scope: Scope
+    members: Sequence[MemberFacts] = ()  # of the node's cluster
 
     def vhosts(self) -> Iterator[Vhost]:
         """Yield the virtual hosts within the scope."""
@@ -143,4 +145,5 @@ async def take_reading(node: ManagedNode, scope: Scope = EVERYTHING) -> Reading:
         broker.statistics.node(),
         broker.statistics.churn.totals(),
         scope,
+        () if node.context.cluster is None else await node.context.cluster.members(),
     )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from leveret.features.transactions.prepared_interceptor import PreparedInterceptor
     from leveret.mgmt_ui.operations.audit import Audit
     from leveret.mgmt_ui.operations.runtime import Runtime
+    from leveret.ports.cluster import ClusterView
     from leveret.ports.sessions import Sessions
     from leveret.ports.usage import Account, Usage
     from leveret.storage.key_administration import KeyAdministration
@@ -68,6 +69,7 @@ class AdminContext:
     sessions: Sessions | None = None  # of a running node: by which messages come and go
     topics: FileTopicStore | None = None  # of a running node
     snapshots: Snapshots | None = None  # of a running node
+    cluster: ClusterView | None = None  # of a running node that is a member of one
 
     @property
     def http_delete(self) -> bool:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.storage.key_administration import KeyAdministration
 
+KEYS_OF_ONE_NODE = (
+    "keys are on one node's disk: the other nodes of the cluster could not read what they encrypt"
+)
 Rows = list[dict[str, Any]]
 
 
@@ -35,6 +38,8 @@ async def encryption_status(node: AdminContext, *, vhost: str | None = None) -> 
 async def encryption_enable(node: AdminContext, *, vhost: str) -> bool:
     """Encrypt new messages; return False if that was so already."""
     name = node.administration.vhost(vhost).name
+    if node.cluster is not None:
+        raise AdministrationError("invalid", KEYS_OF_ONE_NODE)
     try:
         return await _keys(node).enable(name)
     except MasterKeyError as error:  # the operator's to mend, not the disk's

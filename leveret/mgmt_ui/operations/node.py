@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from leveret import __version__
@@ -19,6 +20,7 @@ from leveret.ports.definitions import GlobalParameterDefinition
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.operations.context import AdminContext
+    from leveret.ports.cluster import ClusterView
 
 
 @query("node.status")
@@ -65,6 +67,20 @@ async def node_diagnose(node: AdminContext) -> list[dict[str, str]]:
     losses = () if node.losses is None else node.losses.unacknowledged
     found = await diagnose(broker_of(node), runtime_of(node), users, losses)
     return [result.as_json() for result in found]
+
+
+@query("cluster.nodes")
+async def cluster_nodes(node: AdminContext) -> list[dict[str, Any]]:
+    """Return the nodes of the cluster: who leads, who follows, and how far behind; see ports."""
+    if node.cluster is None:
+        raise AdministrationError("invalid", "this node is a node of its own, of no cluster")
+    return await described_members(node.cluster)
+
+
+async def described_members(cluster: ClusterView) -> list[dict[str, Any]]:
+    """Return what is known of the nodes of a cluster, with `is_this` for the one that is asked."""
+    members = await cluster.members()
+    return [{**asdict(each), "is_this": each.node == cluster.node} for each in members]
 
 
 @query("cluster.show")

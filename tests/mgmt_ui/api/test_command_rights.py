@@ -24,7 +24,8 @@ from tests.support.site import Site
 assert MODULES, "they register the commands"
 TABLE = {
     ADMINISTRATOR: """
-        alert.list audit.list binding.list channel.list cluster.set_name cluster.show
+        alert.list audit.list binding.list channel.list cluster.nodes cluster.set_name
+        cluster.show
         connection.list connection.show consumer.list definitions.export definitions.import
         definitions.rehearse encryption.disable encryption.enable encryption.rotate
         encryption.rotate_master encryption.status exchange.list exchange.show
