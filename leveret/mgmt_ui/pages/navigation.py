@@ -20,6 +20,10 @@ def _administrators(caller: Caller) -> bool:
     return caller.is_administrator
 
 
+def _monitors_of_a_cluster(caller: Caller) -> bool:
+    return caller.is_monitor and caller.node.context.cluster is not None
+
+
 @dataclass(frozen=True, slots=True)
 class MenuEntry:
     """A link; `is_for` tells which users may use its page."""
@@ -67,6 +71,7 @@ SECTIONS = (
     Section(
         "Operation",
         (
+            MenuEntry("Nodes", "/nodes", _monitors_of_a_cluster),
             MenuEntry("Alerts", "/alerts"),
             MenuEntry("Usage", "/usage"),
             MenuEntry("Audit log", "/audit", _administrators),
