@@ -15,6 +15,7 @@ from leveret.cluster.entries import (
     LIVE,
     NODES,
     ControllerValue,
+    parse_entry,
     shard_path,
 )
 from leveret.cluster.live_nodes import read_live
@@ -25,12 +26,13 @@ from leveret.ports.coordinator import (
     CheckEntry,
     CoordinatorUnavailableError,
     CreateEntry,
+    DeleteEntry,
     SetEntry,
     WriteOutcome,
 )
 
 if TYPE_CHECKING:
-    from leveret.ports.coordinator import Coordinator
+    from leveret.ports.coordinator import Coordinator, CoordinatorEntry
     from leveret.replication.shard import ShardEntry
 
 __all__ = ["Controller"]
@@ -47,7 +49,7 @@ class Controller:
         self, coordinator: Coordinator, node: int, incarnation: int, *, replicas: int
     ) -> None:
         self._coordinator = coordinator
-        self._value = ControllerValue(node=node, incarnation=incarnation).to_bytes()
+        self._value = ControllerValue(node=node, incarnation=incarnation)
         self._replicas = replicas
         self._entries = ShardEntries(coordinator, SHARD)
         self._epoch: CheckEntry | None = None  # of this controller's time
@@ -88,11 +90,17 @@ class Controller:
     async def _is_controller(self) -> bool:
         """Whether this session has the controller's entry, which it makes if there is none."""
         found = await self._coordinator.read(CONTROLLER)
-        if found is None:
-            made = CreateEntry(CONTROLLER, self._value, is_ephemeral=True)
-            await self._coordinator.commit(made)
+        if found is None or self._is_of_earlier_life(found):
+            removed = [] if found is None else [DeleteEntry(CONTROLLER, found.version)]
+            made = CreateEntry(CONTROLLER, self._value.to_bytes(), is_ephemeral=True)
+            await self._coordinator.commit(*removed, made)
             found = await self._coordinator.read(CONTROLLER)
         return found is not None and found.owner == self._coordinator.session
+
+    def _is_of_earlier_life(self, found: CoordinatorEntry) -> bool:
+        """Whether it is this node's from before it was started again: nobody is behind it."""
+        value = parse_entry(ControllerValue, CONTROLLER, found)
+        return value.node == self._value.node and value.incarnation < self._value.incarnation
 
     async def _begin(self) -> CheckEntry:
         """Begin this controller's time: writes of earlier ones fail from now on.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,21 +18,27 @@ from leveret.cluster.links.connector import LinkDialing
 from leveret.cluster.links.handshake import LinkIdentity
 from leveret.cluster.links.links import Links
 from leveret.cluster.live_nodes import LiveNodes
+from leveret.cluster.member_facts import member_facts, read_nodes
 from leveret.cluster.membership import Membership
+from leveret.cluster.passed_client import LeaderAddress
 from leveret.cluster.replica_runner import ReplicaRunner
 from leveret.cluster.shard_entries import ShardEntries
 from leveret.cluster.shard_links import ShardLinks
 from leveret.ports.callbacks import do_nothing
+from leveret.ports.coordinator import CoordinatorError
 from leveret.replication.replica import Replica, Role
 
 if TYPE_CHECKING:
+    import socket
     import ssl
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
     from typing import Any
 
+    from leveret.cluster.entries import NodeValue
     from leveret.cluster.links.link import LinkLimits
     from leveret.cluster.membership import NodeSettings
     from leveret.cluster.replica_runner import Reign
+    from leveret.ports.cluster import MemberFacts
     from leveret.ports.coordinator import Coordinator
     from leveret.storage.cluster_file import ClusterFile
     from leveret.storage.replica_store import ReplicaStore
@@ -55,14 +61,14 @@ class LinkTls(NamedTuple):
 class MemberParts(NamedTuple):
     """Parts of a node that a member is made of.
 
-    `lead` opens the logs for an epoch, with the runner to be told what happens to them. `listen` is
-    the address for links; `replicas` is how many copies the shard is to have.
+    `lead` begins a reign for an epoch, with the runner to be told what happens to its logs.
+    `listen` is the address for links; `replicas` is how many copies the shard is to have.
     """
 
     coordinator: Coordinator
     file: ClusterFile
     files: ReplicaStore
-    lead: Callable[[int, ReplicaRunner], Awaitable[Reign]]
+    lead: Callable[[int, ReplicaRunner], Reign]
     now_ms: Callable[[], int]
     listen: tuple[str, int]
     replicas: int
@@ -85,6 +91,8 @@ class ClusterMember:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stack = AsyncExitStack()
         self._runner: ReplicaRunner | None = None
+        self._links: Links | None = None
+        self._live: LiveNodes | None = None
         self.reason = ""
         self.has_led = False
         self.over = asyncio.Event()
@@ -98,7 +106,7 @@ class ClusterMember:
         parts.coordinator.on_lost = partial(self._end, "its session with ZooKeeper has ended")
         membership = Membership(parts.coordinator, parts.file, self._settings)
         self.incarnation = await membership.register()
-        live = LiveNodes(parts.coordinator)
+        live = self._live = LiveNodes(parts.coordinator)
         self._stack.push_async_callback(live.close)
         shard_links = ShardLinks(SHARD)
         identity = LinkIdentity(
@@ -110,7 +118,8 @@ class ClusterMember:
         client_tls = None if parts.tls is None else parts.tls.client
         dialing = LinkDialing(live.address, self._spawn, client_tls)
         self._stack.push_async_callback(self._end_tasks)
-        links = shard_links.links = Links(identity, shard_links, dialing, parts.limits)
+        links = self._links = Links(identity, shard_links, dialing, parts.limits)
+        shard_links.links = links
         runner = self._runner = shard_links.runner = ReplicaRunner(
             Replica(node, self.incarnation, parts.file.epoch(SHARD)),
             parts.files,
@@ -146,9 +155,9 @@ class ClusterMember:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _lead(self, epoch: int) -> Reign:
+    def _lead(self, epoch: int) -> Reign:
         self.has_led = True
-        return await self._parts.lead(epoch, self.runner)
+        return self._parts.lead(epoch, self.runner)
 
     @property
     def has_lease(self) -> bool:
@@ -186,6 +195,46 @@ class ClusterMember:
     def role(self) -> Role:
         """Part that the node has in the shard."""
         return self.runner.replica.role
+
+    @property
+    def leader(self) -> tuple[LinkIdentity, LeaderAddress] | None:
+        """Identity of this node, and another one that leads; None as long as none is known."""
+        entry = None if self._runner is None else self._runner.replica.entry
+        if self._links is None or self._live is None or entry is None:
+            return None
+        if entry.leader in (None, self._settings.node):
+            return None
+        live = self._live.nodes.get(entry.leader)
+        if live is None or live.incarnation != entry.incarnation:
+            return None
+        return self._links.identity, LeaderAddress(entry.leader, live.host, live.port)
+
+    @property
+    def node(self) -> int:
+        """Number of this node (see ports.ClusterView)."""
+        return self._settings.node
+
+    async def members(self) -> list[MemberFacts]:
+        """Return all nodes as this one knows them (see ports.ClusterView).
+
+        What ZooKeeper does not tell now is as it was told last, or left out.
+        """
+        nodes: dict[int, NodeValue] = {}
+        with suppress(CoordinatorError):
+            nodes = await read_nodes(self._parts.coordinator)
+        replica = None if self._runner is None else self._runner.replica
+        return member_facts(
+            nodes,
+            {} if self._live is None else self._live.nodes,
+            None if replica is None else replica.entry,
+            None if replica is None else replica.leader,
+            self._parts.now_ms(),
+        )
+
+    def take_clients(self, take: Callable[[socket.socket, bytes], None]) -> None:
+        """Take the connections of clients that other nodes pass on (see Links.on_client)."""
+        assert self._links is not None, "it has started"
+        self._links.on_client = take
 
     async def close(self) -> None:
         """End links and tasks, and close the files, unless a reign has them open."""

@@ -115,7 +115,8 @@ class Membership:
         cluster = ClusterValue(
             id=secrets.token_hex(ID_BYTES), secret=secrets.token_hex(SECRET_BYTES)
         )
-        shard = ShardEntry(None, 0, 0, frozenset({node}), (node,), 1)
+        isr = frozenset({node})
+        shard = ShardEntry(None, 0, 0, isr, (node,), 1, isr)
         return await self._coordinator.commit(
             CreateEntry(CLUSTER, cluster.to_bytes()),
             *(CreateEntry(path) for path in (NODES, LIVE, SHARDS, CONTROLLER_EPOCH)),

@@ -59,6 +59,8 @@ class Refresh:
             asyncio.get_running_loop().call_exception_handler(
                 {"message": "reading the coordinator failed", "exception": task.exception()}
             )
+        if self._is_asked:  # behind the last look of the run, and before this
+            self.ask()
 
     async def close(self) -> None:
         """End a run that is under way."""

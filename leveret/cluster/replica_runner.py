@@ -21,7 +21,7 @@ from leveret.replication.messages import Append, Copy, Message, Remove
 from leveret.replication.replica import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from leveret.cluster.shard_entries import ShardEntries
     from leveret.ports.replication import LogPlace, RawBatches
@@ -43,8 +43,15 @@ class Reign(Protocol):
 
     logs: LedLogs
 
-    def members(self, count: int) -> None:
-        """Commit nothing of logs that need more members of the in-sync set than `count`."""
+    async def open(self) -> None:
+        """Open the logs; what is written to them may be committed meanwhile.
+
+        Raises StorageError.
+        """
+        ...
+
+    def members(self, count: int, joined: int) -> None:
+        """Commit nothing of logs that need more in-sync members (see effects.Members)."""
         ...
 
     def end(self, reason: str) -> None:
@@ -71,8 +78,8 @@ class RunnerLinks(Protocol):
 class ReplicaRunner:
     """Runs `replica`, of which the highest epoch is kept by `keep_epoch`, in any thread.
 
-    To lead, it has `lead` open the logs for an epoch, and is their `LogEvents`. `over` is set once
-    the replica does no more, for a `reason`.
+    To lead, it has `lead` begin a reign for an epoch, and is the `LogEvents` of its logs. `over` is
+    set once the replica does no more, for a `reason`.
     """
 
     def __init__(
@@ -83,7 +90,7 @@ class ReplicaRunner:
         entries: ShardEntries,
         *,
         keep_epoch: Callable[[int], None],
-        lead: Callable[[int], Awaitable[Reign]],
+        lead: Callable[[int], Reign],
         now_ms: Callable[[], int],
         live: Callable[[], Mapping[int, int]],
     ) -> None:
@@ -362,7 +369,10 @@ class ReplicaRunner:
     async def _open(self, epoch: int) -> None:
         try:
             await self._files.leave()
-            self._reign = await self._lead(epoch)
+            if self.reason:
+                return  # it has ended meanwhile
+            self._reign = self._lead(epoch)
+            await self._reign.open()
         except StorageError as error:
             self.failed(str(error))
         else:
@@ -374,7 +384,7 @@ class ReplicaRunner:
 
     def _members(self, effect: do.Members) -> None:
         if self._reign is not None:
-            self._reign.members(effect.smaller)
+            self._reign.members(*effect)
 
     def _end_reign(self, effect: do.EndReign) -> None:
         self.end(effect.reason)

@@ -45,12 +45,16 @@ class LoopTime:
 class LogReign:
     """`Reign` with one log."""
 
-    def __init__(self, store: FileTopicStore, logs: LedLogs, log) -> None:
-        self.store, self.logs, self.log = store, logs, log
+    def __init__(self, store: FileTopicStore, logs: LedLogs) -> None:
+        self.store, self.logs = store, logs
         self.is_over = False
 
-    def members(self, count: int) -> None:
-        pass
+    async def open(self) -> None:
+        await self.store.recover([LOG])
+        self.log = self.store.open(*LOG[:5])
+
+    def members(self, count: int, joined: int) -> None:
+        self.logs.members(count, joined)
 
     def end(self, reason: str) -> None:
         self.is_over = True
@@ -93,7 +97,7 @@ class ReplicatingNode:
         )
         self.member = ClusterMember(parts, self.settings)
 
-    async def _lead(self, epoch: int, events) -> LogReign:
+    def _lead(self, epoch: int, events) -> LogReign:
         logs = LedLogs(self.data, RealFileSystem(), self.loop, self.threads, events)
         store = FileTopicStore(
             self.data,
@@ -106,8 +110,7 @@ class ReplicatingNode:
             epoch=epoch,
             copies=logs,
         )
-        await store.recover([LOG])
-        self.reign = LogReign(store, logs, store.open(*LOG[:5]))
+        self.reign = LogReign(store, logs)
         return self.reign
 
     @property

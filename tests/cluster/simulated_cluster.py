@@ -173,13 +173,23 @@ class SimulatedReign:
         self.queues: dict[str, object] = {}
         self.is_over = False
 
-    def members(self, count: int) -> None:
+    async def open(self) -> None:
+        """Recover and open all logs, of which nothing confirmed may be missing."""
+        cluster = self.process.cluster
+        for topic in cluster.topics:
+            await self.store.recover([LogName("/", topic, "i1", 0, Durability.FSYNC)])
+            log = self.open_log(topic)
+            await self.process.check(topic, log)
+            cluster.forget_above(topic, log.end)
+            self.note_committed(topic)
+
+    def members(self, count: int, joined: int) -> None:
         pass
 
     def end(self, reason: str) -> None:
         self.is_over = True
 
-    def open(self, topic: str) -> object:
+    def open_log(self, topic: str) -> object:
         """Open a log that was recovered, or has no files yet."""
         retention = COMPACTS if topic.startswith("keyed") else None
         name = LogName("/", topic, "i1", 0, Durability.FSYNC)
@@ -195,7 +205,7 @@ class SimulatedReign:
         cluster.number += 1
         other = f"{topic.partition('-')[0]}-{cluster.number}"
         cluster.declare(other)
-        self.open(other)
+        self.open_log(other)
         with suppress(StorageError):  # it comes back as one that nobody knows
             await self.queues.pop(topic).delete()
 
@@ -274,7 +284,7 @@ class NodeProcess:
             return
         self.cluster.loop.call_later(TICK_SECONDS, self._tick)
 
-    async def _lead(self, epoch: int) -> SimulatedReign:
+    def _lead(self, epoch: int) -> SimulatedReign:
         loop, cluster = self.cluster.loop, self.cluster
         logs = LedLogs(DATA, self.disk.files, loop, self.threads, self.runner)
         store = FileTopicStore(
@@ -299,15 +309,9 @@ class NodeProcess:
         store.compactor.worker = SimulatedCommitter(loop)
         reign = SimulatedReign(self, store, logs)
         self.reign = reign
-        for topic in cluster.topics:
-            await store.recover([LogName("/", topic, "i1", 0, Durability.FSYNC)])
-            log = reign.open(topic)
-            await self._check(topic, log)
-            cluster.forget_above(topic, log.end)
-            reign.note_committed(topic)
         return reign
 
-    async def _check(self, topic: str, log) -> None:
+    async def check(self, topic: str, log) -> None:
         confirmed = self.cluster.confirmed[topic]
         missing = [offset for offset in confirmed if offset >= log.end or offset in log.settled]
         if log.compaction is not None:  # older records of a key may be gone

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from leveret.cluster.entries import CLUSTER, MalformedEntryError, shard_path
+from leveret.cluster.entries import CLUSTER, CONTROLLER, MalformedEntryError, shard_path
 from leveret.cluster.membership import MembershipError
-from leveret.errors import StorageError
+from leveret.errors import NotEnoughCopiesError, StorageError
 from leveret.replication.messages import Acknowledge, Attached
 from leveret.replication.replica import Role
 from leveret.storage.cluster_file import ClusterFile
 from leveret.storage.files import RealFileSystem
 from tests.cluster.replicating import COUNT, FakeCluster, publish
-from tests.storage.harness import bodies
+from tests.storage.harness import bodies, put
 from tests.support.ports import free_ports
 from tests.support.waiting import eventually
 
@@ -57,6 +59,70 @@ async def test_another_node_goes_on_with_all_that_was_committed(cluster):
     assert len(wanted) == 3  # one for each reign that has written
     for number in range(COUNT):
         await eventually(lambda number=number: cluster.content(number) == wanted)
+
+
+async def test_a_log_that_needs_two_copies_refuses_what_comes_to_one(cluster):
+    leader = await cluster.leader()
+    await cluster.in_sync(3)
+    log, refused = leader.reign.log, []
+    log.require_copies(2)
+    log.on_failure(refused.append)
+    await publish(leader, 0, 20)
+    others = [node for node in cluster.nodes.values() if node is not leader]
+    await others[0].stop()
+    await cluster.in_sync(2)
+    await publish(leader, 20, 20)
+    await others[1].stop()
+    put(log, b"40")  # waits for a copy until it is known that there will be none
+    await eventually(lambda: refused)
+    assert log.committed == 40
+    with pytest.raises(NotEnoughCopiesError, match="needs 2 nodes"):
+        put(log, b"refused")
+    assert log.end == 41
+    log.settle([(0, 10)])  # consumers go on
+    await cluster.start(others[1].number)
+    await cluster.in_sync(2)
+    await publish(leader, 41, 20)
+    assert list((await bodies(log)).values()) == [b"%d" % number for number in range(61)]
+
+
+async def test_a_confirm_need_not_wait_for_copies(cluster):
+    leader = await cluster.leader()
+    await cluster.in_sync(3)
+    log, told = leader.reign.log, []
+    log.on_commit(lambda: told.append(log.acknowledged))
+    log.require_copies(1, waits=False)
+    await publish(leader, 0, 20)
+    for node in cluster.nodes.values():
+        node.member.runner._links.links.close()  # no copy comes any more
+    put(log, b"20")
+    await eventually(lambda: told[-1:] == [21])
+    assert log.committed == 20
+    log.require_copies(1)
+    assert log.acknowledged == 20
+
+
+async def test_no_log_needs_more_copies_than_there_were_nodes_in_sync(empty):
+    leader = await empty.start(0)
+    await empty.leader()
+    leader.reign.log.require_copies(2)
+    await publish(leader, 0, 20)
+
+
+async def test_a_controller_that_comes_back_at_once_is_it_again(cluster):
+    first = await cluster.leader()
+    await cluster.in_sync(3)
+    await publish(first, 0, 20)
+    controller = json.loads(cluster.ensemble.entries[CONTROLLER].value)["node"]
+    for number in {first.number, controller}:
+        node = cluster.nodes[number]
+        node.coordinator.is_reachable = False  # its session goes on
+        await node.stop()
+        await cluster.start(number)
+    second = await cluster.leader()
+    await publish(second, 20, 20)
+    found = json.loads(cluster.ensemble.entries[CONTROLLER].value)
+    assert found["incarnation"] == cluster.nodes[found["node"]].member.incarnation
 
 
 async def test_messages_from_the_wrong_end_close_a_link(cluster):

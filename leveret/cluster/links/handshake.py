@@ -5,6 +5,7 @@ length (see `link`); all integers are little-endian.
 
     1 HELLO      magic | u16 lowest, u16 highest protocol that is spoken | cluster id 16
     opener       | u16 its node | u64 its incarnation | u16 the node that it means | nonce 32
+                 | u8 purpose: 1 replication, 2 the connection of a client
 
     2 WELCOME    magic | u16 protocol that is chosen | cluster id 16 | u16 its node
     acceptor     | u64 its incarnation | nonce 32 | proof 32
@@ -49,6 +50,7 @@ __all__ = [
     "AcceptorHandshake",
     "LinkIdentity",
     "LinkPeer",
+    "LinkPurpose",
     "LinkRefusedError",
     "OpenerHandshake",
     "RefusalCode",
@@ -65,7 +67,7 @@ HANDSHAKE_FRAME_BYTES_MAX = 512
 TEXT_CHARACTERS_MAX = 400  # of a peer's refusal, in the log
 
 KIND = Struct("<B")
-HELLO = Struct("<B8sHH16sHQH32s")
+HELLO = Struct("<B8sHH16sHQH32sB")
 WELCOME = Struct("<B8sH16sHQ32s")  # up to its proof
 PROOF = Struct("<B32s")
 REFUSAL = Struct("<BH")
@@ -82,6 +84,13 @@ ACCEPTOR_LABEL = b"leveret link, acceptor"
 OPENER_LABEL = b"leveret link, opener"
 
 
+class LinkPurpose(IntEnum):
+    """Purpose of a connection: frames of replication, or the bytes of a client (client_proxy)."""
+
+    REPLICATION = 1
+    CLIENT = 2
+
+
 class RefusalCode(IntEnum):
     """Reasons for which a node refuses a link."""
 
@@ -94,6 +103,7 @@ class RefusalCode(IntEnum):
     OLD_INCARNATION = 7
 
 
+PURPOSES = frozenset(LinkPurpose)
 # The same sentence is read by the operators of both nodes.
 TEXTS = {
     RefusalCode.MALFORMED: "what came is no handshake of a link: check that the address is that of "
@@ -147,11 +157,12 @@ class LinkIdentity:
 
 
 class LinkPeer(NamedTuple):
-    """Node at the other end of a link, and the protocol that both speak."""
+    """Node at the other end of a link, the protocol that both speak, and what for."""
 
     node: int
     incarnation: int
     protocol: int
+    purpose: LinkPurpose = LinkPurpose.REPLICATION
 
 
 class OpenerHandshake:
@@ -160,14 +171,21 @@ class OpenerHandshake:
     `nonce` is 32 random bytes, never used before. `peer` is known when READY has come.
     """
 
-    def __init__(self, own: LinkIdentity, meant: int, nonce: bytes) -> None:
+    def __init__(
+        self,
+        own: LinkIdentity,
+        meant: int,
+        nonce: bytes,
+        purpose: LinkPurpose = LinkPurpose.REPLICATION,
+    ) -> None:
         assert meant != own.node, "a node has no link to itself"
-        self._own, self._meant = own, meant
+        self._own, self._meant, self._purpose = own, meant, purpose
         self._awaited = KIND_WELCOME
         self._welcomed: LinkPeer | None = None
         self.peer: LinkPeer | None = None
         self.first = HELLO.pack(
-            KIND_HELLO, MAGIC, *PROTOCOLS, own.cluster_id, own.node, own.incarnation, meant, nonce
+            *(KIND_HELLO, MAGIC, *PROTOCOLS, own.cluster_id, own.node, own.incarnation, meant),
+            *(nonce, purpose),
         )
 
     def receive(self, frame: bytes | bytearray) -> bytes:
@@ -188,7 +206,10 @@ class OpenerHandshake:
             raise LinkRefusedError(RefusalCode.OTHER_NODE)
         if not PROTOCOLS[0] <= protocol <= PROTOCOLS[1]:
             raise LinkRefusedError(RefusalCode.MALFORMED)
-        self._welcomed, self._awaited = LinkPeer(node, incarnation, protocol), KIND_READY
+        self._welcomed, self._awaited = (
+            LinkPeer(node, incarnation, protocol, self._purpose),
+            KIND_READY,
+        )
         return PROOF.pack(KIND_PROOF, _proof(self._own, OPENER_LABEL, self.first, welcome))
 
 
@@ -219,8 +240,10 @@ class AcceptorHandshake:
 
     def _welcome(self, hello: bytes) -> bytes:
         own = self._own
-        _, magic, lowest, highest, cluster_id, node, incarnation, meant, _ = HELLO.unpack(hello)
-        if magic != MAGIC or lowest > highest:
+        _, magic, lowest, highest, cluster_id, node, incarnation, meant, _, purpose = HELLO.unpack(
+            hello
+        )
+        if magic != MAGIC or lowest > highest or purpose not in PURPOSES:
             raise LinkRefusedError(RefusalCode.MALFORMED)
         protocol = _choose(lowest, highest)
         _check_cluster(magic, cluster_id, own)
@@ -231,7 +254,8 @@ class AcceptorHandshake:
         welcome = WELCOME.pack(
             KIND_WELCOME, MAGIC, protocol, own.cluster_id, own.node, own.incarnation, self._nonce
         )
-        self._greeted, self._awaited = LinkPeer(node, incarnation, protocol), KIND_PROOF
+        peer = LinkPeer(node, incarnation, protocol, LinkPurpose(purpose))
+        self._greeted, self._awaited = peer, KIND_PROOF
         self._proof = _proof(own, OPENER_LABEL, hello, welcome)
         return welcome + _proof(own, ACCEPTOR_LABEL, hello, welcome)
 

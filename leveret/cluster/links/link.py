@@ -10,6 +10,7 @@ a length above the limit ends the link before anything is allocated.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
@@ -146,6 +147,15 @@ class NodeLink(asyncio.BufferedProtocol):
     def abort(self, reason: str) -> None:
         """End the link as `close` does, because it failed: what was not sent yet is dropped."""
         self._end(reason)
+
+    def detach(self) -> socket.socket:
+        """End the link, and return its connection, of which nothing more was read."""
+        assert self._transport is not None, "the link is open"
+        connection = self._transport.get_extra_info("socket")
+        detached = socket.socket(fileno=os.dup(connection.fileno()))
+        detached.setblocking(False)
+        self.close("its connection is a client's")
+        return detached
 
     def _end(self, reason: str, *, is_flushed: bool = False) -> None:
         if self._is_told:

@@ -9,12 +9,18 @@ import secrets
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.cluster.links.connector import LinkConnector
-from leveret.cluster.links.handshake import NONCE_BYTES, AcceptorHandshake, OpenerHandshake
+from leveret.cluster.links.handshake import (
+    NONCE_BYTES,
+    AcceptorHandshake,
+    LinkPurpose,
+    OpenerHandshake,
+)
 from leveret.cluster.links.link import LinkLimits, NodeLink
 from leveret.errors import LeveretError
 from leveret.ports.authentication import attempt_source
 
 if TYPE_CHECKING:
+    import socket
     import ssl
     from collections.abc import Callable
 
@@ -51,6 +57,8 @@ class Links:
 
     The `identity` may be replaced, as when the node gets a new incarnation; links that are made
     after that have the new one. `draw` returns so many random bytes, which nobody can guess.
+    `on_client` takes the connection of a client that another node passes on, and what that says of
+    it; without it there are none.
     """
 
     def __init__(
@@ -70,6 +78,8 @@ class Links:
         )
         self._server: asyncio.Server | None = None
         self._handshakes: dict[NodeLink, None] = {}  # incoming, the oldest first
+        self.on_client: Callable[[socket.socket, bytes], None] | None = None
+        self._clients: dict[NodeLink, None] = {}  # of which nothing is known yet
         self._links: dict[tuple[bool, int], NodeLink] = {}  # by `is_outgoing` and node
         self._failures: dict[object, str] = {}  # by node, or host of a peer; the oldest first
         self._is_closed = False
@@ -116,7 +126,7 @@ class Links:
         if self._server is not None:
             self._server.close()
         self._connector.want(None)
-        for link in [*self._handshakes, *self._links.values()]:
+        for link in [*self._handshakes, *self._clients, *self._links.values()]:
             link.close("this node closes its links")
 
     # -- making of links
@@ -147,6 +157,9 @@ class Links:
 
     def opened(self, link: NodeLink) -> None:
         """Put a link in the place of an older one of the same node, whose end is told first."""
+        if link.peer.purpose is LinkPurpose.CLIENT:
+            self._expect_client(link)
+            return
         key = link.is_outgoing, link.peer.node
         older = self._links.get(key)
         if older is not None:
@@ -159,13 +172,23 @@ class Links:
         logger.info("the %s is open", link)
         self._observer.connected(link)
 
+    def _expect_client(self, link: NodeLink) -> None:
+        self._handshakes.pop(link, None)
+        self._clients[link] = None
+        if self.on_client is None:
+            link.close("this node serves no clients")
+
     def received(self, link: NodeLink, frame: bytearray) -> None:
         """Hand a frame on."""
-        self._observer.received(link, frame)
+        if link not in self._clients:
+            self._observer.received(link, frame)
+        elif self.on_client is not None:
+            self.on_client(link.detach(), bytes(frame))
 
     def ended(self, link: NodeLink, reason: str) -> None:
         """Forget a link, and open another one where it was wanted."""
         self._handshakes.pop(link, None)
+        self._clients.pop(link, None)
         self._connector.ended(link)
         present = [key for key, each in self._links.items() if each is link]
         if not present:

@@ -15,7 +15,9 @@ from leveret.cluster.links.handshake import (
     TEXTS,
     WELCOME,
     LinkPeer,
+    LinkPurpose,
     LinkRefusedError,
+    OpenerHandshake,
     RefusalCode,
     RefusedByPeerError,
 )
@@ -48,8 +50,8 @@ def refusal(*arguments):
     return caught.value
 
 
-def hello(lowest=1, highest=1, magic=MAGIC, meant=ACCEPTOR):
-    return HELLO.pack(1, magic, lowest, highest, CLUSTER, OPENER, 7, meant, OTHER_NONCE)
+def hello(lowest=1, highest=1, magic=MAGIC, meant=ACCEPTOR, purpose=1):
+    return HELLO.pack(1, magic, lowest, highest, CLUSTER, OPENER, 7, meant, OTHER_NONCE, purpose)
 
 
 def test_both_ends_get_to_know_each_other():
@@ -134,7 +136,33 @@ def test_the_highest_common_protocol_is_chosen(monkeypatch, own, chosen):
     assert WELCOME.unpack_from(welcome)[2] == chosen
 
 
-@pytest.mark.parametrize("wrong", [hello(2, 1), hello(magic=b"ZKLINK.."), b"", b"\x01", b"\x63"])
+@pytest.mark.parametrize("purpose", LinkPurpose)
+def test_both_ends_know_what_the_link_is_for(purpose):
+    one = OpenerHandshake(identity(OPENER), ACCEPTOR, OTHER_NONCE, purpose)
+    other = acceptor()
+    shake_hands(one, other)
+    assert one.peer.purpose is other.peer.purpose is purpose
+
+
+def test_a_purpose_is_proved():
+    """A link of replication cannot be made one of a client in between, or the other way round."""
+    one = opener()
+    hello_of_client = one.first[:-1] + bytes([LinkPurpose.CLIENT])
+    welcome = acceptor().receive(hello_of_client)
+    with pytest.raises(LinkRefusedError, match="different secrets"):
+        one.receive(welcome)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        hello(2, 1),
+        hello(magic=b"ZKLINK.."),
+        *(hello(purpose=purpose) for purpose in (0, 3, 255)),
+        hello()[:-1],
+        *(b"", b"\x01", b"\x63"),
+    ],
+)
 def test_what_is_no_hello(wrong):
     with pytest.raises(LinkRefusedError, match="no handshake of a link") as caught:
         acceptor().receive(wrong)

@@ -11,11 +11,12 @@ import pytest
 
 from leveret.cli.certs import make_certificates
 from leveret.cluster.links.connector import LinkDialing
-from leveret.cluster.links.link import LinkLimits
+from leveret.cluster.links.handshake import LinkPurpose, OpenerHandshake
+from leveret.cluster.links.link import LinkLimits, NodeLink
 from leveret.cluster.links.links import Links
 from leveret.errors import LeveretError
 from leveret.replication.codec import LENGTH
-from tests.cluster.links.ends import framed
+from tests.cluster.links.ends import Owner, framed
 from tests.cluster.links.peers import SECRET, identity
 from tests.support.waiting import LIMIT_SECONDS, eventually
 
@@ -488,3 +489,88 @@ async def test_an_address_in_use_is_named():
             LeveretError, match=f"cannot listen for links on {host}:{port}: .*in use"
         ):
             await two.links.listen(host, port)
+
+
+# -- links for clients
+
+
+class ClientLink:
+    """A link of a node, which is for a client, to another node."""
+
+    def __init__(self, node, other):
+        handshake = OpenerHandshake(
+            node.links.identity, other.number, bytes(32), LinkPurpose.CLIENT
+        )
+        self.owner = Owner()
+        self.link = NodeLink(
+            self.owner, handshake, LinkLimits(**PATIENT), asyncio.get_running_loop()
+        )
+
+    async def open(self, address):
+        await asyncio.get_running_loop().create_connection(lambda: self.link, *address)
+        await eventually(lambda: self.owner.events, "the link of a client")
+        return self
+
+
+@contextlib.asynccontextmanager
+async def linked_for_replication():
+    """Two nodes with a link between them, which is there at the end, too."""
+    async with nodes(Node(1), Node(2)) as (one, two):
+        await one.connect(two)
+        yield one, two
+        assert one.observer.told == two.observer.told == ["connected"]
+        one.observer.present[0].send([framed(b"a frame")])
+        await eventually(lambda: two.observer.frames, "a frame of replication")
+        assert two.observer.frames == [b"a frame"]
+
+
+async def test_a_link_for_a_client_leaves_that_for_replication(caplog):
+    caplog.set_level(logging.INFO)
+    async with linked_for_replication() as (one, two):
+        taken = []
+        two.links.on_client = lambda *client: taken.append(client)
+        caplog.clear()
+        for number in range(3):
+            client = await ClientLink(one, two).open(one.addresses[2])
+            await eventually(lambda: two.links._clients, "a link of which nothing is known")
+            client.link.send([framed(bytes([number]))])
+            await eventually(lambda number=number: len(taken) > number, "a client")
+            assert two.links._clients == {}
+            assert client.link.is_open  # what is behind it is the client's
+            client.link._transport.write(b"first words of a client")
+            connection, told = taken[-1]
+            assert told == bytes([number])
+            with connection:
+                loop = asyncio.get_running_loop()
+                assert connection.gettimeout() == 0
+                assert await loop.sock_recv(connection, 100) == b"first words of a client"
+            await eventually(lambda client=client: client.owner.ends, "the end")
+        assert caplog.messages == []
+
+
+async def test_a_node_that_serves_no_clients_ends_their_links(caplog):
+    async with linked_for_replication() as (one, two):
+        client = await ClientLink(one, two).open(one.addresses[2])
+        await eventually(lambda: client.owner.ends, "the end")
+        assert client.owner.events == ["opened", "ended: the other node has closed the link"]
+        assert two.links._clients == {}
+        assert caplog.messages == []
+
+
+async def test_a_link_for_a_client_ends_before_there_is_one():
+    async with linked_for_replication() as (one, two):
+        two.links.on_client = lambda *client: pytest.fail(f"taken: {client}")
+        client = await ClientLink(one, two).open(one.addresses[2])
+        await eventually(lambda: two.links._clients, "a link of which nothing is known")
+        client.link.close("it has gone")
+        await eventually(lambda: not two.links._clients, "its end")
+
+
+async def test_links_for_clients_end_with_all_links():
+    async with nodes(Node(1), Node(2)) as (one, two):
+        two.links.on_client = lambda *client: pytest.fail(f"taken: {client}")
+        client = await ClientLink(one, two).open(await two.listen())
+        await eventually(lambda: two.links._clients, "a link of which nothing is known")
+        two.links.close()
+        assert two.links._clients == {}
+        await eventually(lambda: client.owner.ends, "the end")

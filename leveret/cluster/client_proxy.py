@@ -1,0 +1,366 @@
+"""Ports of a node that does not lead: it passes clients on to the node that does.
+
+A client that comes while no node leads is held for a while, and told so then. Whoever is passed on
+belongs to that leader: its end is the end of the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from leveret.cluster.passed_client import PassedClient, pass_client
+from leveret.errors import LeveretError
+from leveret.ports.authentication import attempt_source
+from leveret.ports.log_text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from leveret.cluster.links.handshake import LinkIdentity
+    from leveret.cluster.passed_client import LeaderAddress
+
+__all__ = ["ClientPort", "ClientProxy"]
+
+logger = logging.getLogger("leveret.cluster")
+
+BACKLOG = 1024
+RETRY_SECONDS = 0.1  # before it is looked again whether somebody leads
+LOOK_SECONDS = 0.2  # how late it may be noticed that another node leads
+PASS_SECONDS = 5  # for the leader to take a client: connection and handshake
+PASSES_MAX = 16  # at a time: a leader answers so many handshakes at once
+ACCEPT_RETRY_SECONDS = 1.0  # without file descriptors left: some will be closed meanwhile
+CLOSE_SECONDS = 60.0  # for one end to read what is left, and to end, when the other one has ended
+REFUSAL_SECONDS = 5.0  # for a client to say its first words, and to read the answer
+WORDS_BYTES_MAX = 4096
+BUFFERED_BYTES_MAX = 1 << 20  # that one end has not read: then the other one is not read, either
+
+
+class ClientPort(NamedTuple):
+    """A port for clients. `refusal` is what they are told who find no leader; empty: nothing."""
+
+    protocol: str  # see PassedClient
+    host: str
+    port: int
+    refusal: bytes
+
+
+class ClientProxy:
+    """Listens on the ports of clients from `open` to `stop_listening`, and holds who comes.
+
+    `leader` returns who leads and as whom this node shows itself there, None while nobody does.
+    `hold_seconds` is how long clients are held without a leader; `clients_max` limits all of them.
+    """
+
+    def __init__(
+        self,
+        leader: Callable[[], tuple[LinkIdentity, LeaderAddress] | None],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        *,
+        hold_seconds: float,
+        clients_max: int,
+    ) -> None:
+        self._leader = leader
+        self._spawn = spawn
+        self._hold_seconds = hold_seconds
+        self._clients_max = clients_max
+        self._loop = asyncio.get_running_loop()
+        self._listening: list[tuple[str, socket.socket, asyncio.Task[None]]] = []
+        self._holding: set[asyncio.Task[None]] = set()
+        self._passing = asyncio.Semaphore(PASSES_MAX)
+        self._relays: set[ClientRelay] = set()
+        self._is_looking = False
+        self._take: Callable[[socket.socket, PassedClient], None] | None = None
+
+    def serve_here(self, take: Callable[[socket.socket, PassedClient], None]) -> None:
+        """Have all who are held taken by this node, which leads."""
+        self._take = take
+
+    def _look(self) -> None:
+        """End the connections to one who leads no more: it may hang, and never end them itself."""
+        found = self._leader()
+        for relay in list(self._relays):
+            if self._take is not None or (found is not None and found[1] != relay.to):
+                relay.abort()
+        self._is_looking = False
+        self._look_later()
+
+    def _look_later(self) -> None:
+        if self._relays and not self._is_looking:
+            self._is_looking = True
+            self._loop.call_later(LOOK_SECONDS, self._look)
+
+    @property
+    def held_count(self) -> int:
+        """Number of clients that wait for a leader."""
+        return len(self._holding)
+
+    @property
+    def passed_count(self) -> int:
+        """Number of clients that are connected with a leader."""
+        return len(self._relays)
+
+    async def open(self, port: ClientPort) -> tuple[str, int]:
+        """Listen on a port; return its first host and port. Raises LeveretError."""
+        try:
+            found = await self._loop.getaddrinfo(
+                port.host, port.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            made = [
+                socket.create_server(address[:2], family=family, backlog=BACKLOG)
+                for family, _, _, _, address in found
+            ]
+        except OSError as error:
+            number = error.errno or 0
+            reason = os.strerror(number) if number > 0 else error.strerror  # of a host's name
+            raise LeveretError(
+                f"cannot listen for {port.protocol} on {port.host}:{port.port}: {reason}; free the "
+                "address or choose another one"
+            ) from None
+        for listening in made:
+            listening.setblocking(False)
+            accepting = self._spawn(self._accept(listening, port))
+            self._listening.append((port.protocol, listening, accepting))
+        host, number = made[0].getsockname()[:2]
+        return host, number
+
+    async def release_ports(self) -> dict[str, list[socket.socket]]:
+        """Return the listening sockets, by protocol, to who accepts clients from now on.
+
+        Who is held or was passed on stays.
+        """
+        listening, self._listening = self._listening, []
+        tasks = [task for _, _, task in listening]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        found: dict[str, list[socket.socket]] = {}
+        for protocol, made, _ in listening:
+            found.setdefault(protocol, []).append(made)
+        return found
+
+    async def stop_listening(self) -> None:
+        """Accept nobody any more, and free the ports; who is held or was passed on stays."""
+        for sockets in (await self.release_ports()).values():
+            for made in sockets:
+                made.close()
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self.stop_listening()
+        holding = list(self._holding)
+        for task in holding:
+            task.cancel()
+        await asyncio.gather(*holding, return_exceptions=True)
+        for relay in list(self._relays):
+            relay.abort()
+
+    async def _accept(self, listening: socket.socket, port: ClientPort) -> None:
+        while True:
+            try:
+                accepted, address = await self._loop.sock_accept(listening)
+            except OSError as error:
+                logger.error("cannot accept a connection: %s", error.strerror)  # noqa: TRY400
+                await asyncio.sleep(ACCEPT_RETRY_SECONDS)
+                continue
+            if self.held_count + self.passed_count >= self._clients_max:
+                accepted.close()
+                continue
+            here = accepted.getsockname()
+            client = PassedClient(port.protocol, address[:2], here[:2])
+            task = self._spawn(self._bring(accepted, client, port.refusal))
+            self._holding.add(task)
+            task.add_done_callback(self._holding.discard)
+
+    async def _bring(self, accepted: socket.socket, client: PassedClient, refusal: bytes) -> None:
+        """Pass a client on, or refuse it when it has waited for long enough."""
+        is_taken = False
+        try:
+            is_taken = await self._pass_within(accepted, client)
+            if not is_taken:
+                await self._refuse(accepted, client, refusal)
+        finally:
+            if not is_taken:
+                accepted.close()
+
+    async def _pass_within(self, accepted: socket.socket, client: PassedClient) -> bool:
+        """Have a leader take a client within the time for that; False if none did."""
+        deadline = self._loop.time() + self._hold_seconds
+        told = ""
+        while True:
+            if self._take is not None:
+                self._take(accepted, client)
+                return True
+            async with self._passing:
+                found = self._leader()  # not before: it may change while others are passed on
+                if found is not None and self._take is None:
+                    identity, leader = found
+                    try:
+                        async with asyncio.timeout(PASS_SECONDS):
+                            passed = await pass_client(
+                                identity, leader, client, secrets.token_bytes
+                            )
+                    # Of the time limit, too; the latter are of an address.
+                    except (OSError, LeveretError, ValueError, OverflowError) as error:
+                        reason = one_line(error) or "it did not answer in time"
+                        told = f"node {leader.node}: {reason}"
+                    else:
+                        await self._relay(accepted, passed, leader)
+                        return True
+            if self._loop.time() >= deadline:
+                source = {"source": attempt_source(client.peer[0])}
+                logger.warning(
+                    "refused a client at %s:%s: no node took it within %g s (%s)",
+                    *(*client.peer, self._hold_seconds, told or "none leads"),
+                    extra=source,
+                )
+                return False
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _relay(
+        self, accepted: socket.socket, passed: socket.socket, leader: LeaderAddress
+    ) -> None:
+        relay = ClientRelay(self._relays, leader)
+        self._look_later()
+        await self._loop.connect_accepted_socket(relay.leader, passed)
+        await self._loop.connect_accepted_socket(relay.client, accepted)
+
+    async def _refuse(self, accepted: socket.socket, client: PassedClient, refusal: bytes) -> None:
+        """Answer a client's first words."""
+        if not refusal:
+            return
+        try:
+            async with asyncio.timeout(REFUSAL_SECONDS):
+                if await self._loop.sock_recv(accepted, WORDS_BYTES_MAX):
+                    await self._loop.sock_sendall(accepted, refusal)
+                    while await self._loop.sock_recv(accepted, WORDS_BYTES_MAX):
+                        pass  # to close with unread input would take back what was sent
+        except OSError as error:
+            logger.debug("a client at %s:%s was not told: %s", *client.peer, error)
+
+
+class ClientRelay:
+    """Passes bytes between a client and the leader that it is connected `to`, until one ends."""
+
+    def __init__(self, present: set[ClientRelay], to: LeaderAddress) -> None:
+        self.to = to
+        self._present = present
+        self._ends = RelayEnd(self), RelayEnd(self)
+        self._ends[0].other, self._ends[1].other = self._ends[1], self._ends[0]
+        present.add(self)
+
+    def client(self) -> RelayEnd:
+        """Return the protocol of the client's connection."""
+        return self._ends[0]
+
+    def leader(self) -> RelayEnd:
+        """Return the protocol of the connection to the leader."""
+        return self._ends[1]
+
+    def ended(self, end: RelayEnd) -> None:
+        """End the other connection once what it was sent is written."""
+        self._present.discard(self)
+        end.other.close()
+
+    def abort(self) -> None:
+        """End both connections at once."""
+        self._present.discard(self)
+        for end in self._ends:
+            end.abort()
+
+
+class RelayEnd(asyncio.Protocol):
+    """One of the two connections; it reads as long as the `other` one takes what it is sent."""
+
+    other: RelayEnd
+
+    def __init__(self, relay: ClientRelay) -> None:
+        self._relay = relay
+        self._transport: asyncio.Transport | None = None
+        self._early = b""  # what is to be sent before there is a connection
+        self._is_over = False
+        self._closing: asyncio.TimerHandle | None = None
+        self.is_read = False  # to its end
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to pass on what comes."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
+        if self._is_over:
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=BUFFERED_BYTES_MAX)
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._early:
+            self._transport.write(self._early)
+
+    def write(self, data: bytes) -> None:
+        """Send what the other end has read."""
+        if self._transport is not None:
+            self._transport.write(data)
+        elif not self._is_over:
+            self._early += data
+
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes on."""
+        self.other.write(data)
+
+    def eof_received(self) -> bool:
+        """Pass on that nothing more comes from this end; it may still be sent something."""
+        self.is_read = True
+        return not self.other.is_read and self.other.write_eof()
+
+    def write_eof(self) -> bool:
+        """Send the end of the input, if the connection can stay half open."""
+        if self._transport is None or not self._transport.can_write_eof():
+            return False
+        self._transport.write_eof()
+        self._limit_end()
+        return True
+
+    def pause_writing(self) -> None:
+        """Have the other end read nothing."""
+        self.other.hold(held=True)
+
+    def resume_writing(self) -> None:
+        """Have the other end read again."""
+        self.other.hold(held=False)
+
+    def hold(self, *, held: bool) -> None:
+        """Read nothing while `held`."""
+        if self._transport is None:
+            return
+        if held:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # of either, the end
+        """End the other connection, too."""
+        self._is_over, self._transport = True, None
+        if self._closing is not None:
+            self._closing.cancel()
+        self._relay.ended(self)
+
+    def close(self) -> None:
+        """End the connection once all is written, or is not read in time."""
+        self._is_over = True
+        if self._transport is not None:
+            self._transport.close()
+            self._limit_end()
+
+    def _limit_end(self) -> None:
+        """Leave some time to end: who neither reads nor ends would keep its place for ever."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().call_later(CLOSE_SECONDS, self.abort)
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._is_over = True
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,93 @@
+"""Facts about all nodes of a cluster, from what one of them knows."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from leveret.cluster.entries import NODES, NodeValue, node_path, parse_entry
+from leveret.ports.cluster import MemberFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leveret.cluster.entries import LiveValue
+    from leveret.ports.coordinator import Coordinator
+    from leveret.replication.leader import Leader
+    from leveret.replication.shard import ShardEntry
+
+__all__ = ["member_facts", "read_nodes"]
+
+
+async def read_nodes(coordinator: Coordinator) -> dict[int, NodeValue]:
+    """Return the registered nodes. Raises CoordinatorError."""
+    names = [name for name in await coordinator.children(NODES) if name.isdecimal()]
+    paths = [node_path(int(name)) for name in names]
+    found = await asyncio.gather(*(coordinator.read(path) for path in paths))
+    return {
+        int(name): parse_entry(NodeValue, path, entry)
+        for name, path, entry in zip(names, paths, found, strict=True)
+        if entry is not None
+    }
+
+
+def member_facts(
+    nodes: Mapping[int, NodeValue],
+    live: Mapping[int, LiveValue],
+    entry: ShardEntry | None,
+    leader: Leader | None,
+    now_ms: int,
+) -> list[MemberFacts]:
+    """Return facts about registered and live nodes; `leader` if this node leads."""
+    return [
+        _facts(number, nodes.get(number), live.get(number), entry, leader, now_ms)
+        for number in sorted(nodes.keys() | live.keys())
+    ]
+
+
+def _facts(  # noqa: PLR0917  # all that there is to know
+    number: int,
+    registered: NodeValue | None,
+    live: LiveValue | None,
+    entry: ShardEntry | None,
+    leader: Leader | None,
+    now_ms: int,
+) -> MemberFacts:
+    leads = entry is not None and entry.leader == number
+    is_replica = entry is not None and number in entry.replicas
+    is_in_sync = entry is not None and number in entry.isr
+    lag = None if leader is None or leads else leader.lag(number, now_ms)
+    return MemberFacts(
+        node=number,
+        role="leader" if leads else "follower" if is_replica else "none",
+        is_live=live is not None,
+        is_in_sync=is_in_sync,
+        rack="" if registered is None else registered.rack,
+        host="" if live is None else live.host,
+        port=0 if live is None else live.port,
+        release="" if live is None else live.release,
+        messages_behind=0 if leads else None if lag is None else lag.messages,
+        ms_behind=0 if leads else None if lag is None else lag.ms,
+        reason=_reason(
+            is_live=live is not None,
+            is_replica=is_replica,
+            is_in_sync=is_in_sync,
+            leads_here=leader is not None,
+            is_attached=lag is not None,
+        ),
+    )
+
+
+def _reason(
+    *, is_live: bool, is_replica: bool, is_in_sync: bool, leads_here: bool, is_attached: bool
+) -> str:
+    """Return why a node is not in sync, or not for long any more."""
+    if not is_live:
+        return "it has no session with ZooKeeper: it is stopped, hangs, or is cut off"
+    if not is_replica:
+        return "it has no copy: the cluster has as many as it is to have (cluster_replicas)"
+    if leads_here and not is_attached and not is_in_sync:
+        return "it has no link to this node, which leads: its log says why"
+    if is_in_sync:
+        return ""
+    return "it copies what it lacks" if leads_here else "the node that leads knows why"
