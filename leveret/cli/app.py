@@ -43,6 +43,7 @@ COMMANDS = {
     "global-parameter": "parameters:global_app",
     "definitions": "definitions:app",
     "node": "node:app",
+    "cluster": "cluster:app",
     "health": "node:health",
     "alarms": "node:alarms",
     "top": "top:top",

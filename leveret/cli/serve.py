@@ -73,6 +73,31 @@ def serve(
             help="Start once without it, although there are logs: docs/storage-format.md."
         ),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="ZooKeeper of the cluster, and a path: zk1:2181,zk2:2181/leveret.  [default: none]"
+        ),
+    ] = None,
+    node_id: Annotated[int | None, typer.Option(help="Number of this node in the cluster.")] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            help="HOST or HOST:PORT where other nodes reach this one.  [default: the machine's "
+            "name, port 25672]"
+        ),
+    ] = None,
+    rack: Annotated[
+        str | None,
+        typer.Option(help="Rack or zone of this node.  [default: the machine's name]"),
+    ] = None,
+    replace: Annotated[
+        bool | None,
+        typer.Option(
+            "--replace",
+            help="Copy everything anew, where what this node once had is lost.",
+        ),
+    ] = None,
     log_format: Annotated[
         _LogFormat | None, typer.Option(help="Format of log lines.  [default: text]")
     ] = None,
@@ -102,6 +127,11 @@ def serve(
                 "definitions": definitions,
                 "accept_loss": [loss.value for loss in accept_loss] if accept_loss else None,
                 "durability": durability.value if durability else None,
+                "cluster": cluster,
+                "node_id": node_id,
+                "advertise": advertise,
+                "rack": rack,
+                "cluster_replace": replace,
                 "log_format": log_format.value if log_format else None,
             },
         )

@@ -22,6 +22,7 @@ from leveret.mgmt_ui.operations.context import AdminContext
 from leveret.mgmt_ui.operations.dispatcher import perform
 from leveret.ports.definitions import Definitions
 from leveret.storage.audit import SqliteAuditStore
+from leveret.storage.cluster_file import refuse_member
 from leveret.storage.files import RealFileSystem
 from leveret.storage.key_administration import KeyAdministration
 from leveret.storage.keyring import Keyring
@@ -44,10 +45,13 @@ async def perform_on_files(
 
     The master key is read from `key_file`, or the environment, for operations on keys.
     """
+    is_of_losses = operation.startswith("loss.")
+    if not is_of_losses:
+        refuse_member(data_dir, "start it, and run the command where the node is that leads")
     losses = LossLedger(RealFileSystem(), data_dir, _wall_ms, _complain)
     audited = SqliteAuditStore(data_dir / "audit.db", losses)
     # What was lost can be looked at even where the definitions are lost.
-    context = _of_losses if operation.startswith("loss.") else _of_definitions
+    context = _of_losses if is_of_losses else _of_definitions
     of_keys = operation.startswith("encryption.")
     encryption = _keys(data_dir, key_file) if of_keys else None
     request = {"operation": operation, "parameters": parameters}

@@ -1,4 +1,4 @@
-"""A node from start to stop.
+"""A node from start to stop, by itself or as a member of a cluster.
 
 Parts are stopped in reverse order: clients before queues, queues before stores.
 """
@@ -18,28 +18,14 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from leveret import __version__
-from leveret.amqp.in_process import InProcessClients
-from leveret.amqp.sockets import ClientSockets, committed
-from leveret.config import ConfigurationError
-from leveret.core.definitions.administration import AdministrationError
-from leveret.core.definitions.document import DefinitionsError, decode
 from leveret.errors import LeveretError, StorageError
 from leveret.mgmt_ui.log_budget import TOLD_EVERY_SECONDS, LineBudget
 from leveret.mgmt_ui.log_output import open_log
-from leveret.mgmt_ui.managed import ManagedNode
-from leveret.mgmt_ui.operations.context import AdminContext
-from leveret.mgmt_ui.operations.inventory import object_totals
-from leveret.mgmt_ui.operations.runtime import Runtime
-from leveret.mgmt_ui.operations.transfer import import_definitions, log_import
-from leveret.mgmt_ui.readiness import tell_ready, tell_serving, tell_stopping
-from leveret.node.collector import collect_garbage, start_collector
-from leveret.node.core import node_limits, open_core
 from leveret.node.open_files import share_open_files
 from leveret.node.process import Process, node_name
-from leveret.node.servers import open_amqp, open_control, open_http, publishing_log
-from leveret.node.stores import open_stores
-from leveret.node.telemetry import open_telemetry
-from leveret.node.watching import start_watching
+from leveret.node.serving import serve
+from leveret.node.stores import open_databases, open_stores
+from leveret.storage.cluster_file import refuse_member
 from leveret.storage.lock import DirectoryLock
 
 if TYPE_CHECKING:
@@ -47,14 +33,14 @@ if TYPE_CHECKING:
 
     from leveret.config import Configuration
     from leveret.mgmt_ui.log_output import LogOutput
-    from leveret.node.core import Core
-    from leveret.node.stores import Stores
-    from leveret.node.telemetry import Telemetry
 
 __all__ = ["run"]
 
 logger = logging.getLogger(__package__)
 
+START_IN_CLUSTER = (
+    "start it with --cluster; to have what it holds as a node of its own, move cluster.json away"
+)
 # Time after which a thread that renders a page, reads JSON or hashes a password must release
 # the interpreter to the event loop: with CPython's default of 5 ms all messages would wait.
 SWITCH_SECONDS = 0.0001
@@ -117,7 +103,8 @@ async def _run(configuration: Configuration, output: LogOutput, began: float) ->
                 process = Process(configuration, tasks)
                 process.watch_signals()
                 process.spawn(_tell_left_out(output))
-                stopping_since = await _serve(process, lock, began)
+                run_node = _serve_in_cluster if configuration.cluster else _serve_alone
+                stopping_since = await run_node(process, lock, began)
                 process.cancel_tasks()
         except* LeveretError as group:
             failure = group.exceptions[0]
@@ -138,114 +125,17 @@ async def _tell_left_out(output: LogOutput) -> None:
         output.tell_left_out()
 
 
-async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
-    """Start every part in order; after the signal they are stopped in reverse order.
-
-    `began` is the start of the process, on the monotonic clock. Returns when it began to stop.
-    """
-    configuration = process.configuration
+async def _serve_alone(process: Process, lock: DirectoryLock, began: float) -> float:
+    """Serve clients until the node stops; return when that began, on the monotonic clock."""
+    refuse_member(process.configuration.data_dir, START_IN_CLUSTER)
     async with contextlib.AsyncExitStack() as parts:
         enter = parts.enter_async_context
-        stores = await enter(open_stores(process, lock))
-        core = await enter(open_core(process, stores))
-        broker = core.broker
-        sockets = ClientSockets(broker, configuration, process.spawn)
-        telemetry = await enter(open_telemetry(process, stores, core, committed))
-        runtime = Runtime(
-            configuration, process.started_ms, process.clock.wall_ms, process.stopping
-        )
-        sessions = InProcessClients(sockets)
-        context = _admin_context(stores, core, telemetry, runtime, sessions)
-        await _import_definitions(context, runtime.configuration)
-        await _tell_recovered(context, began)
-        collector = start_collector(broker)
-        await enter(open_control(process, context))
-        http = await enter(open_http(process))
-        amqp = await enter(open_amqp(sockets, broker))
-        parts.enter_context(publishing_log(process, broker))
-        instruments = start_watching(process, stores, broker)
-        process.spawn(stores.encryption.remove_unneeded())
-        process.spawn(collect_garbage(process, collector, stores.topics.tail_cache))
-        listeners = (*amqp, *http.listeners)
-        tell_serving(amqp, http.listeners)
-        await http.load(
-            ManagedNode(
-                broker.node_name,
-                broker,
-                context,
-                configuration,
-                sessions,
-                listeners,
-                lambda: runtime.is_serving,
-                instruments,
-            )
-        )
-        runtime.listeners = listeners
-        await http.start()
-        if not process.stopping.is_set():
-            tell_ready(
-                listeners,
-                configuration.data_dir,
-                time.monotonic() - began,
-                configuration.log_format,
-            )
-        parts.callback(broker.pulls.close)
-        parts.callback(broker.range_reads.close)
-        parts.callback(broker.batch_leases.close)
-        await process.stopping.wait()
-        logger.info("stopping: %d connections are open", len(broker.connections))
-        tell_stopping()
-        return time.monotonic()
+        databases = await enter(open_databases(process))
+        stores = await enter(open_stores(process, lock, databases))
+        return await serve(process, stores, began)
 
 
-async def _tell_recovered(context: AdminContext, began: float) -> None:
-    """Log what was restored at the start."""
-    totals = await object_totals(context)
-    messages = totals["messages_ready"] + totals["messages_unacknowledged"]
-    logger.info(
-        "%d virtual hosts, %d queues and %d messages are there after %.1f s",
-        totals["vhosts"],
-        totals["queues"],
-        messages,
-        time.monotonic() - began,
-    )
+async def _serve_in_cluster(process: Process, lock: DirectoryLock, began: float) -> float:
+    from leveret.node.clustered import serve_in_cluster  # noqa: PLC0415  # only in a cluster
 
-
-def _admin_context(
-    stores: Stores, core: Core, telemetry: Telemetry, runtime: Runtime, sessions: InProcessClients
-) -> AdminContext:
-    """Return what administrative operations work on."""
-    broker, configuration = core.broker, runtime.configuration
-    return AdminContext(
-        core.administration,
-        broker.vhosts,
-        limits=node_limits(configuration),
-        usage=telemetry.usage,
-        product=configuration.product,
-        version=configuration.version,
-        encryption=stores.encryption,
-        broker=broker,
-        alerting=telemetry.alerting,
-        audit=telemetry.audit,
-        losses=stores.losses,
-        runtime=runtime,
-        sessions=sessions,
-        topics=stores.topics,
-        snapshots=stores.snapshots,
-    )
-
-
-async def _import_definitions(context: AdminContext, configuration: Configuration) -> None:
-    """Import the document that the setting `definitions` names, before clients can connect."""
-    file = configuration.definitions
-    if file is None:
-        return
-    try:
-        text = file.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {file}: {error.strerror}") from error
-    try:
-        summary = await import_definitions(context, decode(text), None)
-    except (DefinitionsError, AdministrationError) as error:
-        raise ConfigurationError(f"{file}: {error}") from None
-    log_import(summary, str(file))
+    return await serve_in_cluster(process, lock, began)

@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import platform
 import signal
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from leveret.errors import DiskFullError, LeveretError, ToleratedError
+from leveret.errors import (
+    DiskFullError,
+    LeveretError,
+    NotEnoughCopiesError,
+    ToleratedError,
+)
 from leveret.ports.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -50,6 +57,17 @@ class Process:
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self.stopping.set)
 
+    def begin_anew(self, reason: str) -> NoReturn:
+        """Replace the process by a new one of the same node, at once and without an end.
+
+        All its connections end, as all its files and sockets are closed by that.
+        """
+        logger.warning("begins anew: %s", reason)
+        for handler in logging.getLogger().handlers:
+            handler.flush()
+        sys.stdout.flush()
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  # ourselves
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine in the background; its failure is reported and stops no other task."""
         task = self._group.create_task(self._reported(work))
@@ -72,6 +90,8 @@ class Process:
 
     def report(self, subject: object, error: Exception) -> None:
         """Log an unexpected error; a full disk raises its alarm, too."""
+        if isinstance(error, NotEnoughCopiesError):
+            return  # told once for all logs, by the reign
         if isinstance(error, DiskFullError) and self.on_disk_full is not None:
             self.on_disk_full()
         self._log(subject, error)

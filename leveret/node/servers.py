@@ -11,21 +11,28 @@ from leveret.amqp.sockets import committed
 from leveret.config import VerifyPeer
 from leveret.core.telemetry.log_exchange import LogExchange
 from leveret.errors import ConnectionClosingError
-from leveret.mgmt_ui.control import ControlServer
+from leveret.mgmt_ui.control import COMMAND_LINE, ControlServer
 from leveret.mgmt_ui.log_handler import LogExchangeHandler
+from leveret.mgmt_ui.operations.dispatcher import perform
 from leveret.mgmt_ui.operations.runtime import Listener
 from leveret.mgmt_ui.server import ManagementServer, MetricsServer, SecureManagementServer
 
 if TYPE_CHECKING:
+    import socket
     import ssl
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
     from leveret.amqp.sockets import ClientSockets
     from leveret.broker.broker import Broker
     from leveret.config import Configuration
+    from leveret.core.clients import Endpoints
     from leveret.mgmt_ui.managed import ManagedNode
     from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.node.process import Process
+
+    # Listening sockets of ports that are bound already, by protocol.
+    GivenSockets: TypeAlias = Mapping[str, Sequence[socket.socket]]
 
 __all__ = [
     "HttpServers",
@@ -44,7 +51,11 @@ STOP_GRACE_SECONDS = 2.0
 async def open_control(process: Process, context: AdminContext) -> AsyncIterator[None]:
     """Serve the control socket for the command line."""
     path = process.configuration.control_socket_path
-    control = ControlServer(path, context, process.spawn)
+
+    async def perform_here(request: object) -> dict[str, object]:
+        return await perform(context, request, COMMAND_LINE)
+
+    control = ControlServer(path, perform_here, process.spawn)
     await control.start()
     try:
         yield
@@ -59,8 +70,9 @@ class HttpServers:
     `start` on.
     """
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, given: GivenSockets) -> None:
         self._process = process
+        self._given = given
         self._servers: list[ManagementServer] = []
         self.listeners: list[Listener] = []
 
@@ -80,7 +92,8 @@ class HttpServers:
 
     async def _open(self, server: ManagementServer, host: str, port: int) -> None:
         self._servers.append(server)
-        self.listeners.append(await server.open(host, port))
+        given = self._given.get(server.protocol, ())
+        self.listeners.append(await server.open(host, port, given))
 
     async def load(self, node: ManagedNode) -> None:
         """Build the applications, in a thread."""
@@ -93,6 +106,19 @@ class HttpServers:
             self._process.spawn(server.serve())
         for server in self._servers:
             await server.answering()
+
+    def take(self, protocol: str, accepted: socket.socket, there: Endpoints) -> None:
+        """Answer a client that another node has accepted on its port of a protocol."""
+        for server in self._servers:
+            if server.protocol == protocol:
+                self._process.spawn(server.take(accepted, there))
+                return
+        accepted.close()
+
+    def cut(self) -> None:
+        """End all connections at once, and answer nobody any more."""
+        for server in self._servers:
+            server.cut()
 
     async def close(self) -> None:
         """Finish the answers in progress, then close the connections."""
@@ -127,9 +153,9 @@ def https_context(configuration: Configuration, clock: Callable[[], float]) -> s
 
 
 @contextlib.asynccontextmanager
-async def open_http(process: Process) -> AsyncIterator[HttpServers]:
-    """Bind the HTTP ports."""
-    servers = HttpServers(process)
+async def open_http(process: Process, given: GivenSockets) -> AsyncIterator[HttpServers]:
+    """Bind the HTTP ports that are not bound already."""
+    servers = HttpServers(process, given)
     try:
         await servers.open()
         yield servers
@@ -138,12 +164,14 @@ async def open_http(process: Process) -> AsyncIterator[HttpServers]:
 
 
 @contextlib.asynccontextmanager
-async def open_amqp(sockets: ClientSockets, broker: Broker) -> AsyncIterator[list[Listener]]:
+async def open_amqp(
+    sockets: ClientSockets, broker: Broker, given: GivenSockets
+) -> AsyncIterator[tuple[AmqpListener, list[Listener]]]:
     """Serve AMQP; at the end, answer the confirms in flight, then close all clients."""
     listener = AmqpListener(sockets)
-    opened = await listener.start()
+    opened = await listener.start(given)
     try:
-        yield [Listener(*each) for each in opened]
+        yield listener, [Listener(*each) for each in opened]
     finally:
         listener.stop_reading()
         await broker.caught_up(committed)

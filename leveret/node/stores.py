@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.config.storage import AcceptedLoss
 from leveret.errors import StorageError
@@ -19,8 +19,10 @@ from leveret.storage.lineage import (
     check_lineage,
     lineage_note,
     noted_changes,
+    open_copied_definitions,
     open_definitions,
     records_note,
+    refuse_without_definitions,
 )
 from leveret.storage.losses import LossLedger
 from leveret.storage.master_key import read_master_key
@@ -34,13 +36,35 @@ if TYPE_CHECKING:
 
     from leveret.config import Configuration
     from leveret.node.process import Process
+    from leveret.storage.led_logs import LedLogs
     from leveret.storage.lock import DirectoryLock
     from leveret.storage.metadata import SqliteMetadataStore
     from leveret.storage.sqlite_file import SqliteFile
+    from leveret.storage.threads import StorageThreads
 
-__all__ = ["Stores", "open_stores"]
+__all__ = ["Databases", "LedShard", "Stores", "open_databases", "open_stores"]
 
 logger = logging.getLogger(__package__)
+
+
+@dataclass(frozen=True, slots=True)
+class Databases:
+    """Databases that a node has open whether it leads or follows, and its known losses.
+
+    Who follows has the definitions of the time when it led last.
+    """
+
+    metadata: SqliteMetadataStore
+    state: LmdbStateStore
+    losses: LossLedger
+
+
+class LedShard(NamedTuple):
+    """The shard that this node leads: its epoch, who copies its logs, and the threads for them."""
+
+    epoch: int
+    copies: LedLogs
+    threads: StorageThreads
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +82,60 @@ class Stores:
 
 
 @contextlib.asynccontextmanager
-async def open_stores(process: Process, lock: DirectoryLock) -> AsyncIterator[Stores]:
-    """Open all stores in the data directory, whose lock is `lock`. Raises LeveretError."""
+async def open_databases(process: Process, *, is_member: bool = False) -> AsyncIterator[Databases]:
+    """Open what a node has open whatever it does. Raises LeveretError.
+
+    The definitions of one that `is_member` of a cluster are a copy of those in the cluster's log.
+    """
     configuration = process.configuration
     data_dir = configuration.data_dir
+    losses = LossLedger(RealFileSystem(), data_dir, process.clock.wall_ms, logger.error)
+    accept = AcceptedLoss.DEFINITIONS in configuration.accept_loss
+    before = losses.has(LossKind.DEFINITIONS)
     async with contextlib.AsyncExitStack() as stack:
-        accept = AcceptedLoss.DEFINITIONS in configuration.accept_loss
-        losses = LossLedger(RealFileSystem(), data_dir, process.clock.wall_ms, logger.error)
-        before = losses.has(LossKind.DEFINITIONS)
-        metadata = await open_definitions(data_dir, process.spawn, losses, accept=accept)
+        if is_member:
+            metadata = await open_copied_definitions(data_dir, process.spawn)
+        else:
+            metadata = await open_definitions(data_dir, process.spawn, losses, accept=accept)
         is_accepted = losses.has(LossKind.DEFINITIONS) is not before
         stack.push_async_callback(metadata.close)
         state = LmdbStateStore(data_dir / "state.lmdb", logger.warning)
         stack.callback(_close_state, state)
-        check_lineage(
-            metadata,
-            state,
-            configuration.database_path,
-            losses,
-            accept=accept,
-            is_accepted=is_accepted,
-        )
+        if not is_member:
+            check_lineage(
+                metadata,
+                state,
+                configuration.database_path,
+                losses,
+                accept=accept,
+                is_accepted=is_accepted,
+            )
+        yield Databases(metadata, state, losses)
+
+
+@contextlib.asynccontextmanager
+async def open_stores(
+    process: Process, lock: DirectoryLock, databases: Databases, led: LedShard | None = None
+) -> AsyncIterator[Stores]:
+    """Open all stores in the data directory, whose lock is `lock`. Raises LeveretError."""
+    configuration = process.configuration
+    data_dir = configuration.data_dir
+    metadata, state, losses = databases.metadata, databases.state, databases.losses
+    async with contextlib.AsyncExitStack() as stack:
         keyring = _open_keyring(configuration)
+        if led is not None and keyring.vhosts:
+            raise StorageError(
+                f"virtual hosts are encrypted ({', '.join(keyring.vhosts)}) with keys of this node "
+                "only, which the other nodes of a cluster lack: such a node cannot be a member"
+            )
         remove_snapshot(data_dir)
         files = HeldFiles()
-        topics = _open_topics(process, state, lock, keyring, files, losses)
+        topics = _open_topics(process, databases, lock, keyring, files, led)
         metadata.on_change = lambda: topics.note(*lineage_note(metadata))
         stack.push_async_callback(topics.close)
+        if led is not None:
+            await _share_definitions(process, metadata, topics)
+            stack.push_async_callback(metadata.flush)  # while its log is open
         snapshots = Snapshots(data_dir, topics, files)
         encryption = KeyAdministration(
             keyring, RealFileSystem(), data_dir, process.clock.wall_ms, topics.use_key_of
@@ -96,6 +147,24 @@ async def open_stores(process: Process, lock: DirectoryLock) -> AsyncIterator[St
         await _check_records("usage.db", usage.file, state, topics)
         await _check_records("audit.db", audit.file, state, topics)
         yield Stores(metadata, state, topics, snapshots, encryption, usage, audit, losses)
+
+
+async def _share_definitions(
+    process: Process, metadata: SqliteMetadataStore, topics: FileTopicStore
+) -> None:
+    """Make the definitions those of the cluster, in whose log they are. Raises StorageError."""
+    from leveret.cluster.definition_log import (  # noqa: PLC0415  # only in a cluster
+        DEFINITIONS_LOG,
+        DEFINITIONS_RETENTION,
+        DefinitionLog,
+        share_definitions,
+    )
+
+    await topics.recover([DEFINITIONS_LOG])
+    log = topics.open(*DEFINITIONS_LOG[:5], retention=DEFINITIONS_RETENTION)
+    if not log.end and await metadata.is_new():
+        refuse_without_definitions(process.configuration.data_dir)
+    await share_definitions(metadata, DefinitionLog(log, process.clock.wall_ms))
 
 
 async def _check_records(
@@ -126,17 +195,17 @@ def _open_keyring(configuration: Configuration) -> Keyring:
 
 def _open_topics(  # noqa: PLR0917  # a node has one of each
     process: Process,
-    state: LmdbStateStore,
+    databases: Databases,
     lock: DirectoryLock,
     keyring: Keyring,
     files: HeldFiles,
-    losses: LossLedger,
+    led: LedShard | None,
 ) -> FileTopicStore:
     configuration = process.configuration
     return FileTopicStore(
         configuration.data_dir,
         files,
-        state,
+        databases.state,
         process.loop,
         clock=process.clock,
         limits=StorageLimits(
@@ -149,6 +218,7 @@ def _open_topics(  # noqa: PLR0917  # a node has one of each
         ),
         lock=lock,
         keyring=keyring,
-        losses=losses,
+        losses=databases.losses,
         durability=configuration.durability,
+        **({} if led is None else led._asdict()),
     )

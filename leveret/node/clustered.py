@@ -1,0 +1,393 @@
+"""A node as a member of a cluster: it follows and passes clients on, or leads and serves them.
+
+Whoever has led does not follow in the same process: at the end of its reign the process begins
+anew, so that nothing that it knew of its logs is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import platform
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from leveret import __version__
+from leveret.amqp.refusing import refusal_of_clients
+from leveret.cluster.client_proxy import ClientPort, ClientProxy
+from leveret.cluster.coordination.settings import ZooKeeperSettings, ZooKeeperTls
+from leveret.cluster.coordination.zookeeper import ZooKeeperCoordinator, boottime_ms
+from leveret.cluster.member import ClusterMember, MemberParts
+from leveret.cluster.membership import NodeSettings
+from leveret.cluster.passed_client import TAKEN, PassedClient
+from leveret.config.cluster import parse_connect_string
+from leveret.core.clients import Endpoints
+from leveret.errors import ConnectionClosingError
+from leveret.mgmt_ui.control import ControlServer
+from leveret.mgmt_ui.managed import FollowingNode
+from leveret.mgmt_ui.operations.runtime import Listener
+from leveret.mgmt_ui.readiness import tell_ready
+from leveret.mgmt_ui.server import FollowingMetricsServer
+from leveret.node.following import perform_following
+from leveret.node.serving import serve
+from leveret.node.stores import LedShard, open_databases, open_stores
+from leveret.ports.coordinator import CoordinatorUnavailableError
+from leveret.ports.log_text import one_line
+from leveret.storage.cluster_file import ClusterFile
+from leveret.storage.files import RealFileSystem
+from leveret.storage.led_logs import LedLogs
+from leveret.storage.names import list_logs
+from leveret.storage.replica_store import ReplicaStore
+from leveret.storage.store import StorageLimits
+from leveret.storage.threads import StorageThreads
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from typing import TypeAlias
+
+    from leveret.amqp.listener import AmqpListener
+    from leveret.cluster.replica_runner import ReplicaRunner
+    from leveret.config import Configuration
+    from leveret.node.process import Process
+    from leveret.node.servers import HttpServers
+    from leveret.node.stores import Databases
+    from leveret.ports.cluster import ClusterView
+    from leveret.ports.coordinator import Coordinator
+    from leveret.storage.lock import DirectoryLock
+
+    Connect: TypeAlias = Callable[[Process], Awaitable[Coordinator | None]]
+
+__all__ = ["NodeReign", "serve_in_cluster"]
+
+logger = logging.getLogger("leveret.cluster")
+
+RETRY_SECONDS = 1.0  # before a node that could not register tries again
+RESIGN_SECONDS = 3.0  # to write that this node leads no more; others find out by themselves, later
+MISSING_COPIES = ": queues that need more of them (min-isr) refuse what is published"
+NO_LEADER = "no node of the cluster leads: try again in some seconds"
+NO_LEADER_BODY = json.dumps({"error": "service_unavailable", "reason": NO_LEADER}).encode()
+NO_LEADER_IN_HTTP = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
+    b"connection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(NO_LEADER_BODY), NO_LEADER_BODY)
+)
+
+
+class NodeReign:
+    """`Reign` of this node over the shard, from its election to the end of the process."""
+
+    def __init__(self, node: ClusteredNode, epoch: int, runner: ReplicaRunner) -> None:
+        process = node.process
+        data, loop = process.configuration.data_dir, process.loop
+        self._node = node
+        self.logs = LedLogs(data, RealFileSystem(), loop, node.threads, runner)
+        self.led = LedShard(epoch, self.logs, node.threads)
+        self._opened: asyncio.Future[None] = loop.create_future()
+        self._listener: AmqpListener | None = None
+        self._http: HttpServers | None = None
+        self._is_over = False
+        self._members = 0, 0
+
+    # -- what replication asks for (see Reign)
+
+    async def open(self) -> None:
+        """Have the logs opened (see Reign)."""
+        logger.warning("this node leads from now on, in epoch %d", self.led.epoch)
+        self._node.reign = self
+        self._node.elected.set()
+        await self._opened
+
+    def members(self, count: int, joined: int) -> None:
+        """Have logs that need more in-sync members store nothing (see Reign)."""
+        if (count, joined) == self._members:
+            return
+        self._members = count, joined
+        logger.log(
+            logging.INFO if count == joined else logging.WARNING,
+            "%d of %d nodes are in sync%s",
+            *(count, joined, "" if count == joined else MISSING_COPIES),
+        )
+        self.logs.members(count, joined)
+
+    def end(self, reason: str) -> None:
+        """Serve nobody any more, and have the process begin anew (see Reign)."""
+        if self._is_over:
+            return
+        self._is_over = True
+        process = self._node.process
+        if self._node.member.over.is_set() and not process.stopping.is_set():
+            process.begin_anew(reason)
+        if self._listener is not None and self._http is not None:
+            self._listener.cut()
+            self._http.cut()
+        if not process.stopping.is_set():
+            process.spawn(self._begin_anew_when_over(reason))
+
+    async def _begin_anew_when_over(self, reason: str) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RESIGN_SECONDS):
+                await self._node.member.over.wait()
+        self._node.process.begin_anew(reason)
+
+    # -- what the node tells
+
+    @property
+    def cluster(self) -> ClusterView:
+        """The cluster, as this node sees it."""
+        return self._node.member
+
+    def opened(self) -> None:
+        """Note that the logs are open."""
+        self._opened.set_result(None)
+
+    async def take_ports(self) -> dict[str, list[socket.socket]]:
+        """Return the listening sockets of clients' ports; what else there is, is closed."""
+        node = self._node
+        node.metrics.cut()
+        await node.metrics.close()
+        await node.control.close()
+        return await node.proxy.release_ports()
+
+    def serve(self, listener: AmqpListener, http: HttpServers) -> None:
+        """Serve clients that came to other nodes, and those that were held here."""
+        self._listener, self._http = listener, http
+        self._node.proxy.serve_here(self._take)
+        self._node.member.take_clients(self._take_passed)
+
+    def _take_passed(self, connection: socket.socket, told: bytes) -> None:
+        """Take a client of another node."""
+        try:
+            client = PassedClient.from_bytes(told)
+            connection.send(TAKEN)
+        except (OSError, ValueError) as error:
+            logger.warning("took no client of another node: %s", one_line(error))
+            connection.close()
+        else:
+            self._take(connection, client)
+
+    def _take(self, connection: socket.socket, client: PassedClient) -> None:
+        assert self._listener is not None, "it serves"
+        assert self._http is not None, "it serves"
+        there = Endpoints(*client.peer, *client.here)
+        if client.port.startswith("amqp"):
+            self._listener.take(client.port, connection, there)
+        else:
+            self._http.take(client.port, connection, there)
+
+
+class ClusteredNode:
+    """This node as a member, in one session after the other, until it is elected.
+
+    `proxy` has the ports of clients meanwhile.
+    """
+
+    def __init__(
+        self, process: Process, databases: Databases, threads: StorageThreads, file: ClusterFile
+    ) -> None:
+        self.process = process
+        self.threads = threads
+        self.elected = asyncio.Event()
+        self.reign: NodeReign | None = None
+        self._databases = databases
+        self._file = file
+        self._member: ClusterMember | None = None
+        configuration = process.configuration
+        self.proxy = ClientProxy(
+            lambda: None if self._member is None else self._member.leader,
+            process.spawn,
+            hold_seconds=configuration.cluster_hold_ms / 1000,
+            clients_max=configuration.connections_max,
+        )
+        self.metrics = FollowingMetricsServer()
+        self.control = ControlServer(configuration.control_socket_path, self._answer, process.spawn)
+
+    @property
+    def member(self) -> ClusterMember:
+        """The member of the present session."""
+        assert self._member is not None, "the node follows"
+        return self._member
+
+    async def open_ports(self) -> list[Listener]:
+        """Open the ports of clients, who are passed on or held. Raises LeveretError."""
+        configuration = self.process.configuration
+        listeners = [
+            Listener(port.protocol, *await self.proxy.open(port))
+            for port in client_ports(configuration)
+        ]
+        if configuration.prometheus_port >= 0:
+            host, port = configuration.prometheus_host, configuration.prometheus_port
+            listeners.append(await self.metrics.open(host, port))
+            self.process.spawn(self._serve_metrics(configuration.http_allowed_hosts))
+        return listeners
+
+    async def _serve_metrics(self, allowed_hosts: tuple[str, ...]) -> None:
+        await self.metrics.load(FollowingNode(lambda: self._member, allowed_hosts))
+        await self.metrics.serve()
+
+    @contextlib.asynccontextmanager
+    async def follow(
+        self, coordinator: Coordinator, following: Callable[[], None]
+    ) -> AsyncIterator[NodeReign | None]:
+        """Follow, and yield the reign for which this node is elected, None if it is to stop.
+
+        `following` is called once the node is a member. Raises LeveretError if it cannot be one.
+        """
+        stopping = self.process.stopping
+        while not stopping.is_set():
+            member = self._member = self._make_member(coordinator)
+            try:
+                await member.start()
+                following()
+                await _any_of(stopping, member.over, self.elected)
+                if stopping.is_set() or self.reign is not None:
+                    yield self.reign
+                    return
+                logger.warning("this node begins anew as a member: %s", member.reason)
+            except CoordinatorUnavailableError as error:
+                logger.warning("%s", error)
+            finally:
+                await member.close()
+            await _any_of(stopping, seconds=RETRY_SECONDS)
+        yield None
+
+    async def _answer(self, request: object) -> dict[str, object]:
+        """Answer a command of this machine: what a node can do that does not lead."""
+        return await perform_following(request, self._member, self.process.stopping)
+
+    def _make_member(self, coordinator: Coordinator) -> ClusterMember:
+        configuration = self.process.configuration
+        data, files = configuration.data_dir, RealFileSystem()
+        state, loop = self._databases.state, self.process.loop
+        parts = MemberParts(
+            coordinator=coordinator,
+            file=self._file,
+            files=ReplicaStore(data, files, state, loop, self.threads),
+            lead=partial(NodeReign, self),
+            now_ms=boottime_ms,
+            listen=configuration.cluster_address,
+            replicas=configuration.cluster_replicas,
+        )
+        assert configuration.node_id is not None, "it is given beside `cluster`"
+        settings = NodeSettings(
+            node=configuration.node_id,
+            address=configuration.advertised,
+            rack=configuration.rack or platform.node(),
+            release=__version__,
+            has_data=bool(list_logs(files, data / "topics")),
+            replaces=configuration.cluster_replace,
+        )
+        return ClusterMember(parts, settings)
+
+
+async def serve_in_cluster(
+    process: Process,
+    lock: DirectoryLock,
+    began: float,
+    connect: Connect | None = None,
+) -> float:
+    """Follow, then lead and serve clients, until the node stops.
+
+    Returns when that began, on the monotonic clock. `connect` is how the coordinator is reached if
+    that is not ZooKeeper. Raises LeveretError.
+    """
+    configuration = process.configuration
+    async with contextlib.AsyncExitStack() as parts:
+        file = ClusterFile(RealFileSystem(), configuration.data_dir)
+        is_member = file.state.cluster is not None
+        databases = await parts.enter_async_context(open_databases(process, is_member=is_member))
+        limits = StorageLimits()
+        threads = StorageThreads.start(
+            process.loop, commit_threads=limits.commit_threads, fetch_threads=limits.fetch_threads
+        )
+        parts.callback(threads.close)
+        node = ClusteredNode(process, databases, threads, file)
+        listeners = await node.open_ports()
+        parts.push_async_callback(node.proxy.close)
+        parts.push_async_callback(node.metrics.close)
+        await node.control.start()
+        parts.push_async_callback(node.control.close)
+        coordinator = await (connect or connect_zookeeper)(process)
+        if coordinator is None:
+            return time.monotonic()
+        parts.push_async_callback(coordinator.close)
+
+        def following() -> None:
+            tell_ready(
+                listeners,
+                configuration.data_dir,
+                time.monotonic() - began,
+                configuration.log_format,
+            )
+
+        reign = await parts.enter_async_context(node.follow(coordinator, following))
+        if reign is None:
+            return time.monotonic()
+        began = time.monotonic()
+        async with open_stores(process, lock, databases, reign.led) as stores:
+            reign.opened()
+            return await serve(process, stores, began, reign)
+
+
+async def connect_zookeeper(process: Process) -> ZooKeeperCoordinator | None:
+    """Return a coordinator that is reached, as soon as it can be; None if the node is to stop."""
+    settings = zookeeper_settings(process.configuration)
+    told = ""
+    while not process.stopping.is_set():
+        coordinator = ZooKeeperCoordinator(settings)
+        try:
+            await coordinator.start()
+        except CoordinatorUnavailableError as error:
+            if str(error) != told:
+                logger.warning("%s. This node tries again", str(error).rstrip("."))
+            told = str(error)
+            await _any_of(process.stopping, seconds=RETRY_SECONDS)
+        else:
+            return coordinator
+    return None
+
+
+async def _any_of(*events: asyncio.Event, seconds: float | None = None) -> None:
+    """Wait until one of several events is set, or the time is over."""
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def zookeeper_settings(configuration: Configuration) -> ZooKeeperSettings:
+    """Return how ZooKeeper is spoken to."""
+    tls = ZooKeeperTls(
+        configuration.zookeeper_ca_file,
+        configuration.zookeeper_certificate_file,
+        configuration.zookeeper_key_file,
+    )
+    return ZooKeeperSettings(
+        parse_connect_string(configuration.cluster),
+        session_ms=configuration.cluster_session_ms,
+        user=configuration.zookeeper_user or None,
+        password=configuration.zookeeper_password.get_secret_value(),
+        tls=tls if configuration.zookeeper_tls else None,
+    )
+
+
+def client_ports(configuration: Configuration) -> list[ClientPort]:
+    """Return the ports of clients, as a node that does not lead opens them."""
+    amqp = refusal_of_clients(configuration, ConnectionClosingError(320, NO_LEADER))
+    ports = []
+    if configuration.plain_listener:
+        ports.append(ClientPort("amqp", configuration.host, configuration.port, amqp))
+    if configuration.tls_certificate_file is not None:
+        ports.append(ClientPort("amqp/ssl", configuration.host, configuration.tls_port, b""))
+    if configuration.http_port >= 0:
+        host, port = configuration.http_host, configuration.http_port
+        ports.append(ClientPort("http", host, port, NO_LEADER_IN_HTTP))
+    if configuration.https_port >= 0:
+        host, port = configuration.https_host or configuration.host, configuration.https_port
+        ports.append(ClientPort("https", host, port, b""))
+    return ports

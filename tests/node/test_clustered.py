@@ -1,0 +1,304 @@
+"""Whole nodes of a cluster in one event loop, with a coordinator in memory, and real clients."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+
+import pika
+import pytest
+from pika.exceptions import AMQPError, NackError
+
+from leveret.cluster.coordination.zookeeper import boottime_ms
+from leveret.config import Configuration
+from leveret.errors import StorageError
+from leveret.mgmt_ui.control_client import request
+from leveret.node.clustered import serve_in_cluster
+from leveret.node.process import Process
+from leveret.storage.cluster_file import refuse_member
+from leveret.storage.lock import DirectoryLock
+from tests.cluster.replicating import NEVER_MS, LoopTime
+from tests.support.coordinator import FakeEnsemble
+from tests.support.http import HttpClient
+from tests.support.ports import free_ports
+from tests.support.waiting import LIMIT_SECONDS, eventually
+
+COUNT = 3
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+HOST = "127.0.0.1"
+
+
+async def until(ask, is_so):
+    """Ask again and again, until the answer is so."""
+    while True:
+        answer = await ask()
+        if is_so(answer):
+            return answer
+        await asyncio.sleep(0.01)
+
+
+class TestedProcess(Process):
+    """A process that ends where a real one would begin anew."""
+
+    __test__ = False
+    began_anew = ""
+
+    def begin_anew(self, reason):
+        self.began_anew = reason
+        self.stopping.set()
+
+
+class BootTime(LoopTime):
+    """The time that leases are measured by."""
+
+    def seconds(self) -> float:
+        return boottime_ms() / 1000
+
+
+class Nodes:
+    """Nodes by their numbers, each with a directory of its own."""
+
+    def __init__(self, path):
+        self.ensemble = FakeEnsemble(BootTime(), session_ms=2 * NEVER_MS)
+        self.is_reachable = True
+        self.clients = {}
+        self.path = path
+        self.ports = free_ports(4 * COUNT)
+        self.running: dict[int, tuple[TestedProcess, asyncio.Task]] = {}
+
+    def configuration(self, number, **settings):
+        links, amqp, http = self.ports[3 * number : 3 * number + 3]
+        return Configuration(
+            data_dir=self.path / str(number),
+            cluster="nowhere/tested",
+            node_id=number,
+            advertise=f"{HOST}:{links}",
+            port=amqp,
+            http_port=http,
+            prometheus_port=self.ports[3 * COUNT + number],
+            busy_poll_microseconds=0,
+            **settings,
+        )
+
+    def start(self, number, **settings):
+        configuration = self.configuration(number, **settings)
+        configuration.data_dir.mkdir(exist_ok=True)
+        task = asyncio.get_running_loop().create_task(self._run(configuration, number))
+        self.running[number] = None, task
+        return task
+
+    async def _run(self, configuration, number):
+        async def connect(process):
+            await eventually(lambda: self.is_reachable or process.stopping.is_set())
+            self.clients[number] = self.ensemble.client()
+            return None if process.stopping.is_set() else self.clients[number]
+
+        with DirectoryLock(configuration.data_dir) as lock:
+            async with asyncio.TaskGroup() as tasks:
+                process = TestedProcess(configuration, tasks)
+                self.running[number] = process, self.running[number][1]
+                await serve_in_cluster(process, lock, time.monotonic(), connect)
+                process.cancel_tasks()
+
+    async def stop(self, number):
+        process, task = self.running.pop(number)
+        process.stopping.set()
+        await task
+        return process
+
+    async def ask(self, number, operation="cluster.nodes", **parameters):
+        """Return the answer to a command at a node."""
+        path = self.path / str(number) / "control.sock"
+        await eventually(path.exists)
+        return await asyncio.to_thread(
+            request, path, operation, parameters, seconds_max=LIMIT_SECONDS
+        )
+
+    async def members(self):
+        """Return what a node tells of all, once one of them leads."""
+        while True:
+            for number in list(self.running):
+                try:
+                    answer = await self.ask(number)
+                except StorageError:
+                    continue  # the socket of a node that begins to lead
+                if answer["ok"] and any(each["role"] == "leader" for each in answer["result"]):
+                    return {each["node"]: each for each in answer["result"]}
+            await asyncio.sleep(0.01)
+
+    async def leader(self):
+        """Return the number of the node that leads and serves."""
+        members = await self.members()
+        number = next(node for node, each in members.items() if each["role"] == "leader")
+        await until(partial(self.ask, number, "node.health"), lambda answer: answer["ok"])
+        return number
+
+    async def in_sync(self, count):
+        await until(
+            self.members,
+            lambda members: (
+                count == sum(each["is_in_sync"] and each["is_live"] for each in members.values())
+            ),
+        )
+
+    def connect(self, number):
+        return pika.BlockingConnection(
+            pika.ConnectionParameters(
+                HOST,
+                self.ports[3 * number + 1],
+                heartbeat=0,
+                socket_timeout=LIMIT_SECONDS,
+                stack_timeout=LIMIT_SECONDS,
+                blocked_connection_timeout=LIMIT_SECONDS,
+            )
+        )
+
+    def publish(self, number, first, count):
+        """Publish confirmed messages over a node, whichever leads."""
+        with self.connect(number) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+            for body in range(first, first + count):
+                channel.basic_publish("", "q", b"%d" % body, PERSISTENT)
+
+    def drain(self, number):
+        with self.connect(number) as connection:
+            channel = connection.channel()
+            found = []
+            while True:
+                _, _, body = channel.basic_get("q", auto_ack=True)
+                if body is None:
+                    return found
+                found.append(int(body))
+
+
+@pytest.fixture
+async def nodes(tmp_path):
+    made = Nodes(tmp_path)
+    async with asyncio.timeout(LIMIT_SECONDS):
+        yield made
+        for number in list(made.running):
+            await made.stop(number)
+
+
+async def started(nodes):
+    for number in range(COUNT):
+        nodes.start(number)
+    leader = await nodes.leader()
+    await nodes.in_sync(COUNT)
+    return leader, [number for number in range(COUNT) if number != leader]
+
+
+async def test_clients_of_any_node_are_served_and_find_all_at_the_next_leader(nodes):
+    first, others = await started(nodes)
+    await asyncio.to_thread(nodes.publish, others[0], 0, 20)
+    answer = await nodes.ask(first, "user.add", name="ada", password="secret", tags=[])
+    assert answer["ok"], answer
+    process = await nodes.stop(first)
+    assert process.began_anew == ""
+    second = await nodes.leader()
+    assert second in others
+    third = next(number for number in others if number != second)
+    await asyncio.to_thread(nodes.publish, third, 20, 20)
+    users = await nodes.ask(second, "user.list")
+    assert "ada" in {user["name"] for user in users["result"]}
+    nodes.start(first)
+    await nodes.in_sync(COUNT)
+    assert await asyncio.to_thread(nodes.drain, first) == list(range(40))
+
+
+async def test_pages_and_api_are_those_of_the_leader(nodes):
+    first, others = await started(nodes)
+
+    def get(port, path):
+        with HttpClient(f"{HOST}:{port}") as client:
+            answer = client.get(path)
+            return answer.json() if path.startswith("/api") else answer.text
+
+    rows = await asyncio.to_thread(get, nodes.ports[3 * others[0] + 2], "/api/nodes")
+    assert [row["member"]["node"] for row in rows] == [0, 1, 2]
+    assert [row["running"] for row in rows] == [True] * 3
+    assert rows[first]["member"]["role"] == "leader"
+    assert "mem_limit" in rows[first]
+    assert rows[others[0]]["member"]["messages_behind"] == 0
+    for number in range(COUNT):
+        metrics = await asyncio.to_thread(get, nodes.ports[3 * COUNT + number], "/metrics")
+        assert f'leveret_cluster_node_leads{{member="{first}"}} 1' in metrics
+    metrics = await asyncio.to_thread(get, nodes.ports[3 * COUNT + first], "/metrics")
+    assert f'leveret_cluster_node_leads{{member="{others[0]}"}} 0' in metrics
+    assert f'leveret_cluster_node_seconds_behind{{member="{others[0]}"}} 0' in metrics
+
+
+async def test_a_client_that_comes_before_anybody_leads_is_held_and_then_served(nodes):
+    nodes.is_reachable = False
+    nodes.start(0, cluster_hold_ms=int(LIMIT_SECONDS * 1000))
+    # Its ports are open before it answers.
+    await until(partial(nodes.ask, 0), lambda answer: answer.get("error") == "not_leading")
+    publishing = asyncio.get_running_loop().create_task(asyncio.to_thread(nodes.publish, 0, 0, 5))
+    await asyncio.sleep(0.1)
+    assert not publishing.done()
+    nodes.is_reachable = True
+    await publishing
+    assert await asyncio.to_thread(nodes.drain, 0) == list(range(5))
+
+
+async def test_a_client_that_was_held_for_long_enough_is_told(nodes):
+    nodes.is_reachable = False
+    nodes.start(0, cluster_hold_ms=1)
+
+    def refused():
+        with pytest.raises(AMQPError) as caught:
+            nodes.connect(0)
+        return repr(caught.value)
+
+    assert (await nodes.ask(0))["error"] == "not_leading"  # its ports are open
+    assert "no node of the cluster leads" in await asyncio.to_thread(refused)
+
+
+async def test_who_follows_answers_few_commands(nodes):
+    first, others = await started(nodes)
+    health = await nodes.ask(others[0], "node.health")
+    assert health["result"] == {"serving": True, "alarms": []}
+    refused = await nodes.ask(others[0], "queue.list")
+    assert refused["error"] == "not_leading"
+    assert f"node {first} at {HOST}" in refused["explanation"]
+    _, task = nodes.running.pop(others[0])
+    assert (await nodes.ask(others[0], "node.stop"))["ok"]
+    await task
+    await nodes.in_sync(COUNT - 1)
+
+
+async def test_a_quorum_queue_refuses_what_only_one_node_would_have(nodes):
+    first, others = await started(nodes)
+    await asyncio.to_thread(nodes.publish, first, 0, 5)
+    for number in others:
+        await nodes.stop(number)
+    await nodes.in_sync(1)
+    with pytest.raises(NackError):
+        await asyncio.to_thread(nodes.publish, first, 5, 1)
+    assert await asyncio.to_thread(nodes.drain, first) == list(range(5))
+
+
+async def test_who_loses_its_lease_begins_anew(nodes):
+    first, others = await started(nodes)
+    process, task = nodes.running[first]
+    nodes.ensemble.expire(nodes.clients[first].session)
+    await task
+    assert "session" in process.began_anew
+    del nodes.running[first]
+    assert await nodes.leader() in others
+
+
+async def test_a_directory_of_a_cluster_is_that_of_its_node(nodes):
+    nodes.start(0)
+    await nodes.leader()
+    await nodes.stop(0)
+    with pytest.raises(StorageError, match="node 0 of cluster"):
+        refuse_member(nodes.path / "0", "do something")
+    (nodes.path / "0").rename(nodes.path / "1")
+    with pytest.raises(ExceptionGroup) as caught:
+        await nodes.start(1)
+    assert "that of node 0" in str(caught.value.exceptions[0])
+    del nodes.running[1]
