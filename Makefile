@@ -155,6 +155,12 @@ $(VENV)/.zookeeper: $(VENV)/.test
 	.ci/packages libzookeeper-java
 	touch $@
 
+# What a cluster is tested with: its coordinator, and the Java client.
+$(VENV)/.cluster: $(VENV)/.zookeeper
+	command -v javac >/dev/null || .ci/packages default-jdk-headless
+	.ci/packages librabbitmq-client-java
+	touch $@
+
 # Other people's clients, and the other broker to compare with.
 $(VENV)/.interop: requirements/interop.txt $(VENV)/.test
 	.ci/packages rabbitmq-server amqp-tools librabbitmq-client-java ruby-bunny \

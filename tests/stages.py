@@ -55,13 +55,15 @@ STAGES = (
     # A test with a process waits for it half of the time: two for each core.
     Stage(
         "processes",
-        "processes and not (smoke or kills or guide or zookeeper or soak or hostile or clean_root)",
+        "processes and not (smoke or kills or guide or zookeeper or cluster or soak or hostile or "
+        "clean_root)",
         workers=2 * CORES,
     ),
     Stage("kills", "kills and not soak", workers=2 * CORES),
     Stage("guide", "guide"),
     # Leases are of a second or two: nothing else runs beside them.
     Stage("zookeeper", "zookeeper", workers=1, needs=".zookeeper"),
+    Stage("cluster", "cluster", workers=1, needs=".cluster"),
     Stage("interop", paths=("interop_tests",), workers=1, needs=".interop"),
     Stage("spark", paths=("spark_tests",), needs=".spark"),
     Stage(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXAMPLES = "examples"  # a property of a test's report: how many examples it tried, and their digest
+MEASURED = "measured"  # a property of a test's report: lines that are printed at the end
 OPTION = "--results"
 
 
@@ -59,6 +60,7 @@ class Results:
         self._outcomes: dict[str, str] = {}  # of each test, by its id
         self._examples: dict[str, str] = {}
         self._failures: dict[str, str] = {}  # what the machine was like
+        self._measured: dict[str, list[str]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take down one phase of a test: that which failed decides."""
@@ -69,7 +71,10 @@ class Results:
         if self._outcomes.get(test) != "failed" and (report.when == "call" or not report.passed):
             self._outcomes[test] = report.outcome
         if report.when == "call":
-            self._examples[test] = dict(report.user_properties).get(EXAMPLES, "")
+            properties = dict(report.user_properties)
+            self._examples[test] = properties.get(EXAMPLES, "")
+            if MEASURED in properties:
+                self._measured[test] = properties[MEASURED]
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Take a file that cannot be read for a test that fails."""
@@ -78,7 +83,14 @@ class Results:
             self._failures[report.nodeid] = self._machine.describe(0)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print what was executed: two runs with the same digest tried the same."""
+        """Print what was executed: two runs with the same digest tried the same.
+
+        What tests have measured comes first.
+        """
+        for test, lines in self._measured.items():
+            terminalreporter.section(f"measured by {test}")
+            for line in lines:
+                terminalreporter.write_line(line)
         if not self._examples:
             return
         tried = sum(int(one.split()[0]) for one in self._examples.values() if one)
