@@ -75,10 +75,10 @@ class ClientProxy:
         self._passing = asyncio.Semaphore(PASSES_MAX)
         self._relays: set[ClientRelay] = set()
         self._is_looking = False
-        self._take: Callable[[socket.socket, PassedClient], None] | None = None
+        self._take: Callable[[socket.socket, PassedClient], bool] | None = None
 
-    def serve_here(self, take: Callable[[socket.socket, PassedClient], None]) -> None:
-        """Have all who are held taken by this node, which leads."""
+    def serve_here(self, take: Callable[[socket.socket, PassedClient], bool]) -> None:
+        """Have all who are held taken by this node, which leads; `take` says if it is too early."""
         self._take = take
 
     def _look(self) -> None:
@@ -193,8 +193,7 @@ class ClientProxy:
         deadline = self._loop.time() + self._hold_seconds
         told = ""
         while True:
-            if self._take is not None:
-                self._take(accepted, client)
+            if self._take is not None and self._take(accepted, client):
                 return True
             async with self._passing:
                 found = self._leader()  # not before: it may change while others are passed on

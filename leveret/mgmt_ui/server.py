@@ -92,6 +92,7 @@ class ManagementServer:
         """Answer requests until `close`. Call after `open` and `load`."""
         assert self._web is not None, "loaded"
         if self._closing:
+            self._web.answering.set()  # whoever waits for it need not go on
             return
         self._done.clear()
         try:
@@ -105,7 +106,7 @@ class ManagementServer:
         """Wait until `serve` answers requests. Raises StorageError if it has failed."""
         assert self._web is not None, "loaded"
         await self._web.answering.wait()
-        if self._done.is_set():
+        if self._done.is_set() and not self._closing:
             raise StorageError(f"the port of {self._setting} does not answer: the log says why")
 
     @property
@@ -113,10 +114,15 @@ class ManagementServer:
         """Protocol of the port, as RabbitMQ calls it."""
         return self._protocol
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether requests are answered."""
+        return self._web is not None and not self._closing and self._web.answering.is_set()
+
     async def take(self, accepted: socket.socket, there: Endpoints) -> None:
         """Answer a client that another node has accepted, whose ends there are given."""
         try:
-            if self._web is None or self._closing or not self._web.answering.is_set():
+            if self._web is None or not self.is_answering:
                 raise ConnectionAbortedError("nothing is answered now")
             await self._web.take(accepted, there)
         except OSError as error:

@@ -118,13 +118,12 @@ class NodeReign:
             return
         self._is_over = True
         process = self._node.process
-        if self._node.member.over.is_set() and not process.stopping.is_set():
+        if self._node.member.over.is_set():
             process.begin_anew(reason)
         if self._listener is not None and self._http is not None:
             self._listener.cut()
             self._http.cut()
-        if not process.stopping.is_set():
-            process.spawn(self._begin_anew_when_over(reason))
+        process.spawn(self._begin_anew_when_over(reason))
 
     async def _begin_anew_when_over(self, reason: str) -> None:
         with contextlib.suppress(TimeoutError):
@@ -143,6 +142,10 @@ class NodeReign:
         """Note that the logs are open."""
         self._opened.set_result(None)
 
+    def closed(self) -> None:
+        """Note that all stores are closed: nothing is left to be ended."""
+        self._is_over = True
+
     async def take_ports(self) -> dict[str, list[socket.socket]]:
         """Return the listening sockets of clients' ports; what else there is, is closed."""
         node = self._node
@@ -152,30 +155,42 @@ class NodeReign:
         return await node.proxy.release_ports()
 
     def serve(self, listener: AmqpListener, http: HttpServers) -> None:
-        """Serve clients that came to other nodes, and those that were held here."""
+        """Serve clients that came to other nodes, and those that were held here.
+
+        Those of HTTP wait until requests are answered.
+        """
         self._listener, self._http = listener, http
         self._node.proxy.serve_here(self._take)
         self._node.member.take_clients(self._take_passed)
 
     def _take_passed(self, connection: socket.socket, told: bytes) -> None:
-        """Take a client of another node."""
+        """Take a client of another node, which holds it if the connection is closed instead."""
         try:
             client = PassedClient.from_bytes(told)
-            connection.send(TAKEN)
+            if self._may_take(client):
+                connection.send(TAKEN)
+                self._take(connection, client)
+                return
         except (OSError, ValueError) as error:
             logger.warning("took no client of another node: %s", one_line(error))
-            connection.close()
-        else:
-            self._take(connection, client)
+        connection.close()
 
-    def _take(self, connection: socket.socket, client: PassedClient) -> None:
+    def _may_take(self, client: PassedClient) -> bool:
+        assert self._http is not None, "it serves"
+        return client.port.startswith("amqp") or self._http.is_answering(client.port)
+
+    def _take(self, connection: socket.socket, client: PassedClient) -> bool:
+        """Take a client; False if it is to be held for a while."""
         assert self._listener is not None, "it serves"
         assert self._http is not None, "it serves"
+        if not self._may_take(client):
+            return False
         there = Endpoints(*client.peer, *client.here)
         if client.port.startswith("amqp"):
             self._listener.take(client.port, connection, there)
         else:
             self._http.take(client.port, connection, there)
+        return True
 
 
 class ClusteredNode:
@@ -326,9 +341,12 @@ async def serve_in_cluster(
         if reign is None:
             return time.monotonic()
         began = time.monotonic()
-        async with open_stores(process, lock, databases, reign.led) as stores:
-            reign.opened()
-            return await serve(process, stores, began, reign)
+        try:
+            async with open_stores(process, lock, databases, reign.led) as stores:
+                reign.opened()
+                return await serve(process, stores, began, reign)
+        finally:
+            reign.closed()
 
 
 async def connect_zookeeper(process: Process) -> ZooKeeperCoordinator | None:

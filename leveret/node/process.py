@@ -60,12 +60,16 @@ class Process:
     def begin_anew(self, reason: str) -> NoReturn:
         """Replace the process by a new one of the same node, at once and without an end.
 
-        All its connections end, as all its files and sockets are closed by that.
+        All its connections end, as all its files and sockets are closed by that. A process that is
+        stopping is only ended.
         """
-        logger.warning("begins anew: %s", reason)
+        is_stopping = self.stopping.is_set()
+        logger.warning("%s: %s", "ends at once" if is_stopping else "begins anew", reason)
         for handler in logging.getLogger().handlers:
             handler.flush()
         sys.stdout.flush()
+        if is_stopping:
+            os._exit(1)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  # ourselves
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

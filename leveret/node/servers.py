@@ -107,6 +107,10 @@ class HttpServers:
         for server in self._servers:
             await server.answering()
 
+    def is_answering(self, protocol: str) -> bool:
+        """Whether requests on the port of a protocol are answered."""
+        return any(each.protocol == protocol and each.is_answering for each in self._servers)
+
     def take(self, protocol: str, accepted: socket.socket, there: Endpoints) -> None:
         """Answer a client that another node has accepted on its port of a protocol."""
         for server in self._servers:

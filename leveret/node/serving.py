@@ -66,6 +66,8 @@ async def serve(
         await enter(open_control(process, context))
         http = await enter(open_http(process, given))
         listener, amqp = await enter(open_amqp(sockets, broker, given))
+        if reign is not None:
+            reign.serve(listener, http)
         parts.enter_context(publishing_log(process, broker))
         instruments = start_watching(process, stores, broker)
         process.spawn(stores.encryption.remove_unneeded())
@@ -86,8 +88,6 @@ async def serve(
         )
         runtime.listeners = listeners
         await http.start()
-        if reign is not None:
-            reign.serve(listener, http)
         if not process.stopping.is_set():
             tell_ready(
                 listeners,

@@ -399,10 +399,16 @@ async def test_a_node_that_leads_itself_takes_who_was_held():
         await say(held, WORDS)
         await eventually(lambda: node.proxy.held_count == 1, "a held client")
         await node.proxy.stop_listening()
-        taken = []
-        node.proxy.serve_here(lambda *client: taken.append(client))
+        taken, early = [], []
+
+        def take(*client):
+            (taken if early else early).append(client)
+            return bool(taken)
+
+        node.proxy.serve_here(take)
         await eventually(lambda: taken and not node.proxy.held_count, "the client")
         ((connection, client),) = taken
+        assert early == taken
         assert client.peer == held[1].get_extra_info("sockname")
         node.opened.append(await asyncio.open_connection(sock=connection))
         assert await hear(node.opened[-1], len(WORDS)) == WORDS

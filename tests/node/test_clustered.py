@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from functools import partial
 
@@ -14,6 +15,7 @@ from leveret.cluster.coordination.zookeeper import boottime_ms
 from leveret.config import Configuration
 from leveret.errors import StorageError
 from leveret.mgmt_ui.control_client import request
+from leveret.node import serving
 from leveret.node.clustered import serve_in_cluster
 from leveret.node.process import Process
 from leveret.storage.cluster_file import refuse_member
@@ -110,19 +112,18 @@ class Nodes:
     async def ask(self, number, operation="cluster.nodes", **parameters):
         """Return the answer to a command at a node."""
         path = self.path / str(number) / "control.sock"
-        await eventually(path.exists)
-        return await asyncio.to_thread(
-            request, path, operation, parameters, seconds_max=LIMIT_SECONDS
-        )
+        while True:
+            await eventually(path.exists)
+            with contextlib.suppress(StorageError):  # hung up: it begins to lead
+                return await asyncio.to_thread(
+                    request, path, operation, parameters, seconds_max=LIMIT_SECONDS
+                )
 
     async def members(self):
         """Return what a node tells of all, once one of them leads."""
         while True:
             for number in list(self.running):
-                try:
-                    answer = await self.ask(number)
-                except StorageError:
-                    continue  # the socket of a node that begins to lead
+                answer = await self.ask(number)
                 if answer["ok"] and any(each["role"] == "leader" for each in answer["result"]):
                     return {each["node"]: each for each in answer["result"]}
             await asyncio.sleep(0.01)
@@ -131,7 +132,7 @@ class Nodes:
         """Return the number of the node that leads and serves."""
         members = await self.members()
         number = next(node for node, each in members.items() if each["role"] == "leader")
-        await until(partial(self.ask, number, "node.health"), lambda answer: answer["ok"])
+        await until(partial(self.ask, number, "user.list"), lambda answer: answer["ok"])
         return number
 
     async def in_sync(self, count):
@@ -175,7 +176,9 @@ class Nodes:
 
 
 @pytest.fixture
-async def nodes(tmp_path):
+async def nodes(tmp_path, monkeypatch):
+    monkeypatch.setattr(serving, "start_collector", lambda _: None)  # garbage is the tests' own
+    monkeypatch.setattr(serving, "collect_garbage", lambda *_: asyncio.sleep(0))
     made = Nodes(tmp_path)
     async with asyncio.timeout(LIMIT_SECONDS):
         yield made

@@ -17,7 +17,7 @@ import pytest
 import uvloop
 
 from leveret.config import Configuration
-from leveret.node import node
+from leveret.node import node, serving
 from leveret.node.process import Process
 from tests.support.waiting import LIMIT_SECONDS
 
@@ -56,9 +56,11 @@ def node_in_thread(data_dir: Path, **settings: object) -> Iterator[RunningNode]:
     with ThreadPoolExecutor(1, "node") as thread:
         with pytest.MonkeyPatch.context() as patched:  # signals and garbage are the tests' own
             patched.setattr(Process, "watch_signals", lambda *self: processes.extend(self))
-            patched.setattr(node, "start_collector", lambda _: None)
-            patched.setattr(node, "collect_garbage", lambda *_: asyncio.sleep(0))
-            patched.setattr(node, "tell_ready", lambda listeners, *_: ready.set_result(listeners))
+            patched.setattr(serving, "start_collector", lambda _: None)
+            patched.setattr(serving, "collect_garbage", lambda *_: asyncio.sleep(0))
+            patched.setattr(
+                serving, "tell_ready", lambda listeners, *_: ready.set_result(listeners)
+            )
             work = node._run(configuration, Mock(), time.monotonic())
             running = thread.submit(uvloop.run, work)
             wait((ready, running), LIMIT_SECONDS, FIRST_COMPLETED)
