@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from leveret.amqp.proxy_protocol import MalformedProxyHeaderError, ProxyHeader
 from leveret.core.clients import Endpoints
 from leveret.ports.authentication import attempt_source
+from leveret.ports.listening import listen
 from leveret.ports.log_text import one_line
 
 if TYPE_CHECKING:
@@ -56,27 +57,11 @@ class Acceptor:
 
         `given` are the listening sockets, if there are some already.
         """
-        self._listening += given
-        try:
-            if not given:
-                await self._bind(host, port)
-        except OSError:
-            self.close()
-            raise
+        self._listening += given or await listen(host, port, BACKLOG)
         for listening in self._listening:
-            listening.setblocking(False)
             self._sockets.spawn(self._accept(listening))
         name = self._listening[0].getsockname()
         return name[0], name[1]
-
-    async def _bind(self, host: str, port: int) -> None:
-        infos = await self._sockets.loop.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        for family, _, _, _, address in infos:
-            self._listening.append(
-                socket.create_server(address[:2], family=family, backlog=BACKLOG)
-            )
 
     def close(self) -> None:
         """Stop accepting, and abandon the sockets whose AMQP protocol has not begun."""

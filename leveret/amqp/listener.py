@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.amqp.acceptor import BACKLOG, Acceptor
 from leveret.amqp.sockets import AmqpProtocol
 from leveret.errors import LeveretError
+from leveret.ports.listening import listening_problem
 
 if TYPE_CHECKING:
     import socket
@@ -68,8 +68,7 @@ class AmqpListener:
             return Listening(protocol, *await arrivals.open(host, port, given))
         except OSError as error:
             setting = "port" if tls is None else "tls_port"
-            number = error.errno or 0
-            reason = os.strerror(number) if number > 0 else error.strerror  # of a host's name
+            reason = listening_problem(error)
             raise LeveretError(
                 f"cannot listen for {protocol} on {host}:{port}: {reason}; "
                 f"free the address or choose another one (host, {setting})"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 import socket
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from leveret.cluster.passed_client import PassedClient, pass_client
 from leveret.errors import LeveretError
 from leveret.ports.authentication import attempt_source
+from leveret.ports.listening import listen, listening_problem
 from leveret.ports.log_text import one_line
 
 if TYPE_CHECKING:
@@ -108,22 +108,14 @@ class ClientProxy:
     async def open(self, port: ClientPort) -> tuple[str, int]:
         """Listen on a port; return its first host and port. Raises LeveretError."""
         try:
-            found = await self._loop.getaddrinfo(
-                port.host, port.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
-            made = [
-                socket.create_server(address[:2], family=family, backlog=BACKLOG)
-                for family, _, _, _, address in found
-            ]
+            made = await listen(port.host, port.port, BACKLOG)
         except OSError as error:
-            number = error.errno or 0
-            reason = os.strerror(number) if number > 0 else error.strerror  # of a host's name
+            reason = listening_problem(error)
             raise LeveretError(
                 f"cannot listen for {port.protocol} on {port.host}:{port.port}: {reason}; free the "
                 "address or choose another one"
             ) from None
         for listening in made:
-            listening.setblocking(False)
             accepting = self._spawn(self._accept(listening, port))
             self._listening.append((port.protocol, listening, accepting))
         host, number = made[0].getsockname()[:2]

@@ -95,7 +95,7 @@ async def pass_client(
 
     The caller limits the time.
     """
-    connection = await _connect(leader.host.strip("[]"), leader.port)
+    connection = await _connect(leader.host, leader.port)
     try:
         handshake = OpenerHandshake(identity, leader.node, draw(NONCE_BYTES), LinkPurpose.CLIENT)
         await _send(connection, handshake.first)

@@ -139,15 +139,13 @@ class ClusterSettings(Settings):
     @property
     def advertised(self) -> tuple[str, int]:
         """Host and port by which the other nodes reach this one."""
-        return _address(self.advertise or socket.gethostname(), self.cluster_port)
+        host, port = _address(self.advertise or socket.gethostname(), self.cluster_port)
+        return host.strip("[]"), port
 
     @property
     def cluster_address(self) -> tuple[str, int]:
         """Host and port that this node listens on for the other nodes."""
-        host, port = self.advertised
-        if self.cluster_host:
-            return self.cluster_host, self.cluster_port
-        return host.strip("[]"), port
+        return (self.cluster_host, self.cluster_port) if self.cluster_host else self.advertised
 
     @field_validator("cluster")
     @classmethod

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from leveret.errors import StorageError
 from leveret.mgmt_ui.operations.runtime import Listener
 from leveret.ports.callbacks import do_nothing
+from leveret.ports.listening import listen
 
 if TYPE_CHECKING:
     import ssl
@@ -58,30 +59,13 @@ class ManagementServer:
 
         `given` are the listening sockets of the port, if it is bound already.
         """
-        if given:
-            self._sockets += given
-            return Listener(self._protocol, self._sockets[0].getsockname()[0], self._port)
-        loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
-            for family, _, _, _, address in found:
-                port = port or self._port
-                listening = socket.create_server((address[0], port), family=family, backlog=BACKLOG)
-                listening.setblocking(False)
-                self._sockets.append(listening)
+            self._sockets += given or await listen(host, port, BACKLOG)
         except OSError as error:
-            self._close_sockets()
             raise StorageError(
                 f"cannot listen on {host}:{port} ({self._setting}): {error}"
             ) from error
-        return Listener(self._protocol, self._sockets[0].getsockname()[0], self._port)
-
-    @property
-    def _port(self) -> int:
-        """Port of the first socket, for the others; 0 before there is one."""
-        return int(self._sockets[0].getsockname()[1]) if self._sockets else 0
+        return Listener(self._protocol, *self._sockets[0].getsockname()[:2])
 
     async def load(self, node: ManagedNode | FollowingNode) -> None:
         """Import and build the web application, in a thread: some tenths of a second of CPU."""
@@ -164,7 +148,7 @@ class MetricsServer(ManagementServer):
 
 
 class FollowingMetricsServer(MetricsServer):
-    """The same of a node of a cluster that does not lead."""
+    """Server of the metrics' own port on a node of a cluster that does not lead."""
 
     _maker = "following_server"
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import datetime as dt
-import socket
 import ssl
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -14,6 +13,7 @@ from leveret.amqp.listener import AmqpListener
 from leveret.amqp.sockets import ClientSockets
 from leveret.cli.certs import make_certificates
 from leveret.core.clients import Endpoints
+from tests.support.accepted import accepted_client
 from tests.support.client import PROTOCOL_HEADER, wire
 from tests.support.stage import Stage
 from tests.support.waiting import ASYNC_POLL_SECONDS, LIMIT_SECONDS, eventually
@@ -64,17 +64,7 @@ class TakingListener:
 
     async def passed(self, there, protocol="amqp", tls=None):
         """Return the streams of a client that another node has accepted."""
-        loop = asyncio.get_running_loop()
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            listening.setblocking(False)
-            connecting = loop.create_task(
-                asyncio.open_connection(
-                    *listening.getsockname(),
-                    ssl=tls,
-                    ssl_handshake_timeout=None if tls is None else LIMIT_SECONDS,
-                )
-            )
-            connection, _ = await loop.sock_accept(listening)
+        connection, connecting = await accepted_client(tls)
         self.listener.take(protocol, connection, there)
         self.opened.append(await connecting)
         return self.opened[-1]

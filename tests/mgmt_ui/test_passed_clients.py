@@ -18,6 +18,7 @@ from leveret.mgmt_ui.http_connections import (
     PassedTransport,
 )
 from leveret.mgmt_ui.server import ManagementServer, SecureManagementServer
+from tests.support.accepted import accepted_client
 from tests.support.site import Site
 from tests.support.waiting import LIMIT_SECONDS, eventually
 
@@ -114,17 +115,7 @@ async def serving(server):
 
 async def pass_to(server, there, tls=None):
     """Return the streams of a client that another node has accepted."""
-    loop = asyncio.get_running_loop()
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.setblocking(False)
-        connecting = loop.create_task(
-            asyncio.open_connection(
-                *listening.getsockname(),
-                ssl=tls,
-                ssl_handshake_timeout=None if tls is None else LIMIT_SECONDS,
-            )
-        )
-        accepted, _ = await loop.sock_accept(listening)
+    accepted, connecting = await accepted_client(tls)
     await server.take(accepted, there)
     return await connecting
 

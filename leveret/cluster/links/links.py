@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +17,7 @@ from leveret.cluster.links.handshake import (
 from leveret.cluster.links.link import LinkLimits, NodeLink
 from leveret.errors import LeveretError
 from leveret.ports.authentication import attempt_source
+from leveret.ports.listening import listening_problem
 
 if TYPE_CHECKING:
     import socket
@@ -99,8 +99,7 @@ class Links:
                 ssl_shutdown_timeout=None if tls is None else self._limits.close_ms / 1000,
             )
         except OSError as error:
-            number = error.errno or 0
-            reason = os.strerror(number) if number > 0 else error.strerror  # of a host's name
+            reason = listening_problem(error)
             raise LeveretError(
                 f"cannot listen for links on {host}:{port}: {reason}; free the address or choose "
                 "another one"
