@@ -32,6 +32,7 @@ REQUEST_BYTES_MAX = DOCUMENT_BYTES_MAX  # the longest request imports definition
 IDLE_SECONDS_MAX = 60.0  # a client types one command and goes; more than this is a forgotten one
 STOP_SECONDS_MAX = 1.0  # for answers under way when the node stops, as with HTTP
 BACKLOG = 16
+ACCEPTING_TURNS = 4  # of the loop, for whoever has connected: asyncio loses those it is accepting
 
 
 class ControlServer:
@@ -74,8 +75,10 @@ class ControlServer:
         """Stop listening, answer pending requests within a moment, and close the connections."""
         self._closing = True
         if self._server is not None:
-            self._server.close()
             self._path.unlink(missing_ok=True)
+            for _ in range(ACCEPTING_TURNS):
+                await asyncio.sleep(0)
+            self._server.close()
         for task, writer in self._clients.items():
             if task not in self._answering:
                 writer.close()

@@ -21,6 +21,7 @@ from leveret.node.process import Process
 from leveret.storage.cluster_file import refuse_member
 from leveret.storage.lock import DirectoryLock
 from tests.cluster.replicating import NEVER_MS, LoopTime
+from tests.support import coordinator
 from tests.support.coordinator import FakeEnsemble
 from tests.support.http import HttpClient
 from tests.support.ports import free_ports
@@ -179,6 +180,7 @@ class Nodes:
 async def nodes(tmp_path, monkeypatch):
     monkeypatch.setattr(serving, "start_collector", lambda _: None)  # garbage is the tests' own
     monkeypatch.setattr(serving, "collect_garbage", lambda *_: asyncio.sleep(0))
+    monkeypatch.setattr(coordinator, "REREAD_MS", 1_000)  # hints may get lost
     made = Nodes(tmp_path)
     async with asyncio.timeout(LIMIT_SECONDS):
         yield made
