@@ -82,7 +82,10 @@ class LogSink(Protocol):
     """Copying of one log to other nodes, as the log knows it. Called on the event loop."""
 
     def wrote(self) -> None:
-        """Note that something was written at the log's end."""
+        """Note that something was written at the log's end.
+
+        The log is told by `sent_to_copies` when that is on its way to the copies.
+        """
         ...
 
     def removed(self, base: int, revision: int) -> None:
@@ -163,6 +166,10 @@ class ReplicatedLog(Protocol):
     @property
     def place(self) -> LogPlace:
         """End of the log; the beginning of its first file if it has none yet."""
+        ...
+
+    def sent_to_copies(self) -> None:
+        """Note that what was written is on its way to the copies: a flush may wait for that."""
         ...
 
     def read_raw(self, place: LogPlace, offset: int, bytes_max: int) -> RawBatches | None:

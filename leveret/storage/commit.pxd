@@ -11,5 +11,5 @@ cdef class FlushFigures:
     cdef readonly uint64_t failures
     cdef int64_t _typical_us        # moving average of the durations
 
-    cdef bint _are_quick(self) noexcept
+    cpdef bint are_quick(self) noexcept
     cdef void _ended(self, int64_t took_us, uint64_t batches, bint failed) noexcept

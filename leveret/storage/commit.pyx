@@ -99,7 +99,7 @@ cdef class FlushFigures:
         """Count a flush of so many batches that has ended."""
         self._ended(took_us, batches, failed)
 
-    cdef bint _are_quick(self) noexcept:
+    cpdef bint are_quick(self) noexcept:
         """Whether a flush is likely to be over sooner than a thread would have begun it."""
         return self._typical_us < _QUICK_US
 

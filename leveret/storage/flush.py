@@ -63,16 +63,17 @@ class Flush:
     took_us: int = 0  # once it has run
 
     @property
+    def is_plain(self) -> bool:
+        """Whether flushing files that are open is all there is to do."""
+        are_open = all(each.listed and each.handle is not None for each in self.segments)
+        return are_open and not self.sealed
+
+    @property
     def descriptors(self) -> list[int] | None:
         """Files, if flushing them is all there is to do and the system's own call does it."""
-        if self.sealed or self.files.fdatasync is not os.fdatasync:
+        if not self.is_plain or self.files.fdatasync is not os.fdatasync:
             return None
-        opened = [
-            segment.handle
-            for segment in self.segments
-            if segment.listed and segment.handle is not None
-        ]
-        return opened if len(opened) == len(self.segments) else None
+        return [segment.handle for segment in self.segments if segment.handle is not None]
 
     def run(self) -> None:
         """Flush the segments and write index files, in a worker thread. Raises OSError.
@@ -314,6 +315,21 @@ class FlushedLog(WrittenLog, ABC):
         assert self._flushes, "the copies of a log that is not flushed would be more durable"
         self._segments.sink = sink
         self._replicated, self._replicated_place = self._durable, self.place
+
+    def sent_to_copies(self) -> None:
+        """Flush what has been sent to the copies, if that was waited for (see LogSink.wrote)."""
+        if not self._flushes_once_sent:
+            return
+        self._flushes_once_sent = False
+        if self._closed or self.is_flushing or not self._segments.dirty:
+            return
+        if not self._may_flush_on_loop():
+            self._start_flush()
+            return
+        committed = self.committed
+        self._flush_on_loop()
+        if self.committed != committed or not self._waits_for_copies:
+            call_each(self._commit_callbacks, self._services.report)
 
     def replicated(self, place: LogPlace, offset: int) -> None:
         """Note how far all copies that count have the log (see ports.ReplicatedLog)."""

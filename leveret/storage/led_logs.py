@@ -75,8 +75,15 @@ class LedLogs:
 
     def _tell_written(self) -> None:
         written, self._written = self._written, {}
+        # What is sent below is on its way when the loop comes to this: the disks work together.
+        self._loop.call_soon(self._flush_sent, list(written.values()))
         for log in written.values():
             log.tell_end(self._events)
+
+    @staticmethod
+    def _flush_sent(logs: list[LedLog]) -> None:
+        for log in logs:
+            log.sent_to_copies()
 
     @property
     def events(self) -> LogEvents:
@@ -210,6 +217,10 @@ class LedLog:
         before, self._end = self._end, (self._log.place, self._log.end)
         if before != self._end:
             events.wrote(self.key, before, self._end)
+
+    def sent_to_copies(self) -> None:
+        """Have the log flush what was told."""
+        self._log.sent_to_copies()
 
     def removed(self, base: int, revision: int) -> None:
         """Tell of a file that is removed (see ports.LogSink)."""

@@ -23,13 +23,14 @@ from leveret.storage.segment import Segment
 from leveret.storage.segment_walk import SegmentEnd, note_walk
 from leveret.storage.segment_writer import GROWTH_BYTES
 from leveret.storage.segments import order, remove_files
+from leveret.storage.written_log import LOOP_FLUSH_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from leveret.ports.replication import LogPlace
-    from leveret.storage.commit import Committer
+    from leveret.storage.commit import Committer, FlushFigures
     from leveret.storage.files import FileSystem
 
 __all__ = ["FileReplicaLog"]
@@ -55,12 +56,19 @@ class FileReplicaLog:
     """
 
     def __init__(
-        self, files: FileSystem, directory: Path, committer: Committer, end: ReplicaEnd
+        self,
+        files: FileSystem,
+        directory: Path,
+        committer: Committer,
+        end: ReplicaEnd,
+        figures: FlushFigures,
     ) -> None:
         self._files = files
         self._directory = directory
         self._committer = committer
+        self._figures = figures  # of all logs
         self._end = end
+        self._unflushed_bytes = 0
         self._file_bytes = end.place.position  # of the newest file, zeros at its end included
         self._dirty: list[Segment] = []
         self._draft: CopiedFile | None = None
@@ -107,6 +115,7 @@ class FileReplicaLog:
             self._seal(place.base)
             end.segments.append(segment)
         self._mark_dirty(segment)
+        self._unflushed_bytes += len(data)
         self._follow(end, segment, walk, len(data))
 
     @staticmethod
@@ -271,11 +280,14 @@ class FileReplicaLog:
 
     # -- flushing
 
-    def flush(self, done: Callable[[StorageError | None], None]) -> None:
+    def flush(
+        self, done: Callable[[StorageError | None], None], *, may_block: bool = False
+    ) -> None:
         """Make all that was appended so far durable.
 
         Calls `done` on the loop, with the error if it failed: the log is to be opened anew then.
-        Otherwise files are added and removed of which that was told before.
+        Otherwise files are added and removed of which that was told before. `may_block`: nothing
+        else is to be done now, so that a quick disk is waited for here (decision 0061).
         """
         dirty, self._dirty = self._dirty, []
         newest = self._end.segments[-1] if self._end.segments else None
@@ -285,11 +297,18 @@ class FileReplicaLog:
         changes, self._changes = self._changes, []
         flush = Flush(self._files, dirty, sealed)
         flushed = partial(self._flushed, flush, changes, done)
-        descriptors = flush.descriptors
-        if descriptors:
-            self._committer.flush(descriptors, partial(_tell_flush, flushed))
+        size, self._unflushed_bytes = self._unflushed_bytes, 0
+        descriptors, committer = flush.descriptors, self._committer
+        if may_block and flush.is_plain and self._may_flush_on_loop(size):
+            flushed(_failure_of(flush.run))
+        elif descriptors:
+            committer.flush(descriptors, partial(_files_flushed, flush, flushed))
         else:
-            self._committer.submit(flush.run, flushed)
+            committer.submit(flush.run, flushed)
+
+    def _may_flush_on_loop(self, size: int) -> bool:
+        """Whether the disk is quick, and a flush of so many bytes is short (decision 0061)."""
+        return size <= LOOP_FLUSH_BYTES_MAX and self._figures.are_quick()
 
     def _flushed(
         self,
@@ -298,6 +317,7 @@ class FileReplicaLog:
         done: Callable[[StorageError | None], None],
         error: OSError | None,
     ) -> None:
+        self._figures.ended(flush.took_us, 0, failed=error is not None)
         sealed = [segment for segment, _ in flush.sealed]
         for segment in flush.segments:
             segment.pins -= 1
@@ -353,8 +373,19 @@ class FileReplicaLog:
             segment.release(self._files)
 
 
-def _tell_flush(flushed: Callable[[OSError | None], None], failure: int, _us: int) -> None:
+def _files_flushed(
+    flush: Flush, flushed: Callable[[OSError | None], None], failure: int, took_us: int
+) -> None:
+    flush.took_us = took_us
     flushed(OSError(failure, os.strerror(failure)) if failure else None)
+
+
+def _failure_of(work: Callable[[], None]) -> OSError | None:
+    try:
+        work()
+    except OSError as error:
+        return error
+    return None
 
 
 def _do_all(works: list[Callable[[], None]]) -> None:

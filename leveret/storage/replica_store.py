@@ -16,13 +16,14 @@ import asyncio
 import logging
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, TypeVar
 
 from leveret.errors import StorageError
 from leveret.ports.replication import START, LogFiles, LogPlace, PlaceGoneError, RawBatches
+from leveret.storage.commit import FlushFigures
 from leveret.storage.files import storage_error
 from leveret.storage.lineage import KEY as DEFINITIONS_KEY
 from leveret.storage.lineage import RECORDS_PREFIX
@@ -72,10 +73,10 @@ class GroupFlush:
     """A flush of several logs, which end at `places` with it; then others are `dropped`."""
 
     done: Callable[[StorageError | None], None]
-    places: Mapping[str, LogPlace]
-    dropped: list[str]
     end: asyncio.Future[None]
-    left: int  # logs whose flush has not ended
+    places: Mapping[str, LogPlace] = field(default_factory=dict)
+    dropped: list[str] = field(default_factory=list)
+    left: int = 0  # logs whose flush has not ended
     failure: StorageError | None = None
 
 
@@ -85,13 +86,14 @@ class ReplicaStore:
     `described` is what `describe` has found last.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # what it works with
         self,
         data: Path,
         files: FileSystem,
         state: StateStore,
         loop: asyncio.AbstractEventLoop,
         threads: StorageThreads,
+        flushes: FlushFigures | None = None,
     ) -> None:
         self._topics = data / "topics"
         self._files = files
@@ -102,6 +104,7 @@ class ReplicaStore:
         self._dirty: dict[str, FileReplicaLog] = {}
         self._dropped: list[str] = []
         self._flush: GroupFlush | None = None  # that is running
+        self._figures = flushes or FlushFigures()  # say whether the disk is quick
         self._lock = asyncio.Lock()
         self._notes = NoteWriter(
             state,
@@ -184,7 +187,8 @@ class ReplicaStore:
         }
 
     def _log(self, key: str, end: ReplicaEnd) -> FileReplicaLog:
-        return FileReplicaLog(self._files, self._topics / key, self._threads.committer, end)
+        committer = self._threads.committer
+        return FileReplicaLog(self._files, self._topics / key, committer, end, self._figures)
 
     def _forget(self, key: str) -> None:
         log = self._logs.pop(key, None)
@@ -254,15 +258,19 @@ class ReplicaStore:
         Calls `done` on the loop, with the error if it failed. One flush runs at a time.
         """
         assert self._flush is None, "a flush is running"
+        self._flush = GroupFlush(done, self._loop.create_future())
+        # What the loop has read already is appended before, and needs no flush of its own.
+        self._loop.call_soon(self._begin_flush, self._flush)
+
+    def _begin_flush(self, flush: GroupFlush) -> None:
         logs, self._dirty = self._dirty, {}
-        dropped, self._dropped = self._dropped, []
-        places = {key: log.place for key, log in logs.items()}
-        end = self._loop.create_future()
-        flush = self._flush = GroupFlush(done, places, dropped, end, len(logs))
+        flush.dropped, self._dropped = self._dropped, []
+        flush.places = {key: log.place for key, log in logs.items()}
+        flush.left = len(logs)
         if not logs:
-            self._loop.call_soon(self._end_flush, flush)
+            self._end_flush(flush)
         for log in logs.values():
-            log.flush(partial(self._log_flushed, flush))
+            log.flush(partial(self._log_flushed, flush), may_block=len(logs) == 1)
 
     def _log_flushed(self, flush: GroupFlush, error: StorageError | None) -> None:
         flush.failure = flush.failure or error

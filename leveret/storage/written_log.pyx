@@ -38,7 +38,8 @@ cdef class WrittenLog:
     of them that control batches say: compacted segments speak for themselves. `_pending` were not
     written down yet; `_touched` says whether they soon will be.
 
-    `is_flushing` says whether a flush runs. `_unflushed` are the batches that were written and wait
+    `is_flushing` says whether a flush runs. `_flushes_once_sent` says that one is to begin when
+    what was written has been sent to the copies. `_unflushed` are the batches that were written and wait
     for a flush, oldest first.
 
     Subclasses have `_start_flush()`, `_loop_flush_failed(failure, took_us)`, and `_touch()`, which
@@ -52,6 +53,7 @@ cdef class WrittenLog:
     cdef public uint64_t appended_bytes
     cdef public RangeSet settled
     cdef public bint is_flushing
+    cdef public bint _flushes_once_sent
     cdef public uint64_t _durable
     cdef public uint64_t _replicated        # the same on all copies that count; OFFSET_MAX without
     cdef public bint _waits_for_copies      # whether publishers do
@@ -80,32 +82,41 @@ cdef class WrittenLog:
         if not waits:
             self._durable = self.end
             self._commit()
-        elif not self.is_flushing and not (may_block and self._flush_on_loop()):
-            self._start_flush()
+        elif not self.is_flushing:
+            if not (may_block and self._may_flush_on_loop()):
+                self._start_flush()
+            elif self._segments.sink is None:
+                self._flush_on_loop()
+            else:
+                self._flushes_once_sent = True
         return base
 
-    cdef bint _flush_on_loop(self) except -1:
-        """Flush what was written, if the disk is quick and the flush ends nothing but appends.
+    cpdef bint _may_flush_on_loop(self) except -1:
+        """Whether the disk is quick and a flush ends nothing but appends (decision 0061)."""
+        cdef SegmentWriter segments = self._segments
+        if not self._figures.are_quick() or self._unflushed_bytes > _LOOP_FLUSH_BYTES_MAX:
+            return False
+        if self._unresolved or self._parts.written:
+            return False
+        # A segment's first flush makes its name durable, and ends earlier ones.
+        return self._reclaimer.covered is segments.items[len(segments.items) - 1]
 
-        Returns False if a thread must do it (decision 0061). A failure is handled later, as if one
-        had done it: until then the flush counts as running.
+    cpdef int _flush_on_loop(self) except -1:
+        """Flush what was written.
+
+        A failure is handled later, as if a thread had met it: until then the flush counts as
+        running.
         """
         cdef SegmentWriter segments = self._segments
         cdef FlushFigures figures = self._figures
         cdef int64_t began_us, took_us
         cdef int failure
-        if not figures._are_quick() or self._unflushed_bytes > _LOOP_FLUSH_BYTES_MAX:
-            return False
-        if self._unresolved or self._parts.written:
-            return False
-        if self._reclaimer.covered is not segments.items[len(segments.items) - 1]:
-            return False  # a segment's first flush makes its name durable, and ends earlier ones
         began_us = monotonic_us()
         failure = segments._flush_last()
         took_us = monotonic_us() - began_us
         if failure:
             self._loop_flush_failed(failure, took_us)
-            return True
+            return 0
         figures._ended(took_us, len(self._unflushed), False)
         self._unflushed.clear()
         self._unflushed_bytes = 0
@@ -113,7 +124,7 @@ cdef class WrittenLog:
         self._commit()
         if self.flushed < self.end:
             self.flushed = self.end
-        return True
+        return 0
 
     cpdef bint _commit(self) except -1:
         """Advance `committed` to what is durable, replicated, and behind no undecided transaction.

@@ -92,6 +92,19 @@ class SimulatedLink:
             process.links.ended(self)
 
 
+class SteadyDisk:
+    """FlushFigures of a disk that is always quick, or never, however busy this machine is."""
+
+    def __init__(self, *, quick: bool) -> None:
+        self._is_quick = quick
+
+    def are_quick(self) -> bool:
+        return self._is_quick
+
+    def ended(self, took_us: int, batches: int, *, failed: bool) -> None:
+        """Change nothing."""
+
+
 class SimulatedLinks:
     """`RunnerLinks` of a process."""
 
@@ -251,7 +264,12 @@ class NodeProcess:
         self.disk.incarnation += 1
         self.incarnation = self.disk.incarnation
         self.store = ReplicaStore(
-            DATA, self.disk.files, self.disk.state, cluster.loop, self.threads
+            DATA,
+            self.disk.files,
+            self.disk.state,
+            cluster.loop,
+            self.threads,
+            SteadyDisk(quick=cluster.chance.random() < 0.5),
         )
         self.links = SimulatedLinks(self)
         self.reign: SimulatedReign | None = None

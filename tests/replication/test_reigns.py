@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from leveret.ports import Durability
 from leveret.ports.replication import START, PlaceGoneError
 from leveret.replication.attaching import compare
+from leveret.storage.commit import FlushFigures
 from leveret.storage.replica_files import (
     cut_replica,
     describe_log,
@@ -43,7 +44,9 @@ class Replica:
 
     def open(self, flushed=START):
         self.end = open_replica(self.files, self.directory, flushed)
-        self.log = FileReplicaLog(self.files, self.directory, self.committer, self.end)
+        self.log = FileReplicaLog(
+            self.files, self.directory, self.committer, self.end, FlushFigures()
+        )
 
     def describe(self):
         return self.end.describe(self.files, NAME)

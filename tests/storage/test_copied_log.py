@@ -41,6 +41,14 @@ class Copied:
         self.sink = Failing()
         self.log.copy_to(self.sink)
 
+    def put_blocking(self, *bodies_):
+        """Put records in the only turn that has something to do, on a quick disk."""
+        put(self.log, b"first")
+        self.committer.drain()
+        self.copied()
+        make_flushes_quick(self.store)
+        put(self.log, *bodies_, may_block=True)
+
     def copied(self):
         self.log.replicated(self.log.place, self.log.end)
 
@@ -78,16 +86,51 @@ def test_a_record_is_committed_when_flushed_here_and_there(it, copies_first):
     assert told == [2]
 
 
-def test_a_flush_on_the_loop_commits_nothing_that_is_not_copied(it):
-    put(it.log, b"one")
+@pytest.mark.parametrize("copies_first", [True, False])
+def test_a_flush_on_the_loop_begins_once_the_records_are_sent(it, copies_first):
+    it.put_blocking(b"two")
+    told = []
+    it.log.on_commit(lambda: told.append(it.log.committed))
+    assert not it.log.is_flushing
+    assert it.log.flushed == 1
+    steps = [it.log.sent_to_copies, it.copied]
+    first, second = reversed(steps) if copies_first else steps
+    first()
+    assert (it.log.committed, told) == (1, [])
+    second()
+    assert not it.committer.waiting
+    assert (it.log.committed, it.log.flushed, told) == (2, 2, [2])
+    it.log.sent_to_copies()
+    assert told == [2]
+
+
+def test_a_flush_that_waits_for_nothing_but_sending_is_a_threads_where_the_disk_is_slow(it):
+    it.put_blocking(b"two")
+    it.store.flushes.ended(1_000_000, 0, failed=False)
+    it.log.sent_to_copies()
+    assert (it.log.is_flushing, it.log.flushed) == (True, 1)
     it.committer.drain()
     it.copied()
-    make_flushes_quick(it.store)
-    put(it.log, b"two", may_block=True)
-    assert not it.log.is_flushing
-    assert (it.log.committed, it.log.end) == (1, 2)
-    it.copied()
     assert it.log.committed == 2
+
+
+def test_a_flush_of_the_same_turn_covers_what_is_sent_later(it):
+    it.put_blocking(b"two")
+    put(it.log, b"three")
+    assert it.log.is_flushing
+    it.committer.drain()
+    it.log.sent_to_copies()
+    assert (it.log.is_flushing, it.log.flushed) == (False, 3)
+
+
+def test_a_flush_that_fails_on_the_loop_is_told_to_the_sink(it):
+    it.put_blocking(b"two")
+    it.files.fail_at, it.files.error = it.files.calls + 1, errno.EIO
+    it.log.sent_to_copies()
+    it.loop.run_until_complete(asyncio.sleep(0))
+    assert len(it.sink.failures) == 1
+    it.copied()
+    assert it.log.committed == 1
 
 
 def test_what_is_committed_stays_so_though_another_copy_counts(it):

@@ -18,6 +18,7 @@ from leveret.ports import Durability
 from leveret.ports.records import Batch, BatchBuilder
 from leveret.ports.replication import LogPlace, PlaceGoneError
 from leveret.storage.batch_walk import BatchWalk
+from leveret.storage.commit import FlushFigures
 from leveret.storage.replica_files import cut_replica, open_replica
 from leveret.storage.replica_log import FileReplicaLog
 from leveret.storage.state import MemoryStateStore
@@ -130,6 +131,7 @@ class ReplicaMachine(RuleBasedStateMachine):
             directory,
             self.committer,
             open_replica(self.files, directory, self.flushed[0]),
+            FlushFigures(),
         )
 
     def has_flushed(self, place, offset):

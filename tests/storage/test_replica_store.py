@@ -103,6 +103,81 @@ def publish(node, *numbers):
         node.leader.drain()
 
 
+@pytest.fixture
+async def quick_node(node):
+    """A node whose disk is so quick that the loop waits for it."""
+    for _ in range(100):
+        node.store._figures.ended(0, 0, failed=False)
+    publish(node, 0)
+    await node.copy()
+    await node.flush()  # in a thread, since it makes the file's name durable
+    return node
+
+
+class Noting:
+    """A committer that notes what is handed to threads."""
+
+    def __init__(self, node):
+        self.works = []
+        self._committer = node.threads.committer
+        for log in node.store._logs.values():
+            log._committer = self
+
+    def submit(self, work, done):
+        self.works.append(work)
+        self._committer.submit(work, done)
+
+
+async def is_whole(node):
+    """Whether the node has all of the log, which it opens anew."""
+    found = (await node.store.describe(keeps=True))[ONE]
+    return (found.place, found.offset) == (node.leader.log.place, node.leader.log.end)
+
+
+async def test_a_quick_disk_is_waited_for_on_the_loop(quick_node):
+    noting = Noting(quick_node)
+    publish(quick_node, 1)
+    await quick_node.copy()
+    await quick_node.flush()
+    assert noting.works == []
+    await quick_node.die(quick_node.files.lose_machine())
+    assert await is_whole(quick_node)
+
+
+async def test_a_flush_covers_what_is_read_in_the_same_turn(quick_node):
+    publish(quick_node, 1, 2)
+    place, offset = quick_node.rest
+    raw = await quick_node.leader.log._reader.fetch_raw(place, offset, 1 << 20)
+    end = asyncio.get_running_loop().create_future()
+    quick_node.store.flush(end.set_result)
+    quick_node.store.append(ONE, place, raw.data)
+    assert await end is None
+    await quick_node.die(quick_node.files.lose_machine())
+    assert await is_whole(quick_node)
+
+
+async def test_a_flush_that_fails_on_the_loop_is_told(quick_node):
+    publish(quick_node, 1)
+    await quick_node.copy()
+    quick_node.fail("fdatasync")
+    with pytest.raises(StorageError):
+        await quick_node.flush()
+    assert await is_whole(quick_node)
+
+
+@pytest.mark.parametrize("why", ["slow", "much"])
+async def test_a_thread_flushes_what_takes_long(quick_node, why, monkeypatch):
+    noting = Noting(quick_node)
+    if why == "slow":
+        quick_node.store._figures.ended(1_000_000, 0, failed=False)
+    else:
+        monkeypatch.setattr("leveret.storage.replica_log.LOOP_FLUSH_BYTES_MAX", 100)
+    publish(quick_node, 1)
+    await quick_node.copy()
+    await quick_node.flush()
+    assert len(noting.works) == 1
+
+
 async def test_what_was_flushed_is_described_like_the_leaders(node):
     publish(node, *range(30))
     await node.copy(700)
