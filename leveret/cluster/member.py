@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -223,13 +224,16 @@ class ClusterMember:
         with suppress(CoordinatorError):
             nodes = await read_nodes(self._parts.coordinator)
         replica = None if self._runner is None else self._runner.replica
-        return member_facts(
+        now_ms = self._parts.now_ms()
+        facts = member_facts(
             nodes,
             {} if self._live is None else self._live.nodes,
             None if replica is None else replica.entry,
             None if replica is None else replica.leader,
-            self._parts.now_ms(),
+            now_ms,
         )
+        lease_ms = max(self._parts.coordinator.lease_until_ms - now_ms, 0)
+        return [replace(one, lease_ms=lease_ms) if one.node == self.node else one for one in facts]
 
     def take_clients(self, take: Callable[[socket.socket, bytes], None]) -> None:
         """Take the connections of clients that other nodes pass on (see Links.on_client)."""

@@ -13,8 +13,9 @@ class MemberFacts:
     """A node of the cluster. What only a live one tells is empty or 0 for others.
 
     `messages_behind` and `ms_behind` are what a follower has not on its disk yet, and for how long;
-    None where this node does not know, since another one leads. `reason` says why a node is not in
-    sync; it is empty if it is.
+    None where this node does not know, since another one leads. `lease_ms` is for how long the node
+    surely has its session with ZooKeeper, which it renews several times in a second; only the node
+    itself knows. `reason` says why a node is not in sync; it is empty if it is.
     """
 
     node: int
@@ -28,6 +29,7 @@ class MemberFacts:
     messages_behind: int | None
     ms_behind: int | None
     reason: str
+    lease_ms: int | None = None
 
 
 class ClusterView(Protocol):

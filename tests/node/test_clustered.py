@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from functools import partial
 
@@ -231,6 +232,10 @@ async def test_pages_and_api_are_those_of_the_leader(nodes):
     for number in range(COUNT):
         metrics = await asyncio.to_thread(get, nodes.ports[3 * COUNT + number], "/metrics")
         assert f'leveret_cluster_node_leads{{member="{first}"}} 1' in metrics
+        told = r'^leveret_cluster_node_lease_seconds\{member="(\d)"\} (\S+)$'
+        leases = dict(re.findall(told, metrics, re.MULTILINE))
+        assert {node for node, left in leases.items() if left != "NaN"} == {str(number)}
+        assert float(leases[str(number)]) > 0
     metrics = await asyncio.to_thread(get, nodes.ports[3 * COUNT + first], "/metrics")
     assert f'leveret_cluster_node_leads{{member="{others[0]}"}} 0' in metrics
     assert f'leveret_cluster_node_seconds_behind{{member="{others[0]}"}} 0' in metrics

@@ -286,6 +286,11 @@ _MEMBERS: tuple[MetricColumn[MemberFacts], ...] = (
         "Seconds for which a node of the cluster has not had all on its disk",
         lambda node: _known(node.ms_behind) / 1000,
     ),
+    gauge(
+        "cluster_node_lease_seconds",
+        "Seconds for which this node surely has its session with ZooKeeper",
+        lambda node: _known(node.lease_ms) / 1000,
+    ),
 )
 
 # Memory as the kernel reports it.
