@@ -8,91 +8,26 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
+from examples.cluster.zookeeper import HOST, ZooKeeper
 from tests.support.ports import free_ports
-from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-JAVA_LIBRARIES = Path("/usr/share/java")
-JARS = (
-    *("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "snappy-java", "metrics-core"),
-    *("commons-cli", "netty-all", "netty-common", "netty-handler", "netty-transport"),
-    *("netty-buffer", "netty-codec", "netty-resolver"),
-)
-JAVA = (
-    *("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-    "-Dzookeeper.forceSync=no",  # no machine loses its power here
-    *("-cp", ":".join(str(JAVA_LIBRARIES / f"{jar}.jar") for jar in JARS)),
-    "org.apache.zookeeper.server.quorum.QuorumPeerMain",
-)
-HOST = "127.0.0.1"
-TICK_MS = 500
-CONFIGURATION = f"""
-tickTime={TICK_MS}
-initLimit=20
-syncLimit=4
-clientPortAddress={HOST}
-admin.enableServer=false
-4lw.commands.whitelist=srvr
-"""
+    from pathlib import Path
 
 
-class ZooKeeperServer:
-    """One server, which is not started yet."""
-
-    def __init__(self, directory: Path, port: int, more: str = "") -> None:
-        self.port = port
-        self._directory = directory
-        directory.mkdir()
-        text = f"{CONFIGURATION}dataDir={directory}\nclientPort={port}\n{more}"
-        (directory / "zoo.cfg").write_text(text)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def address(self) -> str:
-        return f"{HOST}:{self.port}"
-
-    def start(self) -> None:
-        assert (JAVA_LIBRARIES / "zookeeper.jar").exists(), "make .venv/.zookeeper installs it"
-        with (self._directory / "server.log").open("ab") as log:
-            command = [*JAVA, str(self._directory / "zoo.cfg")]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
-
-    def wait_ready(self) -> None:
-        """Return once it serves clients."""
-        wait_until(lambda: self.mode, f"ZooKeeper, whose log is in {self._directory}")
-
-    @property
-    def mode(self) -> str:
-        """`standalone`, `leader` or `follower`; empty if it serves nobody."""
-        with suppress(OSError), socket.create_connection((HOST, self.port), 5) as connection:
-            connection.settimeout(5)
-            connection.sendall(b"srvr")
-            found = connection.makefile().read()
-            return found.partition("Mode: ")[2].partition("\n")[0]
-        return ""
-
-    def stop(self) -> None:
-        """End the process, whatever it is doing."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(LIMIT_SECONDS)
-            self._process = None
+class ZooKeeperServer(ZooKeeper):
+    """One server, which is not started yet, and which can be stopped for a while."""
 
     def pause(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        self.process.send_signal(signal.SIGCONT)
 
 
 @contextmanager
