@@ -16,7 +16,7 @@ from bench.seeking import seek_times_ms
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.processes import Broker
+    from bench.processes import Broker, LoadedProcess
     from bench.rows import Row
 
 __all__ = ["Reading", "Timing", "measure", "perf", "perf_arguments"]
@@ -76,7 +76,7 @@ def perf_arguments(row: Row, timing: Timing) -> list[str]:
     return [*row.options, "--queue-type", row.queue_type, *options]
 
 
-def perf(broker: Broker, *options: str) -> dict[str, Any]:
+def perf(broker: LoadedProcess, *options: str) -> dict[str, Any]:
     """Return the figures of `leveret perf` with these options for a broker."""
     command = [sys.executable, "-m", "leveret", "perf", "--json", "--uri", broker.uri]
     command += ["--pid", str(broker.pid), *options]

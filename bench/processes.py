@@ -25,6 +25,7 @@ __all__ = [
     "BenchError",
     "Broker",
     "BrokerProcess",
+    "LoadedProcess",
     "allow_files",
     "broker_core",
     "client_core",
@@ -46,21 +47,23 @@ class BenchError(LeveretError):
     """A broker does not start, or a measurement fails."""
 
 
-class Broker(Protocol):
-    """A broker under test, on a data directory of its own.
+class LoadedProcess(Protocol):
+    """A process under load. It runs on `core` and its client on another; None: on any."""
 
-    It runs on `core` alone and its client on another; None leaves both to the system.
-    """
-
-    name: str
     core: int | None
-    version: str
     pid: int
-    start_seconds: float
 
     @property
     def uri(self) -> str:
         """Return the URI where it listens."""
+
+
+class Broker(LoadedProcess, Protocol):
+    """A broker under test, on a data directory of its own."""
+
+    name: str
+    version: str
+    start_seconds: float
 
     def start(self) -> None:
         """Start on the data directory as it is; `start_seconds` says how long that took."""
