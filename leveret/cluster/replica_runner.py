@@ -37,6 +37,8 @@ __all__ = ["Reign", "ReplicaRunner", "RunnerLinks"]
 
 logger = logging.getLogger(__name__)
 
+REPEAT_MS = 60_000  # until a failure is logged again that goes on: a full disk
+
 
 class Reign(Protocol):
     """Logs of the shard that this node leads, opened for clients."""
@@ -109,6 +111,7 @@ class ReplicaRunner:
         self._tasks: set[asyncio.Task[None]] = set()
         self._refresh = Refresh(self._read)
         self._last_outcome = WriteOutcome.DONE
+        self._told = "", 0  # the failure that was logged last, and when
         self.over = asyncio.Event()
         self.reason = ""
         self._performers: dict[type, Callable[[Any], None]] = {
@@ -183,8 +186,11 @@ class ReplicaRunner:
 
     def failed(self, reason: str) -> None:
         """Pass on that this node's disk has failed (see ports.LogEvents)."""
-        if not self.over.is_set():
+        now_ms = self._now_ms()
+        told, told_ms = self._told
+        if not self.over.is_set() and (reason != told or now_ms - told_ms > REPEAT_MS):
             logger.error("%s", reason)
+            self._told = reason, now_ms
         self._do(self._replica.failed(reason))
 
     # -- effects

@@ -352,6 +352,7 @@ async def serve_in_cluster(
 async def connect_zookeeper(process: Process) -> ZooKeeperCoordinator | None:
     """Return a coordinator that is reached, as soon as it can be; None if the node is to stop."""
     settings = zookeeper_settings(process.configuration)
+    logger.info("connecting to ZooKeeper at %s", ", ".join(settings.connect.servers))
     told = ""
     while not process.stopping.is_set():
         coordinator = ZooKeeperCoordinator(settings)

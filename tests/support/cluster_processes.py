@@ -17,9 +17,10 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
+from examples.cluster.nodes import COUNT, Ports, serve_command
 from leveret.cluster.entries import LiveValue, ShardValue, live_path, shard_path
 from leveret.storage.names import TRASH
-from tests.harness.broker import REPOSITORY, SERVE
+from tests.harness.broker import REPOSITORY
 from tests.support.ports import free_ports
 from tests.support.waiting import LIMIT_SECONDS, wait_until
 from tests.support.zookeeper import HOST, ZooKeeperServer, relay
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from leveret.replication.shard import ShardEntry
     from tests.support.zookeeper import Relay
 
-COUNT = 3
 ROOT = "/cluster"
 READ_SECONDS = 5.0  # for ZooKeeper to answer
 LOOK_SECONDS = 0.2
@@ -51,33 +51,29 @@ class ClusterNodeProcess:
     def __init__(self, number: int, directory: Path, ports: tuple[int, int, int], link: Relay):
         self.number = number
         self.link = link  # to ZooKeeper
-        self.port, self.http_port, self._cluster_port = ports
+        self.port, self.http_port, cluster_port = ports
+        self._ports = Ports(self.port, self.http_port, -1, cluster_port)
         self.data = directory / f"data{number}"
         self.log_path = directory / f"node{number}.log"
+        self.zookeeper = f"{HOST}:{link.port}"
+        self.root = ROOT
+        self.environment: dict[str, str] = {}  # beside that of the tests, from the next start on
         self._process: subprocess.Popen[bytes] | None = None
 
     def launch(self) -> None:
         """Start the process without waiting until it is a member."""
         assert self._process is None, "one process at a time"
-        options = {
-            "data-dir": self.data,
-            "cluster": f"{HOST}:{self.link.port}{ROOT}",
-            "node-id": self.number,
-            "advertise": f"{HOST}:{self._cluster_port}",
-            "port": self.port,
-            "http-port": self.http_port,
-            "prometheus-port": -1,
-        }
-        words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+        command = serve_command(self.data, self.number, self.zookeeper + self.root, self._ports)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LEVERET")}
+        own = {"PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1", **self.environment}
         with self.log_path.open("ab") as output:
             self._process = subprocess.Popen(
-                [*SERVE, *words],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=REPOSITORY,
-                env={**kept, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"},
+                env={**kept, **own},
                 start_new_session=True,
             )
 
@@ -163,6 +159,7 @@ class ProcessCluster:
                 link = stack.enter_context(relay(self.zookeeper.port))
                 own = ports[number], ports[COUNT + number], ports[2 * COUNT + number]
                 node = ClusterNodeProcess(number, self._directory, own, link)
+                self.prepare(node)
                 stack.callback(node.end)
                 self.nodes.append(node)
                 node.launch()
@@ -173,6 +170,9 @@ class ProcessCluster:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def prepare(self, node: ClusterNodeProcess) -> None:
+        """Change what one node differs in from the others, before it is started."""
 
     def _is_ready(self) -> bool:
         self.check_alive()
@@ -223,6 +223,24 @@ class ProcessCluster:
         """Return the nodes that do not lead."""
         leader = self.leader()
         return [node for node in self.nodes if node is not leader]
+
+    def have_lead(self, node: ClusterNodeProcess) -> None:
+        """Have a node lead: it is alone for a while, if it does not lead already."""
+        if self.leader() is node:
+            return
+        others = [other for other in self.nodes if other is not node]
+        for other in sorted(others, key=lambda other: other is self.leader()):
+            other.end()
+            wait_until(lambda other=other: other.number not in self.in_sync(), "its end is known")
+        wait_until(lambda: self.leader() is node, f"node {node.number} leads")
+        for other in others:
+            other.start()
+        self.wait_in_sync()
+
+    def in_sync(self) -> frozenset[int]:
+        """Return the in-sync set; empty while ZooKeeper does not answer."""
+        entry, _ = self.entry()
+        return frozenset() if entry is None else entry.isr
 
     def wait_in_sync(self) -> ShardEntry:
         """Return the entry, once all are members and in the in-sync set, and it changes no more."""

@@ -207,7 +207,9 @@ class Links:
         if len(self._failures) > FAILURES_MAX:
             del self._failures[next(iter(self._failures))]
         source = {"source": attempt_source(link.host)}
-        logger.warning("there is no %s: %s", link, reason, extra=source)
+        # Without an address there was no attempt: the node is not live, or not known to be yet.
+        level = logging.WARNING if link.host else logging.INFO
+        logger.log(level, "there is no %s: %s", link, reason, extra=source)
 
 
 def _peer_of(link: NodeLink) -> object:
