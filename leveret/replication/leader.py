@@ -314,10 +314,12 @@ class Leader:
 
     def _lags(self, member: int, now_ms: int) -> bool:
         copy = self._copies.get(member)
-        since: int | None = self._absent_since.get(member, self._began_ms)
+        since, ms_max = self._absent_since.get(member), self._limits.absent_ms_max
         if copy is not None and copy.is_attached:
-            since = copy.unsafe_since()
-        return since is not None and now_ms - since > self._limits.lag_ms_max
+            since, ms_max = copy.unsafe_since(), self._limits.lag_ms_max
+        elif since is None:  # it has not been here in this reign
+            since, ms_max = self._began_ms, self._limits.lag_ms_max
+        return since is not None and now_ms - since > ms_max
 
     def _may_enter(self, copy: FollowerCopy, now_ms: int) -> bool:
         """Whether a follower has all that is committed, and keeps up.

@@ -14,6 +14,9 @@ class ReplicationLimits:
     # A follower that has something this long not on its disk leaves the in-sync set: a flush or a
     # stall of a disk takes less, and publishers wait for it.
     lag_ms_max: int = 2_500
+    # One whose link has ended, and which has not come back: its process has ended, or its machine.
+    # A link that was cut for a moment takes less.
+    absent_ms_max: int = 1_000
     frame_bytes_max: int = 1 << 20  # some ms of a network, so that logs take turns
     window_bytes_max: int = 8 << 20  # under way to a follower: what a disk flushes in some 50 ms
     # Files to be removed at a follower or copied to it as a whole, that wait for the window: one

@@ -220,3 +220,29 @@ def test_a_node_that_is_alone_compares_nothing_before_its_logs_are_open():
     assert replica.received(2, Attach(1, 1, ())) == []
     compared = [each.follower for each in replica.opened() if isinstance(each, CompareLogs)]
     assert compared == [1, 2]
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_who_has_no_link_leaves_the_set_sooner_than_who_hangs(hangs):
+    limits = ReplicationLimits()
+    trace = Trace(3)
+    trace.append()
+    trace.calm()
+    began = trace.world.now
+    if hangs:
+        trace.append()
+        trace.calm("flush at 2")
+    else:
+        trace.world.disconnect(trace.world.process(2), 0)
+    held = "flush at 2", "connect 2"
+    while 2 in trace.world.entry.isr:
+        trace.wait(100)
+        trace.calm(*held)
+        trace.tick()
+    took = trace.world.now - began
+    limit = limits.lag_ms_max if hangs else limits.absent_ms_max
+    assert limit <= took <= limit + 500
+    trace.calm()
+    trace.wait(100)
+    trace.calm()
+    assert 2 in trace.world.entry.isr
