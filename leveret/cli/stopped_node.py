@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from leveret.core.definitions.model import Model, NullStore
+from leveret.errors import StorageError
 from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.mgmt_ui.operations.audit import Audit
@@ -26,7 +27,7 @@ from leveret.storage.cluster_file import refuse_member
 from leveret.storage.files import RealFileSystem
 from leveret.storage.key_administration import KeyAdministration
 from leveret.storage.keyring import Keyring
-from leveret.storage.lineage import open_definitions
+from leveret.storage.lineage import has_shared_definitions, open_definitions
 from leveret.storage.losses import LossLedger
 from leveret.storage.master_key import read_master_key
 from leveret.storage.usage import SqliteUsageStore
@@ -48,6 +49,11 @@ async def perform_on_files(
     is_of_losses = operation.startswith("loss.")
     if not is_of_losses:
         refuse_member(data_dir, "start it, and run the command where the node is that leads")
+        if has_shared_definitions(data_dir):
+            raise StorageError(
+                f"{data_dir} was in a cluster, and has not made its definitions its own: start the "
+                "node, and run the command then"
+            )
     losses = LossLedger(RealFileSystem(), data_dir, _wall_ms, _complain)
     audited = SqliteAuditStore(data_dir / "audit.db", losses)
     # What was lost can be looked at even where the definitions are lost.

@@ -15,22 +15,27 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from leveret.errors import LeveretError, StorageError
-from leveret.ports import Compaction, Durability, LogName, Retention
+from leveret.ports import Compaction, Retention
 from leveret.ports.contents import decode_properties, encode_properties
 from leveret.ports.records import RecordFlag
+from leveret.storage.lineage import DEFINITIONS_LOG
 from leveret.storage.schema import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from leveret.ports import TopicLog
+    from leveret.ports import TopicLog, TopicStore
     from leveret.ports.records import Batch
     from leveret.storage.metadata import DefinitionKey, DefinitionRows, SqliteMetadataStore
     from leveret.storage.schema import Row, Table
 
-__all__ = ["DEFINITIONS_LOG", "DEFINITIONS_RETENTION", "DefinitionLog", "share_definitions"]
+__all__ = [
+    "DefinitionLog",
+    "open_definition_log",
+    "share_definitions",
+    "take_definitions",
+]
 
-DEFINITIONS_LOG = LogName("", "leveret.definitions", "cluster", 0, Durability.FSYNC)
 # Nobody reads the log but from its beginning, so that tombstones need not stay for anybody.
 DEFINITIONS_RETENTION = Retention(compaction=Compaction(tombstones_ms=60_000))
 KEY_HEADER = "x-partition-key"
@@ -135,6 +140,12 @@ def _key_in(header: bytes) -> list[Any]:
     return found
 
 
+async def open_definition_log(topics: TopicStore) -> TopicLog:
+    """Open the log. Raises StorageError."""
+    await topics.recover([DEFINITIONS_LOG])
+    return topics.open(*DEFINITIONS_LOG[:5], retention=DEFINITIONS_RETENTION)
+
+
 async def share_definitions(metadata: SqliteMetadataStore, log: DefinitionLog) -> None:
     """Make the database what the log says, and have all its changes go through the log.
 
@@ -147,3 +158,13 @@ async def share_definitions(metadata: SqliteMetadataStore, log: DefinitionLog) -
     else:
         await log.append(await metadata.rows())
     metadata.write_ahead = log.append
+
+
+async def take_definitions(metadata: SqliteMetadataStore, log: DefinitionLog) -> None:
+    """Make the database what the log says, for a node that has left its cluster.
+
+    Raises StorageError.
+    """
+    wanted = await log.rows()
+    if wanted:
+        await metadata.replace(wanted)

@@ -105,7 +105,8 @@ class Membership:
                 raise MembershipError(
                     "the coordinator knows no cluster, but this node is a member of cluster "
                     f"{self._file.state.cluster}: check the address and the path of ZooKeeper; if "
-                    "its data is lost, restore it"
+                    "its data is lost, restore it, or found another cluster: move cluster.json "
+                    "away on a node that was in sync, and start the others with empty directories"
                 )
             self._has_founded = await self._found() is WriteOutcome.DONE
         raise _undecided("make the cluster")

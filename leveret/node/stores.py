@@ -16,7 +16,9 @@ from leveret.storage.held_files import HeldFiles
 from leveret.storage.key_administration import KeyAdministration
 from leveret.storage.keyring import Keyring
 from leveret.storage.lineage import (
+    DEFINITIONS_LOG,
     check_lineage,
+    has_shared_definitions,
     lineage_note,
     noted_changes,
     open_copied_definitions,
@@ -26,6 +28,8 @@ from leveret.storage.lineage import (
 )
 from leveret.storage.losses import LossLedger
 from leveret.storage.master_key import read_master_key
+from leveret.storage.names import log_key
+from leveret.storage.replica_store import forget_replica
 from leveret.storage.snapshot import Snapshots, remove_snapshot
 from leveret.storage.state import LmdbStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
@@ -85,15 +89,17 @@ class Stores:
 async def open_databases(process: Process, *, is_member: bool = False) -> AsyncIterator[Databases]:
     """Open what a node has open whatever it does. Raises LeveretError.
 
-    The definitions of one that `is_member` of a cluster are a copy of those in the cluster's log.
+    The definitions of one that `is_member` of a cluster, or was one, are a copy of those in the
+    cluster's log.
     """
     configuration = process.configuration
     data_dir = configuration.data_dir
     losses = LossLedger(RealFileSystem(), data_dir, process.clock.wall_ms, logger.error)
     accept = AcceptedLoss.DEFINITIONS in configuration.accept_loss
     before = losses.has(LossKind.DEFINITIONS)
+    is_copy = is_member or has_shared_definitions(data_dir)
     async with contextlib.AsyncExitStack() as stack:
-        if is_member:
+        if is_copy:
             metadata = await open_copied_definitions(data_dir, process.spawn)
         else:
             metadata = await open_definitions(data_dir, process.spawn, losses, accept=accept)
@@ -101,7 +107,7 @@ async def open_databases(process: Process, *, is_member: bool = False) -> AsyncI
         stack.push_async_callback(metadata.close)
         state = LmdbStateStore(data_dir / "state.lmdb", logger.warning)
         stack.callback(_close_state, state)
-        if not is_member:
+        if not is_copy:
             check_lineage(
                 metadata,
                 state,
@@ -136,6 +142,8 @@ async def open_stores(
         if led is not None:
             await _share_definitions(process, metadata, topics)
             stack.push_async_callback(metadata.flush)  # while its log is open
+        elif has_shared_definitions(data_dir):
+            await _take_definitions(process, databases, topics)
         snapshots = Snapshots(data_dir, topics, files)
         encryption = KeyAdministration(
             keyring, RealFileSystem(), data_dir, process.clock.wall_ms, topics.use_key_of
@@ -154,17 +162,39 @@ async def _share_definitions(
 ) -> None:
     """Make the definitions those of the cluster, in whose log they are. Raises StorageError."""
     from leveret.cluster.definition_log import (  # noqa: PLC0415  # only in a cluster
-        DEFINITIONS_LOG,
-        DEFINITIONS_RETENTION,
         DefinitionLog,
+        open_definition_log,
         share_definitions,
     )
 
-    await topics.recover([DEFINITIONS_LOG])
-    log = topics.open(*DEFINITIONS_LOG[:5], retention=DEFINITIONS_RETENTION)
+    log = await open_definition_log(topics)
     if not log.end and await metadata.is_new():
         refuse_without_definitions(process.configuration.data_dir)
     await share_definitions(metadata, DefinitionLog(log, process.clock.wall_ms))
+
+
+async def _take_definitions(process: Process, databases: Databases, topics: FileTopicStore) -> None:
+    """Make the definitions of a cluster that this node was in its own, and delete their log.
+
+    From then on the node changes them without the log. Raises StorageError.
+    """
+    from leveret.cluster.definition_log import (  # noqa: PLC0415  # only after a cluster
+        DefinitionLog,
+        open_definition_log,
+        take_definitions,
+    )
+
+    metadata, data_dir = databases.metadata, process.configuration.data_dir
+    log = await open_definition_log(topics)
+    await take_definitions(metadata, DefinitionLog(log, process.clock.wall_ms))
+    if await metadata.is_new():
+        refuse_without_definitions(data_dir)
+    topics.note(*lineage_note(metadata))
+    forget_replica(databases.state)
+    logger.warning("this node was in a cluster: what it has copied is its own from now on")
+    await log.delete()
+    directory = (data_dir / "topics" / log_key(*DEFINITIONS_LOG[:4])).parent.parent
+    RealFileSystem().sync_directory(directory)  # or it would be taken again, over later changes
 
 
 async def _check_records(

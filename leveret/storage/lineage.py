@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from leveret.errors import DiskFullError, StorageError
+from leveret.ports import Durability, LogName
 from leveret.ports.definitions import VhostDefinition
 from leveret.ports.losses import Loss, LossKind
 from leveret.storage.metadata import (
@@ -27,6 +28,7 @@ from leveret.storage.metadata import (
     DamagedDefinitionsError,
     SqliteMetadataStore,
 )
+from leveret.storage.names import log_key
 from leveret.storage.sqlite_file import set_aside_database
 
 if TYPE_CHECKING:
@@ -37,8 +39,10 @@ if TYPE_CHECKING:
     from leveret.storage.metadata import Spawn
 
 __all__ = [
+    "DEFINITIONS_LOG",
     "DefinitionsLostError",
     "check_lineage",
+    "has_shared_definitions",
     "lineage_note",
     "noted_changes",
     "older_data",
@@ -51,6 +55,8 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
+# Log of the definitions of a cluster (cluster/definition_log.py). Beside it leveret.db is a copy.
+DEFINITIONS_LOG = LogName("", "leveret.definitions", "cluster", 0, Durability.FSYNC)
 KEY = b"definitions"
 NOTE = struct.Struct(">16sQ")
 RECORDS_PREFIX = b"records/"
@@ -82,6 +88,11 @@ def older_data(data: Path) -> list[str]:
     """Return the names of files that earlier runs have left beside their definitions."""
     found = [name for name in BESIDE if (data / name).exists()]
     return found + _queue_logs(data)
+
+
+def has_shared_definitions(data: Path) -> bool:
+    """Whether the log of a cluster's definitions is there, of which leveret.db may lack the end."""
+    return (data / "topics" / log_key(*DEFINITIONS_LOG[:4])).exists()
 
 
 def _queue_logs(data: Path) -> list[str]:
@@ -128,7 +139,7 @@ async def open_definitions(
 
 
 async def open_copied_definitions(data: Path, spawn: Spawn) -> SqliteMetadataStore:
-    """Open the definitions of a member of a cluster, who gets them of its log when it leads.
+    """Open definitions that are a copy of those in the log of a cluster's.
 
     Damaged ones are quarantined. Raises StorageError.
     """
@@ -137,7 +148,7 @@ async def open_copied_definitions(data: Path, spawn: Spawn) -> SqliteMetadataSto
         return await SqliteMetadataStore.open(path, spawn, as_it_is=True)
     except DamagedDefinitionsError as error:
         aside = set_aside_database(path)
-        log.warning("%s; it was quarantined as %s, and is made anew from the cluster", error, aside)
+        log.warning("%s; it was quarantined as %s, and is made anew from the log", error, aside)
         return await SqliteMetadataStore.open(path, spawn, as_it_is=True)
 
 

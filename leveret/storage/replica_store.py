@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from leveret.storage.files import FileSystem
     from leveret.storage.threads import StorageThreads
 
-__all__ = ["ReplicaStore"]
+__all__ = ["ReplicaStore", "forget_replica"]
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +66,12 @@ NOTE_INTERVAL_MS = 1000  # what is lost of this last second goes unnoticed
 OPENERS = 3  # threads that open logs at once: one is left for reads
 
 T = TypeVar("T")
+
+
+def forget_replica(state: StateStore) -> None:
+    """Forget what was noted of logs that are copied no more. Raises StorageError."""
+    keys = [*(key for key, _ in state.scan(PREFIX)), FORGOTTEN_KEY]
+    state.write([(key, None) for key in keys], durable=True)
 
 
 @dataclass(slots=True)

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 
-from leveret.cluster.definition_log import (
-    DEFINITIONS_LOG,
-    DEFINITIONS_RETENTION,
-    DefinitionLog,
-    share_definitions,
-)
+from leveret.cluster.definition_log import DefinitionLog, open_definition_log, share_definitions
 from tests.storage.harness import store_at
 
 
@@ -17,9 +12,7 @@ from tests.storage.harness import store_at
 async def definition_log(path, **limits):
     """Open the log below a path."""
     async with store_at(path, **limits) as store:
-        await store.recover([DEFINITIONS_LOG])
-        log = store.open(*DEFINITIONS_LOG[:5], retention=DEFINITIONS_RETENTION)
-        yield DefinitionLog(log, lambda: 1_700_000_000_000)
+        yield DefinitionLog(await open_definition_log(store), lambda: 1_700_000_000_000)
 
 
 @asynccontextmanager

@@ -1,0 +1,149 @@
+"""What operators do with a cluster: restart it, back it up, and bring it back from what is left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness.broker import REPOSITORY
+from tests.harness.confirmed_publisher import ConfirmedPublisher
+from tests.process import running_node
+from tests.support.cluster_processes import ClusterNodeProcess, ProcessCluster
+from tests.support.ports import free_ports
+from tests.support.waiting import LIMIT_SECONDS, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("processes")]
+
+MEMBERSHIP = "cluster.json"
+QUEUE = "numbers"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, processes: None) -> Iterator[ProcessCluster]:
+    with ProcessCluster(tmp_path) as made:
+        yield made
+
+
+def command(data: Path, *words: object) -> str:
+    """Run a command on a node; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "leveret", *map(str, words), "--data-dir", str(data)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+class OnlyNode(ClusterNodeProcess):
+    """The first node of another cluster, on a directory that is there already."""
+
+    def __init__(self, cluster: ProcessCluster, data: Path, directory: Path) -> None:
+        directory.mkdir()
+        ports = free_ports(3)
+        link = cluster.nodes[0].link
+        super().__init__(7, directory, (ports[0], ports[1], ports[2]), link)
+        self.data, self.root = data, "/another"
+
+    def read_all(self) -> set[int]:
+        """Start, take all numbers out of the queue, and end."""
+        self.start()
+        wait_until(lambda: "AMQP clients are served" in self.log(), "a node that serves")
+        try:
+            return ConfirmedPublisher([self.port], QUEUE).read_all()
+        finally:
+            assert self.end() == 0
+
+
+def test_one_node_after_the_other_is_restarted(cluster: ProcessCluster) -> None:
+    with ConfirmedPublisher(cluster.ports, QUEUE, 10) as publisher:
+        publisher.wait_for_more()
+        leader = cluster.leader()
+        for node in sorted(cluster.nodes, key=lambda node: node is leader):
+            assert node.end() == 0
+            publisher.wait_for_more()
+            node.start()
+            cluster.wait_in_sync()
+        publisher.wait_for_more()
+    assert cluster.leader() is not leader
+    assert publisher.read_all() >= set(publisher.confirmed)
+    ended = [event for event in publisher.events if event == "refused"]
+    assert ended == [], publisher.events
+    assert cluster.troubles() == []
+
+
+def test_a_backup_is_the_beginning_of_another_cluster(
+    cluster: ProcessCluster, tmp_path: Path
+) -> None:
+    with ConfirmedPublisher(cluster.ports, QUEUE, 10) as publisher:
+        publisher.wait_for_more(200)
+    command(cluster.leader().data, "backup", "create", tmp_path / "backups")
+    (backup,) = (tmp_path / "backups").glob("*Z")
+    restored = tmp_path / "restored"
+    command(restored, "restore", backup)
+    assert OnlyNode(cluster, restored, tmp_path / "other").read_all() == set(publisher.confirmed)
+    assert publisher.read_all() == set(publisher.confirmed)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_copy_that_is_left_is_a_node_of_its_own_or_founds_another_cluster(
+    cluster: ProcessCluster, tmp_path: Path, *, alone: bool
+) -> None:
+    with ConfirmedPublisher(cluster.ports, QUEUE, 10) as publisher:
+        publisher.wait_for_more(200)
+    left = cluster.followers()[0]
+    for node in cluster.nodes:
+        node.kill()
+    other = OnlyNode(cluster, left.data, tmp_path / "other")
+    other.number = left.number
+    other.launch()
+    wait_until(lambda: not other.is_alive, "the end of a node")
+    assert other.end() == 1
+    assert MEMBERSHIP in other.log().splitlines()[-1]
+    (left.data / MEMBERSHIP).unlink()
+    if alone:
+        with pytest.raises(AssertionError, match="has not made its definitions its own"):
+            command(left.data, "user", "list")
+        with running_node(left.data) as port:
+            assert ConfirmedPublisher([port], QUEUE).read_all() >= set(publisher.confirmed)
+            command(left.data, "queue", "declare", "later")
+        other.start()  # what was declared since is not undone by what the cluster knew
+        wait_until(lambda: "AMQP clients are served" in other.log(), "a node that serves")
+        assert "later" in command(left.data, "queue", "list")
+        assert other.end() == 0
+    else:
+        assert other.read_all() >= set(publisher.confirmed)
+
+
+def test_a_damaged_file_of_a_follower_is_copied_anew(cluster: ProcessCluster) -> None:
+    with ConfirmedPublisher(cluster.ports, QUEUE) as publisher:
+        publisher.wait_for_more(100)
+        follower = cluster.followers()[0]
+        follower.kill()
+        wait_until(lambda: follower.number not in cluster.in_sync(), "its end is known")
+        publisher.wait_for_more()
+        damage(follower.data)
+        follower.start()
+        cluster.wait_in_sync()
+        publisher.wait_for_more()
+    cluster.have_lead(follower)
+    assert publisher.read_all() >= set(publisher.confirmed)
+
+
+def damage(data: Path) -> None:
+    """Change a byte in the middle of the newest file of the queue's log."""
+    (file,) = data.glob(f"topics/*/{QUEUE}~~*/0/*.log")
+    with file.open("r+b") as opened:
+        content = opened.read().rstrip(b"\0")
+        opened.seek(len(content) // 2)
+        opened.write(bytes([content[len(content) // 2] ^ 1]))
