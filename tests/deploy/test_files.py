@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from leveret.config import Configuration
+from leveret.config import Configuration, load
+from leveret.config.cluster import parse_connect_string
 from leveret.config.environment import CONFIG_VARIABLE
 from tests.support.commands import check_command
 
@@ -181,18 +182,88 @@ def test_container_serves_on_the_ports_it_exposes():
             assert (REPOSITORY / name).exists(), name
 
 
-def test_compose_mounts_what_is_there():
+COMPOSED = sorted((DEPLOY / "docker").glob("docker-compose*.yml"))
+
+
+@pytest.mark.parametrize("path", COMPOSED, ids=lambda path: path.stem)
+def test_compose_mounts_what_is_there(path):
     directory = DEPLOY / "docker"
-    (compose,) = documents(directory / "docker-compose.yml")
+    (compose,) = documents(path)
     for name, service in compose["services"].items():
-        for port in service["ports"]:
+        for port in service.get("ports", []):
             assert port.startswith("127.0.0.1:"), (name, port)
         for volume in service["volumes"]:
             source = volume.split(":")[0]
             known = source in compose["volumes"] or (directory / source).exists()
             assert known, (name, source)
-    build = compose["services"]["leveret"]["build"]
-    assert (directory / build["context"] / build["dockerfile"]).exists()
+    built = [service["build"] for service in compose["services"].values() if "build" in service]
+    assert built
+    for build in built:
+        assert (directory / build["context"] / build["dockerfile"]).exists()
+
+
+def check_cluster(environments):
+    """Nodes whose settings are that image's and these are those of one cluster."""
+    found = [load(IMAGE_SETTINGS, environ=each).configuration for each in environments]
+    assert [settings.node_id for settings in found] == [0, 1, 2]
+    assert len({settings.cluster for settings in found}) == 1
+    assert parse_connect_string(found[0].cluster).root == "/leveret"
+    assert len({settings.advertised for settings in found}) == 3
+    assert {settings.cluster_address for settings in found} == {("0.0.0.0", 25672)}
+
+
+def test_compose_starts_a_cluster():
+    (compose,) = documents(DEPLOY / "docker" / "docker-compose.cluster.yml")
+    services = compose["services"]
+    nodes = [name for name in services if name.startswith("node")]
+    check_cluster([services[name]["environment"] for name in nodes])
+    for number, name in enumerate(nodes):
+        assert services[name]["environment"]["LEVERET_ADVERTISE"] == name
+        published = [port.split(":")[1:] for port in services[name]["ports"]]
+        assert published == [[str(5672 + number), "5672"], [str(15672 + number), "15672"]]
+    assert "zookeeper" in services
+
+
+def environment_of(container, pod, number):
+    """The variables of a container in a pod, as Kubernetes sets them."""
+    fields = {
+        "metadata.name": pod,
+        "metadata.labels['apps.kubernetes.io/pod-index']": str(number),
+        "spec.nodeName": f"machine-{number}",
+    }
+    found = {}
+    for variable in container["env"]:
+        value = variable.get("value")
+        if value is None:
+            value = fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+        found[variable["name"]] = re.sub(r"\$\((\w+)\)", lambda name: found[name[1]], value)
+    return {name: value for name, value in found.items() if name.startswith("LEVERET")}
+
+
+@pytest.mark.usefixtures("processes")
+def test_kubernetes_starts_a_cluster():
+    directory = DEPLOY / "kubernetes-cluster"
+    (stateful,) = rendered(directory, "StatefulSet").values()
+    spec = stateful["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    pods = [f"leveret-{number}" for number in range(spec["replicas"])]
+    environments = [environment_of(container, pod, n) for n, pod in enumerate(pods)]
+    check_cluster(environments)
+    service = rendered(directory, "Service")[spec["serviceName"]]
+    assert service["spec"]["clusterIP"] == "None"
+    assert environments[2]["LEVERET_ADVERTISE"] == f"leveret-2.{spec['serviceName']}"
+    assert environments[1]["LEVERET_RACK"] == "machine-1"
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports["cluster"] == Configuration.model_fields["cluster_port"].default
+    for probe in ("startupProbe", "livenessProbe"):
+        check_command(" ".join(container[probe]["exec"]["command"]))
+    (budget,) = rendered(directory, "PodDisruptionBudget").values()
+    assert budget["spec"]["maxUnavailable"] == 1
+    assert "minAvailable" not in budget["spec"]
+    (policy,) = rendered(directory, "NetworkPolicy").values()
+    (rule,) = [one for one in policy["spec"]["ingress"] if one["ports"] == [{"port": "cluster"}]]
+    (selector,) = [one["podSelector"]["matchLabels"] for one in rule["from"]]
+    assert selector.items() <= spec["template"]["metadata"]["labels"].items()
 
 
 def test_kubernetes_objects_fit_together():

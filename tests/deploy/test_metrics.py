@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from leveret.mgmt_ui.metrics.own import MEMBERS, PREFIX
 from tests.support.http import http_text
 from tests.support.node import node_in_thread
 
@@ -35,7 +36,9 @@ SCRAPED = [
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
     """All names of samples that the deployed Prometheus gets."""
-    names = set()
+    names = {
+        PREFIX + column.family.name for column in MEMBERS.columns
+    }  # of nodes of a cluster only
     with node_in_thread(tmp_path_factory.mktemp("metrics"), prometheus_port=0) as node:
         for path in SCRAPED:
             url = f"http://{node.addresses['http/prometheus']}{path}"

@@ -55,7 +55,7 @@ def _dedup_keys(queue: DeclaredQueue) -> int:
 
 
 def _leads(node: MemberFacts) -> int:
-    return int(node.role == "leader")
+    return int(node.role == "leader" and node.is_live)
 
 
 def _known(number: int | None) -> float:
