@@ -17,12 +17,16 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= $(shell nproc)
 PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: build serve test verify check lint docs install interop spark example screenshots bench soak hostile first-hour asan upgrade oldest clean
+.PHONY: build serve cluster test verify check lint docs install interop spark example screenshots bench bench-cluster soak hostile first-hour asan upgrade oldest clean
 
 build: $(VENV)/.built
 
 serve: build
 	exec $(BIN)/leveret serve --data-dir $(DATA)
+
+# Three nodes and the ZooKeeper that coordinates them, until Ctrl-C (docs/guide/cluster.md).
+cluster: build $(VENV)/.zookeeper
+	exec $(BIN)/python -m examples.cluster.run --data $(DATA)-cluster
 
 # All tests that start no process, and then, alone and one after the other, a few that do.
 test: $(VENV)/.test
@@ -81,6 +85,13 @@ screenshots: $(VENV)/.interop
 bench: $(VENV)/.test
 	.ci/packages rabbitmq-server
 	$(BIN)/python -m bench
+
+# Three nodes beside three of RabbitMQ, and the lease of a node under full load: 45 minutes.
+bench-cluster: $(VENV)/.test $(VENV)/.zookeeper
+	.ci/packages rabbitmq-server
+	$(BIN)/python -m bench.cluster
+	$(BIN)/python -m bench.lease --session-ms 4000
+	$(BIN)/python -m bench.lease --session-ms 2000
 
 soak: $(VENV)/.test
 	$(BIN)/python -m pytest -m soak
@@ -149,14 +160,14 @@ $(VENV)/spark-4.2/.installed: requirements/spark-4.2.txt $(VENV)/.spark
 	$(PIP) --require-hashes --target $(@D) -r requirements/spark-4.2.txt
 	touch $@
 
-# The server that tests of coordination start.
-$(VENV)/.zookeeper: $(VENV)/.test
+# The server that `make cluster` and tests of coordination start.
+$(VENV)/.zookeeper: $(VENV)/.run
 	command -v java >/dev/null || .ci/packages openjdk-17-jre-headless
 	.ci/packages libzookeeper-java
 	touch $@
 
 # What a cluster is tested with: its coordinator, and the Java client.
-$(VENV)/.cluster: $(VENV)/.zookeeper
+$(VENV)/.cluster: $(VENV)/.test $(VENV)/.zookeeper
 	command -v javac >/dev/null || .ci/packages default-jdk-headless
 	.ci/packages librabbitmq-client-java
 	touch $@

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 GUIDE = Path(__file__).parent.parent / "docs" / "guide"
 PAGES = sorted(GUIDE.glob("*.md"))
+CLUSTER_PAGE = "cluster"  # is followed by tests/system/test_cluster_guide.py
 SMOKE_PAGE = "command-line"  # `make test` follows this one, `make verify` all of them
 BLOCK = re.compile(r"^```(.*)\n((?s:.*?))^```$", re.MULTILINE)
 INDENTED_COMMAND = re.compile(r"^    (?:\$ )?(leveret .*)$", re.MULTILINE)
@@ -48,6 +49,7 @@ GAP = re.compile(r"(?:\\ ){2,}")
 FOLLOWED = [
     pytest.param(page, marks=pytest.mark.smoke) if page.stem == SMOKE_PAGE else page
     for page in PAGES
+    if page.stem != CLUSTER_PAGE
 ]
 # A page may have two dozen programs, and each takes a second to begin on a busy machine.
 PAGE_SECONDS_MAX = 8 * LIMIT_SECONDS

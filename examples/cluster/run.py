@@ -1,6 +1,6 @@
 """Three nodes and a ZooKeeper on this machine, until Ctrl-C: `make cluster`.
 
-    python -m examples.cluster.run [--data var/cluster] [--port 5672]
+    python -m examples.cluster.run [--data var-cluster] [--port 5672]
 
 It says which node leads and which are in sync, each time that changes. A node that ends is started
 again after ten seconds, as a service manager would do it.
@@ -78,7 +78,7 @@ def say(text: str) -> None:
 def main() -> None:
     """Start everything, say what happens, and stop everything at a signal."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("var/cluster"), help="directory of all")
+    parser.add_argument("--data", type=Path, default=Path("var-cluster"), help="directory of all")
     parser.add_argument("--port", type=int, default=5672, help="AMQP port of the first node")
     parser.add_argument("--zookeeper-port", type=int, default=2181)
     given = parser.parse_args()
