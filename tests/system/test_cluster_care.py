@@ -1,4 +1,4 @@
-"""What operators do with a cluster: restart it, back it up, and bring it back from what is left."""
+"""Care of a cluster: restarts, a backup, and a beginning anew from what is left."""
 
 from __future__ import annotations
 
