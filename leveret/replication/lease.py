@@ -17,6 +17,10 @@ class Lease:
         self._session_ms = session_ms
         self.until_ms = 0
 
+    def limit(self, session_ms: int) -> None:
+        """Note that the session is no longer than this: renewals from now on count by it."""
+        self._session_ms = min(self._session_ms, session_ms)
+
     def renewed(self, requested_ms: int) -> None:
         """Note the answer to a renewal that was requested at a time."""
         self.until_ms = max(self.until_ms, requested_ms + self._session_ms // 2)

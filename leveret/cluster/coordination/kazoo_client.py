@@ -46,6 +46,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import make_digest_acl
 
+from leveret.cluster.coordination.settings import SESSION_MS
 from leveret.ports.coordinator import (
     CheckEntry,
     CoordinatorEntry,
@@ -67,6 +68,7 @@ __all__ = ["KazooClientState", "ZooKeeperClient"]
 
 log = logging.getLogger(__name__)
 
+SESSION_LENGTH_AT = 2  # among what kazoo tells of a session that it was granted
 RETRY_SECONDS = 0.1  # after all servers were tried; doubled up to
 RETRY_SECONDS_MAX = 1.0  # kazoo's own is an hour
 
@@ -142,6 +144,24 @@ class ProblemHandler(logging.Handler):
             log.handle(record)
 
 
+class KazooLog(logging.Logger):
+    """Log of a client of kazoo's, which tells the length of its sessions there and nowhere else.
+
+    `session_ms` is that of the present one, as the server has granted it; None if kazoo has not
+    told.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("kazoo", logging.WARNING)
+        self.session_ms: int | None = None
+
+    def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
+        """Take the length of a session out of a line, whose level is below all that are logged."""
+        if str(msg).startswith("Session created") and len(args) > SESSION_LENGTH_AT:
+            self.session_ms = int(str(args[SESSION_LENGTH_AT]))
+        super().log(level, msg, *args, **options)
+
+
 class ZooKeeperClient:
     """Connections of one session, one after the other. Used by one thread.
 
@@ -162,8 +182,8 @@ class ZooKeeperClient:
         self._connections = KazooConnections()
         self._problems = ProblemHandler(self._connections)
         # One of its own, so that no configuration lowers the level.
-        logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001
-        logger.addHandler(self._problems)
+        self._log = KazooLog()
+        self._log.addHandler(self._problems)
         self._zk = KazooClient(
             ",".join(settings.connect.servers),
             timeout=settings.session_ms / 1000,
@@ -172,7 +192,7 @@ class ZooKeeperClient:
             connection_retry=KazooRetry(
                 max_tries=-1, delay=RETRY_SECONDS, max_delay=RETRY_SECONDS_MAX
             ),
-            logger=logger,
+            logger=self._log,
             **_credentials(settings),
             **_tls(settings),
         )
@@ -183,6 +203,14 @@ class ZooKeeperClient:
         """The session, while there is a connection."""
         found: Session | None = self._zk.client_id
         return found
+
+    @property
+    def session_ms(self) -> int:
+        """Length of the session as the server has granted it: twenty of its ticks at most.
+
+        A short one is assumed if that is not known.
+        """
+        return SESSION_MS if self._log.session_ms is None else self._log.session_ms
 
     @property
     def problem(self) -> str:

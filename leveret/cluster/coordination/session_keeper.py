@@ -14,6 +14,7 @@ answer. Three rules hold throughout:
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from leveret.cluster.coordination.settings import ZooKeeperSettings
 
 __all__ = ["KeeperEvents", "SessionKeeper"]
+
+logger = logging.getLogger("leveret.cluster")
 
 RENEW_MS = 300  # a lease of one second survives two that come late
 REREAD_MS = 30_000  # watches are hints, which may be lost
@@ -68,6 +71,7 @@ class SessionKeeper:
         self._events = events
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._lease = Lease(settings.session_ms)
+        self._session_ms = settings.session_ms  # of the present session
         self._is_ending = False
         self._is_over = False
         self._loop_ran_ms = now_ms()
@@ -152,7 +156,7 @@ class SessionKeeper:
         After a renewal, an interval and this time, the lease has still half an interval for a try
         with another server.
         """
-        return self._settings.session_ms // (4 if self._is_connected else 1)
+        return self._session_ms // (4 if self._is_connected else 1)
 
     def _ask(
         self,
@@ -290,9 +294,23 @@ class SessionKeeper:
             self._count_session("ZooKeeper has ended it")
         self._session = session
         self.session_id = session[0]
+        self._limit_session(client.session_ms)
         client.make_root(
             lambda _, error: self._inbox.put(partial(self._hear_root, client, session, error))
         )
+
+    def _limit_session(self, granted_ms: int) -> None:
+        """Count by the length that a server has granted, which may be less than was asked for."""
+        asked_ms = self._settings.session_ms
+        granted_ms = min(granted_ms, asked_ms)
+        if granted_ms < min(self._session_ms, asked_ms):
+            logger.warning(
+                "ZooKeeper grants sessions of %d ms, not %d (cluster_session_ms): it allows twenty "
+                "of its ticks, or maxSessionTimeout",
+                *(granted_ms, asked_ms),
+            )
+        self._session_ms = granted_ms
+        self._lease.limit(granted_ms)
 
     def _hear_root(
         self, client: ZooKeeperClient, session: Session, error: Exception | None

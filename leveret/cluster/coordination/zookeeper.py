@@ -55,9 +55,9 @@ class Watched:
 class ZooKeeperCoordinator:
     """`ports.Coordinator` with ZooKeeper. `start` comes first.
 
-    Each call has an answer within the length of a session, or fails. The lease is that of a session
-    as long as was asked for: servers make it longer if it is below two of their ticks, which does
-    no harm, but also shorter if it is above twenty; kazoo does not tell.
+    Each call has an answer within the length of a session, or fails. Servers make a session longer
+    than was asked for if that is below two of their ticks, which changes nothing here, and shorter
+    if it is above twenty: the lease is that of the shorter one.
     """
 
     def __init__(

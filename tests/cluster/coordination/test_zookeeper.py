@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from examples.cluster.zookeeper import TICK_MS
 from leveret.cli.certs import make_certificates
 from leveret.cluster.coordination import kazoo_client, session_keeper, zookeeper
 from leveret.cluster.coordination.settings import ZooKeeperTls
@@ -211,6 +212,17 @@ async def test_a_client_that_hangs_is_thrown_away_and_the_session_goes_on(server
         finally:
             released.set()
         assert (await one.read("/live")).owner == session
+
+
+async def test_a_lease_goes_by_the_session_that_was_granted(server, caplog):
+    granted_ms = 20 * TICK_MS
+    async with nodes_of(server, session_ms=60_000) as bench:
+        one = await live(bench)
+        await bench.until(lambda: one.lease_until_ms)
+        until_ms = one.lease_until_ms
+        await bench.until(lambda: one.lease_until_ms > until_ms)
+        assert one.lease_until_ms <= bench.now_ms() + granted_ms // 2
+        assert f"grants sessions of {granted_ms} ms, not 60000" in caplog.text
 
 
 async def test_a_node_whose_event_loop_hangs_loses_its_lease_and_then_its_session(server):
