@@ -59,8 +59,8 @@ class MembershipError(LeveretError):
 class NodeSettings:
     """Settings of this node: its number, the address for other nodes, and its rack.
 
-    `has_data` says whether its directory holds logs already; `replaces` that its number was that of
-    a directory which is lost.
+    `has_data` says whether its directory holds logs already, the newest part of which was written
+    in `epoch`; `replaces` that its number was that of a directory which is lost.
     """
 
     node: int
@@ -68,6 +68,7 @@ class NodeSettings:
     rack: str
     release: str
     has_data: bool
+    epoch: int = 0
     replaces: bool = False
 
 
@@ -117,7 +118,8 @@ class Membership:
             id=secrets.token_hex(ID_BYTES), secret=secrets.token_hex(SECRET_BYTES)
         )
         isr = frozenset({node})
-        shard = ShardEntry(None, 0, 0, isr, (node,), 1, isr)
+        # Its logs may be of another cluster: in this one, too, each reign has a higher epoch.
+        shard = ShardEntry(None, 0, self._settings.epoch, isr, (node,), 1, isr)
         return await self._coordinator.commit(
             CreateEntry(CLUSTER, cluster.to_bytes()),
             *(CreateEntry(path) for path in (NODES, LIVE, SHARDS, CONTROLLER_EPOCH)),

@@ -40,6 +40,7 @@ from leveret.storage.cluster_file import ClusterFile
 from leveret.storage.files import RealFileSystem
 from leveret.storage.led_logs import LedLogs
 from leveret.storage.names import list_logs
+from leveret.storage.replica_files import newest_epoch
 from leveret.storage.replica_store import ReplicaStore
 from leveret.storage.store import StorageLimits
 from leveret.storage.threads import StorageThreads
@@ -252,7 +253,7 @@ class ClusteredNode:
         """
         stopping = self.process.stopping
         while not stopping.is_set():
-            member = self._member = self._make_member(coordinator)
+            member = self._member = self._make_member(coordinator, await self._logs_epoch())
             try:
                 await member.start()
                 following()
@@ -272,7 +273,16 @@ class ClusteredNode:
         """Answer a command of this machine: what a node can do that does not lead."""
         return await perform_following(request, self._member, self.process.stopping)
 
-    def _make_member(self, coordinator: Coordinator) -> ClusterMember:
+    async def _logs_epoch(self) -> int | None:
+        """Return the epoch of the logs that are here; None without any. Raises StorageError."""
+        files, topics = RealFileSystem(), self.process.configuration.data_dir / "topics"
+        if not list_logs(files, topics):
+            return None
+        if self._file.state.cluster is not None:
+            return 0  # it is one for a founder alone
+        return await asyncio.to_thread(newest_epoch, files, topics)
+
+    def _make_member(self, coordinator: Coordinator, epoch: int | None) -> ClusterMember:
         configuration = self.process.configuration
         data, files = configuration.data_dir, RealFileSystem()
         state, loop = self._databases.state, self.process.loop
@@ -291,7 +301,8 @@ class ClusteredNode:
             address=configuration.advertised,
             rack=configuration.rack or platform.node(),
             release=__version__,
-            has_data=bool(list_logs(files, data / "topics")),
+            has_data=epoch is not None,
+            epoch=epoch or 0,
             replaces=configuration.cluster_replace,
         )
         return ClusterMember(parts, settings)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.config.storage import AcceptedLoss
-from leveret.errors import StorageError
+from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.losses import LossKind
 from leveret.storage.audit import SqliteAuditStore
 from leveret.storage.files import RealFileSystem
@@ -17,6 +17,7 @@ from leveret.storage.key_administration import KeyAdministration
 from leveret.storage.keyring import Keyring
 from leveret.storage.lineage import (
     DEFINITIONS_LOG,
+    DefinitionsLostError,
     check_lineage,
     has_shared_definitions,
     lineage_note,
@@ -28,7 +29,7 @@ from leveret.storage.lineage import (
 )
 from leveret.storage.losses import LossLedger
 from leveret.storage.master_key import read_master_key
-from leveret.storage.names import log_key
+from leveret.storage.names import TRASH, log_key
 from leveret.storage.replica_store import forget_replica
 from leveret.storage.snapshot import Snapshots, remove_snapshot
 from leveret.storage.state import LmdbStateStore
@@ -49,6 +50,12 @@ if TYPE_CHECKING:
 __all__ = ["Databases", "LedShard", "Stores", "open_databases", "open_stores"]
 
 logger = logging.getLogger(__package__)
+
+DAMAGED_DEFINITIONS = (
+    "the log of definitions in {} is damaged ({}): begin with another node's copy, or a backup. "
+    "Where there is none, start once with `leveret serve --accept-loss definitions`: the node has "
+    "the definitions of the time when it led last"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +183,9 @@ async def _share_definitions(
 async def _take_definitions(process: Process, databases: Databases, topics: FileTopicStore) -> None:
     """Make the definitions of a cluster that this node was in its own, and delete their log.
 
-    From then on the node changes them without the log. Raises StorageError.
+    From then on the node changes them without the log. If that is damaged, they are as they were
+    when the node led last, where the operator accepts that loss. Raises DefinitionsLostError,
+    StorageError.
     """
     from leveret.cluster.definition_log import (  # noqa: PLC0415  # only after a cluster
         DefinitionLog,
@@ -185,16 +194,26 @@ async def _take_definitions(process: Process, databases: Databases, topics: File
     )
 
     metadata, data_dir = databases.metadata, process.configuration.data_dir
+    known = len(databases.losses.unacknowledged)
     log = await open_definition_log(topics)
-    await take_definitions(metadata, DefinitionLog(log, process.clock.wall_ms))
+    damage = "a part of it was lost" if len(databases.losses.unacknowledged) > known else ""
+    try:
+        if not damage:
+            await take_definitions(metadata, DefinitionLog(log, process.clock.wall_ms))
+    except CorruptBatchError as error:
+        damage = str(error)
+    if damage and AcceptedLoss.DEFINITIONS not in process.configuration.accept_loss:
+        raise DefinitionsLostError(DAMAGED_DEFINITIONS.format(data_dir, damage))
     if await metadata.is_new():
         refuse_without_definitions(data_dir)
-    topics.note(*lineage_note(metadata))
+    databases.state.write([lineage_note(metadata)], durable=True)
     forget_replica(databases.state)
     logger.warning("this node was in a cluster: what it has copied is its own from now on")
     await log.delete()
-    directory = (data_dir / "topics" / log_key(*DEFINITIONS_LOG[:4])).parent.parent
-    RealFileSystem().sync_directory(directory)  # or it would be taken again, over later changes
+    gone = data_dir / "topics" / log_key(*DEFINITIONS_LOG[:4])
+    for directory in (gone.parent, gone.parent.parent, data_dir / "topics" / TRASH):
+        with contextlib.suppress(FileNotFoundError):  # or it would be taken again one day
+            RealFileSystem().sync_directory(directory)
 
 
 async def _check_records(

@@ -91,8 +91,12 @@ def older_data(data: Path) -> list[str]:
 
 
 def has_shared_definitions(data: Path) -> bool:
-    """Whether the log of a cluster's definitions is there, of which leveret.db may lack the end."""
-    return (data / "topics" / log_key(*DEFINITIONS_LOG[:4])).exists()
+    """Whether the log of a cluster's definitions is there, of which leveret.db may lack the end.
+
+    Without any leveret.db it does not count: what is there is half of a backup.
+    """
+    log_directory = data / "topics" / log_key(*DEFINITIONS_LOG[:4])
+    return log_directory.exists() and (data / "leveret.db").exists()
 
 
 def _queue_logs(data: Path) -> list[str]:

@@ -5,7 +5,7 @@ from leveret.ports.records cimport Batch
 
 cdef class SegmentWriter:
     cdef public object _files           # a FileSystem
-    cdef readonly uint32_t _epoch       # of all batches that are written
+    cdef public uint32_t _epoch       # of all batches that are written
     cdef public object sink             # LogSink of a log that is copied, else None
     cdef public list items              # segments; the last one is written to
     cdef public list dirty              # segments with unflushed bytes, oldest first

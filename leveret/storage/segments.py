@@ -307,12 +307,15 @@ class Segments(SegmentWriter):
     def _goes_on(self, segment: Segment) -> bool:
         """Whether a recovered segment has the key for new batches, and was begun in this reign.
 
-        Of segments of earlier reigns, nodes that follow have each to its end. Raises StorageError.
+        Of segments of earlier reigns, nodes that follow have each to its end. A node that is alone
+        goes on in the epoch of the last reign: should the log be copied again, none stands behind a
+        higher one. Raises StorageError.
         """
         assert segment.handle is not None
         try:
             head = read_exactly(self._files, segment.handle, 0, HEAD_BYTES)
             key_id = self._key.id if self._key is not None else 0
+            self._epoch = self._epoch or leader_epoch_of(head)
             return (key_id_of(head), leader_epoch_of(head)) == (key_id, self._epoch)
         except CorruptBatchError:
             return False

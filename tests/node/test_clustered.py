@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import shutil
 import time
 from functools import partial
 
@@ -12,6 +13,7 @@ import pika
 import pytest
 from pika.exceptions import AMQPError, NackError
 
+from leveret.cli.health import probe
 from leveret.cluster.coordination.zookeeper import boottime_ms
 from leveret.config import Configuration
 from leveret.errors import StorageError
@@ -25,6 +27,7 @@ from tests.cluster.replicating import NEVER_MS, LoopTime
 from tests.support import coordinator
 from tests.support.coordinator import FakeEnsemble
 from tests.support.http import HttpClient
+from tests.support.node import node_in_thread
 from tests.support.ports import free_ports
 from tests.support.waiting import LIMIT_SECONDS, eventually
 
@@ -271,6 +274,8 @@ async def test_who_follows_answers_few_commands(nodes):
     first, others = await started(nodes)
     health = await nodes.ask(others[0], "node.health")
     assert health["result"] == {"serving": True, "alarms": []}
+    asked = nodes.path / str(others[0]), LIMIT_SECONDS
+    assert await asyncio.to_thread(probe, *asked, as_json=False, in_sync=True) == 0
     refused = await nodes.ask(others[0], "queue.list")
     assert refused["error"] == "not_leading"
     assert f"node {first} at {HOST}" in refused["explanation"]
@@ -299,6 +304,34 @@ async def test_who_loses_its_lease_begins_anew(nodes):
     assert "session" in process.began_anew
     del nodes.running[first]
     assert await nodes.leader() in others
+
+
+async def test_a_node_that_has_left_its_cluster_has_all_definitions_or_does_not_start(nodes):
+    nodes.start(0)
+    await nodes.leader()
+    await asyncio.to_thread(nodes.publish, 0, 0, 3)
+    await nodes.stop(0)
+    left = nodes.path / "0"
+    (left / "cluster.json").unlink()
+    half = nodes.path / "half"  # of a backup: the definitions come last
+    shutil.copytree(left / "topics", half / "topics")
+    damaged = nodes.path / "damaged"
+    shutil.copytree(left, damaged)
+    (log,) = damaged.glob("topics/%/leveret.definitions~~*/0/*.log")
+    content = bytearray(log.read_bytes())
+    content[len(content.rstrip(b"\0")) // 2] ^= 1
+    log.write_bytes(content)
+
+    def start(data, **settings):
+        with node_in_thread(data, **settings):
+            return len(list(data.glob("topics/%2F/q~~*/0/*.log")))
+
+    for data, told in ((half, "leveret.db is missing"), (damaged, "log of definitions in")):
+        with pytest.raises(StorageError, match=told):
+            await asyncio.to_thread(start, data)
+    assert await asyncio.to_thread(start, damaged, accept_loss=["definitions"]) == 1
+    assert await asyncio.to_thread(start, left) == 1
+    assert not list(left.glob("topics/%/leveret.definitions~~*/0"))
 
 
 async def test_a_directory_of_a_cluster_is_that_of_its_node(nodes):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,6 +32,19 @@ def cluster(tmp_path: Path, processes: None) -> Iterator[ProcessCluster]:
         yield made
 
 
+def status(data: Path, *words: str) -> int:
+    """Run a command on a node; return its exit status."""
+    done = subprocess.run(
+        [sys.executable, "-m", "leveret", *words, "--data-dir", str(data)],
+        cwd=REPOSITORY,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+        timeout=LIMIT_SECONDS,
+    )
+    return done.returncode
+
+
 def command(data: Path, *words: object) -> str:
     """Run a command on a node; return what it prints."""
     done = subprocess.run(
@@ -45,24 +59,24 @@ def command(data: Path, *words: object) -> str:
     return done.stdout
 
 
-class OnlyNode(ClusterNodeProcess):
-    """The first node of another cluster, on a directory that is there already."""
+class OtherNode(ClusterNodeProcess):
+    """A node of another cluster, which is founded by the first one."""
 
-    def __init__(self, cluster: ProcessCluster, data: Path, directory: Path) -> None:
+    def __init__(self, cluster: ProcessCluster, number: int, directory: Path) -> None:
         directory.mkdir()
         ports = free_ports(3)
         link = cluster.nodes[0].link
-        super().__init__(7, directory, (ports[0], ports[1], ports[2]), link)
-        self.data, self.root = data, "/another"
+        super().__init__(number, directory, (ports[0], ports[1], ports[2]), link)
+        self.root = "/another"
+
+    def wait_in_sync(self) -> None:
+        """Start, and wait until it has everything that its cluster has."""
+        self.start()
+        wait_until(lambda: status(self.data, "health", "--in-sync") == 0, "a node in sync")
 
     def read_all(self) -> set[int]:
-        """Start, take all numbers out of the queue, and end."""
-        self.start()
-        wait_until(lambda: "AMQP clients are served" in self.log(), "a node that serves")
-        try:
-            return ConfirmedPublisher([self.port], QUEUE).read_all()
-        finally:
-            assert self.end() == 0
+        """Take all numbers out of the queue."""
+        return ConfirmedPublisher([self.port], QUEUE).read_all()
 
 
 def test_one_node_after_the_other_is_restarted(cluster: ProcessCluster) -> None:
@@ -89,9 +103,10 @@ def test_a_backup_is_the_beginning_of_another_cluster(
         publisher.wait_for_more(200)
     command(cluster.leader().data, "backup", "create", tmp_path / "backups")
     (backup,) = (tmp_path / "backups").glob("*Z")
-    restored = tmp_path / "restored"
-    command(restored, "restore", backup)
-    assert OnlyNode(cluster, restored, tmp_path / "other").read_all() == set(publisher.confirmed)
+    restored = OtherNode(cluster, 7, tmp_path / "restored")
+    command(restored.data, "restore", backup)
+    with in_sync_with_another(cluster, restored, tmp_path):
+        assert restored.read_all() == set(publisher.confirmed)
     assert publisher.read_all() == set(publisher.confirmed)
 
 
@@ -99,30 +114,48 @@ def test_a_backup_is_the_beginning_of_another_cluster(
 def test_a_copy_that_is_left_is_a_node_of_its_own_or_founds_another_cluster(
     cluster: ProcessCluster, tmp_path: Path, *, alone: bool
 ) -> None:
+    cluster.have_lead(cluster.followers()[0])  # in another epoch than the first one
     with ConfirmedPublisher(cluster.ports, QUEUE, 10) as publisher:
         publisher.wait_for_more(200)
     left = cluster.followers()[0]
     for node in cluster.nodes:
         node.kill()
-    other = OnlyNode(cluster, left.data, tmp_path / "other")
-    other.number = left.number
-    other.launch()
-    wait_until(lambda: not other.is_alive, "the end of a node")
-    assert other.end() == 1
-    assert MEMBERSHIP in other.log().splitlines()[-1]
+    founder = OtherNode(cluster, left.number, tmp_path / "founder")
+    founder.data = left.data
+    founder.launch()
+    wait_until(lambda: not founder.is_alive, "the end of a node")
+    assert founder.end() == 1
+    assert MEMBERSHIP in founder.log().splitlines()[-1]
     (left.data / MEMBERSHIP).unlink()
     if alone:
         with pytest.raises(AssertionError, match="has not made its definitions its own"):
             command(left.data, "user", "list")
         with running_node(left.data) as port:
-            assert ConfirmedPublisher([port], QUEUE).read_all() >= set(publisher.confirmed)
+            with ConfirmedPublisher([port], QUEUE, 10) as second:
+                second.wait_for_more()
             command(left.data, "queue", "declare", "later")
-        other.start()  # what was declared since is not undone by what the cluster knew
-        wait_until(lambda: "AMQP clients are served" in other.log(), "a node that serves")
-        assert "later" in command(left.data, "queue", "list")
-        assert other.end() == 0
-    else:
-        assert other.read_all() >= set(publisher.confirmed)
+    with in_sync_with_another(cluster, founder, tmp_path):
+        assert founder.read_all() >= set(publisher.confirmed)
+        # What was declared since is not undone by what the cluster knew.
+        assert ("later" in command(left.data, "queue", "list")) == alone
+
+
+@contextmanager
+def in_sync_with_another(
+    cluster: ProcessCluster, founder: OtherNode, directory: Path
+) -> Iterator[None]:
+    """Have a node found a cluster, which an empty one joins and is in sync with."""
+    founder.wait_in_sync()
+    joining = OtherNode(cluster, founder.number + 1, directory / "joining")
+    joining.wait_in_sync()
+    yield
+    with ConfirmedPublisher([founder.port], QUEUE, 10) as publisher:
+        publisher.wait_for_more()  # what is written now stands behind what was there
+    assert publisher.events == []
+    assert status(joining.data, "health", "--in-sync") == 0
+    assert (joining.end(), founder.end()) == (0, 0)
+    for node in (joining, founder):
+        assert "Traceback" not in node.log()
 
 
 def test_a_damaged_file_of_a_follower_is_copied_anew(cluster: ProcessCluster) -> None:
