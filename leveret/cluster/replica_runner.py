@@ -38,6 +38,7 @@ __all__ = ["Reign", "ReplicaRunner", "RunnerLinks"]
 logger = logging.getLogger(__name__)
 
 REPEAT_MS = 60_000  # until a failure is logged again that goes on: a full disk
+TOLD_MAX = 100
 
 
 class Reign(Protocol):
@@ -111,7 +112,7 @@ class ReplicaRunner:
         self._tasks: set[asyncio.Task[None]] = set()
         self._refresh = Refresh(self._read)
         self._last_outcome = WriteOutcome.DONE
-        self._told = "", 0  # the failure that was logged last, and when
+        self._told: dict[str, int] = {}  # failures, and when each may be logged again
         self.over = asyncio.Event()
         self.reason = ""
         self._performers: dict[type, Callable[[Any], None]] = {
@@ -187,10 +188,11 @@ class ReplicaRunner:
     def failed(self, reason: str) -> None:
         """Pass on that this node's disk has failed (see ports.LogEvents)."""
         now_ms = self._now_ms()
-        told, told_ms = self._told
-        if not self.over.is_set() and (reason != told or now_ms - told_ms > REPEAT_MS):
+        if not self.over.is_set() and now_ms >= self._told.get(reason, now_ms):
+            if len(self._told) >= TOLD_MAX:
+                self._told.clear()
+            self._told[reason] = now_ms + REPEAT_MS
             logger.error("%s", reason)
-            self._told = reason, now_ms
         self._do(self._replica.failed(reason))
 
     # -- effects

@@ -65,7 +65,9 @@ class Leader:
         self._held: dict[int, Attach] = {}  # of followers that came when it could not compare
         self._copies: dict[int, FollowerCopy] = {}
         self._began_ms = now_ms
-        self._absent_since: dict[int, int] = {}  # of those whose link has ended
+        # Of those whose link has ended: since when they have not had all, and have had no link.
+        self._absent_since: dict[int, int] = {}
+        self._unlinked_since: dict[int, int] = {}
         self._unfit: set[int] = set()  # members that lack what is committed
         self._uncommitted: dict[str, UncommittedLog] = {}
         self._comparisons = 0
@@ -96,6 +98,7 @@ class Leader:
     def attach(self, follower: int, message: Attach) -> list[Effect]:
         """Begin anew with a follower, over its present link."""
         self._copies.pop(follower, None)
+        self._unlinked_since.pop(follower, None)
         if not self._may_compare:
             self._held[follower] = message
             return []
@@ -136,6 +139,7 @@ class Leader:
     def lost(self, follower: int, now_ms: int) -> None:
         """Forget a follower, whose link has ended."""
         self._held.pop(follower, None)
+        self._unlinked_since[follower] = now_ms
         copy = self._copies.pop(follower, None)
         if copy is not None and copy.is_attached:
             since_ms = copy.unsafe_since()
@@ -313,13 +317,14 @@ class Leader:
         return FollowerLag(max(messages, 0), 0 if since is None else max(now_ms - since, 0))
 
     def _lags(self, member: int, now_ms: int) -> bool:
+        unlinked_since = self._unlinked_since.get(member, now_ms)
+        if now_ms - unlinked_since > self._limits.absent_ms_max:
+            return True
         copy = self._copies.get(member)
-        since, ms_max = self._absent_since.get(member), self._limits.absent_ms_max
+        since: int | None = self._absent_since.get(member, self._began_ms)
         if copy is not None and copy.is_attached:
-            since, ms_max = copy.unsafe_since(), self._limits.lag_ms_max
-        elif since is None:  # it has not been here in this reign
-            since, ms_max = self._began_ms, self._limits.lag_ms_max
-        return since is not None and now_ms - since > ms_max
+            since = copy.unsafe_since()
+        return since is not None and now_ms - since > self._limits.lag_ms_max
 
     def _may_enter(self, copy: FollowerCopy, now_ms: int) -> bool:
         """Whether a follower has all that is committed, and keeps up.

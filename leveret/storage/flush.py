@@ -321,7 +321,7 @@ class FlushedLog(WrittenLog, ABC):
         if not self._flushes_once_sent:
             return
         self._flushes_once_sent = False
-        if self._closed or self.is_flushing or not self._segments.dirty:
+        if self._closed or self.is_flushing or self._has_failed or not self._segments.dirty:
             return
         if not self._may_flush_on_loop():
             self._start_flush()

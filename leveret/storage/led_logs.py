@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leveret.errors import NotEnoughCopiesError, StorageError
+from leveret.ports.callbacks import call_each
 from leveret.ports.replication import LogPlace
 from leveret.storage.names import list_logs
 from leveret.storage.replica_files import describe_log, find_end, has_last_batch, read_segment
@@ -80,10 +81,11 @@ class LedLogs:
         for log in written.values():
             log.tell_end(self._events)
 
-    @staticmethod
-    def _flush_sent(logs: list[LedLog]) -> None:
-        for log in logs:
-            log.sent_to_copies()
+    def _flush_sent(self, logs: list[LedLog]) -> None:
+        call_each([log.sent_to_copies for log in logs], self._complain)
+
+    def _complain(self, flush: object, error: Exception) -> None:
+        self._loop.call_exception_handler({"message": f"{flush!r} failed", "exception": error})
 
     @property
     def events(self) -> LogEvents:

@@ -317,7 +317,8 @@ class FileReplicaLog:
         done: Callable[[StorageError | None], None],
         error: OSError | None,
     ) -> None:
-        self._figures.ended(flush.took_us, 0, failed=error is not None)
+        if flush.segments:
+            self._figures.ended(flush.took_us, 0, failed=error is not None)
         sealed = [segment for segment, _ in flush.sealed]
         for segment in flush.segments:
             segment.pins -= 1
@@ -381,10 +382,13 @@ def _files_flushed(
 
 
 def _failure_of(work: Callable[[], None]) -> OSError | None:
+    """Do work here; return its error as if a thread of the committer had done it."""
     try:
         work()
     except OSError as error:
         return error
+    except Exception as bug:  # noqa: BLE001  # or whoever waits for the flush would wait for ever
+        return OSError(f"internal error: {bug!r}")
     return None
 
 

@@ -222,6 +222,23 @@ def test_a_node_that_is_alone_compares_nothing_before_its_logs_are_open():
     assert compared == [1, 2]
 
 
+def test_who_is_late_and_loses_its_link_for_a_moment_stays_in_the_set():
+    trace = Trace(3)
+    trace.append()
+    trace.calm()
+    trace.append()
+    trace.calm("flush at 2")
+    trace.wait(ReplicationLimits().absent_ms_max + 500)
+    trace.calm("flush at 2")
+    trace.world.disconnect(trace.world.process(2), 0)
+    trace.tick()
+    assert 2 in trace.world.entry.isr
+    trace.calm("flush at 2")
+    trace.tick()
+    trace.calm()
+    assert 2 in trace.world.entry.isr
+
+
 @pytest.mark.parametrize("hangs", [False, True])
 def test_who_has_no_link_leaves_the_set_sooner_than_who_hangs(hangs):
     limits = ReplicationLimits()
