@@ -25,12 +25,12 @@ def answered(arguments: list[str]) -> int | None:
     That is so for --help, for mistakes, and for abbreviated options.
     """
     stated = {"--data-dir": os.environ.get("LEVERET_DATA_DIR") or "var", "--timeout": None}
-    as_json = False
+    flags = {"--json": False, "--in-sync": False}
     words = iter(arguments)
     for word in words:
         name, equals, value = word.partition("=")
-        if word == "--json":
-            as_json = True
+        if word in flags:
+            flags[word] = True
         elif name in stated:
             given = value if equals else next(words, None)
             if given is None:
@@ -44,16 +44,22 @@ def answered(arguments: list[str]) -> int | None:
         return None
     if not 0 < seconds < float("inf"):
         return None
-    return probe(Path(str(stated["--data-dir"])), seconds, as_json=as_json)
+    return probe(
+        Path(str(stated["--data-dir"])),
+        seconds,
+        as_json=flags["--json"],
+        in_sync=flags["--in-sync"],
+    )
 
 
-def probe(data_dir: Path, seconds: float, *, as_json: bool) -> int:
-    """Query the node and print its state. Returns 0 if it serves clients, else 1."""
-    try:
-        answer = request(data_dir / CONTROL_SOCKET, "node.health", {}, seconds_max=seconds)
-    except StorageError as error:
-        answer = {"ok": False, "explanation": str(error)}
-    reason, alarms = _understood(answer)
+def probe(data_dir: Path, seconds: float, *, as_json: bool, in_sync: bool = False) -> int:
+    """Query the node and print its state. Returns 0 if it serves clients, else 1.
+
+    With `in_sync` it must also have all that its cluster has committed.
+    """
+    reason, alarms = _understood(_ask(data_dir, "node.health", seconds))
+    if in_sync and not reason:
+        reason = _why_not_in_sync(_ask(data_dir, "cluster.nodes", seconds))
     if as_json:
         found: dict[str, object] = {"status": "failed" if reason else "ok", "alarms": alarms}
         print(json.dumps({**found, "reason": reason} if reason else found))
@@ -62,6 +68,25 @@ def probe(data_dir: Path, seconds: float, *, as_json: bool) -> int:
     else:
         print(f"ok, but low on {' and '.join(alarms)}: publishers are blocked" if alarms else "ok")
     return 1 if reason else 0
+
+
+def _ask(data_dir: Path, operation: str, seconds: float) -> dict[str, object]:
+    try:
+        return request(data_dir / CONTROL_SOCKET, operation, {}, seconds_max=seconds)
+    except StorageError as error:
+        return {"ok": False, "explanation": str(error)}
+
+
+def _why_not_in_sync(answer: dict[str, object]) -> str:
+    """Return why a node is not in sync, empty if it is."""
+    match answer:
+        case {"ok": True, "result": list(nodes)}:
+            own = [node for node in nodes if node["is_this"]]
+            if own and own[0]["is_live"] and own[0]["is_in_sync"]:
+                return ""
+            return f"the node is not in sync: {own[0]['reason'] if own else 'it is no member yet'}"
+        case _:
+            return str(answer.get("explanation", "the node's answer was not understood"))
 
 
 def _understood(answer: dict[str, object]) -> tuple[str, list[str]]:

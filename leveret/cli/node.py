@@ -132,12 +132,21 @@ def _is_held(data_dir: Path) -> bool:
 
 
 @with_common
-def health() -> None:
+def health(
+    *,
+    in_sync: Annotated[
+        bool,
+        typer.Option(
+            "--in-sync", help="Fail also unless the node is in sync with its cluster: for restarts."
+        ),
+    ] = False,
+) -> None:
     """Ask whether a node serves clients: status 0 if so, 1 if not. Made for probes: it is cheap.
 
     An alarm is told and is no failure: a restart would not help.
     """
-    raise typer.Exit(probe(data_directory(), patience(PROBE_SECONDS_MAX), as_json=as_json()))
+    seconds = patience(PROBE_SECONDS_MAX)
+    raise typer.Exit(probe(data_directory(), seconds, as_json=as_json(), in_sync=in_sync))
 
 
 @with_common

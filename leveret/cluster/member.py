@@ -218,21 +218,21 @@ class ClusterMember:
     async def members(self) -> list[MemberFacts]:
         """Return all nodes as this one knows them (see ports.ClusterView).
 
-        What ZooKeeper does not tell now is as it was told last, or left out.
+        Without a session with ZooKeeper it knows of no node that is live.
         """
         nodes: dict[int, NodeValue] = {}
         with suppress(CoordinatorError):
             nodes = await read_nodes(self._parts.coordinator)
         replica = None if self._runner is None else self._runner.replica
         now_ms = self._parts.now_ms()
+        lease_ms = max(self._parts.coordinator.lease_until_ms - now_ms, 0)
         facts = member_facts(
             nodes,
-            {} if self._live is None else self._live.nodes,
+            None if self._live is None or not lease_ms else self._live.nodes,
             None if replica is None else replica.entry,
             None if replica is None else replica.leader,
             now_ms,
         )
-        lease_ms = max(self._parts.coordinator.lease_until_ms - now_ms, 0)
         return [replace(one, lease_ms=lease_ms) if one.node == self.node else one for one in facts]
 
     def take_clients(self, take: Callable[[socket.socket, bytes], None]) -> None:

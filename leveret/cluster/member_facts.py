@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from leveret.cluster.entries import NODES, NodeValue, node_path, parse_entry
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from leveret.replication.shard import ShardEntry
 
 __all__ = ["member_facts", "read_nodes"]
+
+UNKNOWN = "this node has no session with ZooKeeper, and does not know who has one"
 
 
 async def read_nodes(coordinator: Coordinator) -> dict[int, NodeValue]:
@@ -33,16 +36,21 @@ async def read_nodes(coordinator: Coordinator) -> dict[int, NodeValue]:
 
 def member_facts(
     nodes: Mapping[int, NodeValue],
-    live: Mapping[int, LiveValue],
+    live: Mapping[int, LiveValue] | None,
     entry: ShardEntry | None,
     leader: Leader | None,
     now_ms: int,
 ) -> list[MemberFacts]:
-    """Return facts about registered and live nodes; `leader` if this node leads."""
-    return [
-        _facts(number, nodes.get(number), live.get(number), entry, leader, now_ms)
-        for number in sorted(nodes.keys() | live.keys())
+    """Return facts about registered and live nodes; `leader` if this node leads.
+
+    `live` is None if this node does not know who is live now.
+    """
+    known = live or {}
+    facts = [
+        _facts(number, nodes.get(number), known.get(number), entry, leader, now_ms)
+        for number in sorted(nodes.keys() | known.keys())
     ]
+    return facts if live is not None else [replace(one, reason=UNKNOWN) for one in facts]
 
 
 def _facts(  # noqa: PLR0917  # all that there is to know

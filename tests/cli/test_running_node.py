@@ -159,6 +159,7 @@ def test_a_node_is_probed_frozen_and_stopped(tmp_path):
     with running_node(tmp_path):
         assert run("health") == "ok\n"
         assert json.loads(run("health", "--json")) == {"status": "ok", "alarms": []}
+        assert "of no cluster" in run("health", "--in-sync", status=1)
         process = int((tmp_path / "lock").read_text())
         os.kill(process, signal.SIGSTOP)
         try:

@@ -45,7 +45,10 @@ def imported_by(*arguments, data_dir, completing=""):
     return status, set(modules.split()[1:]), result.stderr
 
 
-@pytest.mark.parametrize("arguments", [["health"], ["health", "--json"], ["health", "--timeout=1"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["health"], ["health", "--json"], ["health", "--timeout=1"], ["health", "--in-sync"]],
+)
 def test_a_probe_imports_next_to_nothing(tmp_path, arguments):
     status, modules, _ = imported_by(*arguments, data_dir=tmp_path)
     assert status == "status 1"  # nobody is there

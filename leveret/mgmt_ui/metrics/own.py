@@ -274,7 +274,7 @@ _MEMBERS: tuple[MetricColumn[MemberFacts], ...] = (
     gauge(
         "cluster_node_in_sync",
         "Whether a node of the cluster has every committed message on its disk",
-        lambda node: int(node.is_in_sync),
+        lambda node: int(node.is_in_sync and node.is_live),
     ),
     gauge(
         "cluster_node_messages_behind",
