@@ -174,6 +174,10 @@ class ProcessCluster:
     def prepare(self, node: ClusterNodeProcess) -> None:
         """Change what one node differs in from the others, before it is started."""
 
+    def end_with(self, node: ClusterNodeProcess) -> None:
+        """Have a node that is not one of these end when they do, at the latest."""
+        self._stack.callback(node.end)
+
     def _is_ready(self) -> bool:
         self.check_alive()
         return all(node.starts for node in self.nodes)

@@ -68,6 +68,7 @@ class OtherNode(ClusterNodeProcess):
         link = cluster.nodes[0].link
         super().__init__(number, directory, (ports[0], ports[1], ports[2]), link)
         self.root = "/another"
+        cluster.end_with(self)
 
     def wait_in_sync(self) -> None:
         """Start, and wait until it has everything that its cluster has."""

@@ -51,6 +51,7 @@ class NodeBeside(ClusterNodeProcess):
         ports = free_ports(3)
         link = cluster.nodes[0].link
         super().__init__(number, directory, (ports[0], ports[1], ports[2]), link)
+        cluster.end_with(self)
 
     def refusal(self) -> str:
         """Start; return what it says before it ends by itself."""
