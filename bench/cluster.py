@@ -98,7 +98,7 @@ def leveret_cluster(directory: Path, **settings: str) -> Iterator[LocalCluster]:
     ports = [Ports(free_port(), free_port(), -1, free_port()) for _ in range(COUNT)]
     with LocalCluster(directory, free_port(), ports, settings) as cluster:
         deadline = time.monotonic() + SYNC_SECONDS_MAX
-        while sum(each["is_in_sync"] for each in cluster.members()) < COUNT:
+        while not cluster.is_in_sync:
             if time.monotonic() > deadline:
                 raise BenchError(f"nodes are not in sync: {cluster.members()}")
             time.sleep(LOOK_SECONDS)

@@ -167,6 +167,11 @@ class LocalCluster:
             found = found or told
         return found
 
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether all nodes are in sync."""
+        return sum(each["is_in_sync"] for each in self.members()) == len(self.nodes)
+
     def leader(self) -> ClusterNode | None:
         """Return the node that leads; None while no node knows."""
         for each in self.members():

@@ -29,7 +29,7 @@ LOG_LINES = 5
 
 
 class Watch:
-    """What was said last about a cluster, and which nodes are to be started again."""
+    """Watch over a cluster, which says what changes and starts nodes again that have ended."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
@@ -63,11 +63,6 @@ class Watch:
         if said != self._said:
             self._said = said
             say(said)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all nodes are in sync."""
-        return sum(each["is_in_sync"] for each in self._cluster.members()) == COUNT
 
 
 def say(text: str) -> None:
@@ -119,7 +114,7 @@ def main() -> None:
 def wait_until_ready(cluster: LocalCluster) -> None:
     """Return once all nodes are in sync. Raises RuntimeError if one ends, or after a minute."""
     deadline = time.monotonic() + START_SECONDS_MAX
-    while not Watch(cluster).is_whole:
+    while not cluster.is_in_sync:
         for node in cluster.nodes:
             if node.process is not None and node.process.poll() is not None:
                 last = "\n".join(node.log.read_text().splitlines()[-LOG_LINES:])

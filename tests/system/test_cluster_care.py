@@ -32,22 +32,9 @@ def cluster(tmp_path: Path, processes: None) -> Iterator[ProcessCluster]:
         yield made
 
 
-def status(data: Path, *words: str) -> int:
-    """Run a command on a node; return its exit status."""
-    done = subprocess.run(
-        [sys.executable, "-m", "leveret", *words, "--data-dir", str(data)],
-        cwd=REPOSITORY,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=False,
-        timeout=LIMIT_SECONDS,
-    )
-    return done.returncode
-
-
-def command(data: Path, *words: object) -> str:
-    """Run a command on a node; return what it prints."""
-    done = subprocess.run(
+def run(data: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run a command on a node."""
+    return subprocess.run(
         [sys.executable, "-m", "leveret", *map(str, words), "--data-dir", str(data)],
         cwd=REPOSITORY,
         capture_output=True,
@@ -55,8 +42,18 @@ def command(data: Path, *words: object) -> str:
         check=False,
         timeout=LIMIT_SECONDS,
     )
+
+
+def command(data: Path, *words: object) -> str:
+    """Run a command that succeeds; return what it prints."""
+    done = run(data, *words)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def is_in_sync(data: Path) -> bool:
+    """Whether a node has everything that its cluster has."""
+    return run(data, "health", "--in-sync").returncode == 0
 
 
 class OtherNode(ClusterNodeProcess):
@@ -73,7 +70,7 @@ class OtherNode(ClusterNodeProcess):
     def wait_in_sync(self) -> None:
         """Start, and wait until it has everything that its cluster has."""
         self.start()
-        wait_until(lambda: status(self.data, "health", "--in-sync") == 0, "a node in sync")
+        wait_until(lambda: is_in_sync(self.data), "a node in sync")
 
     def read_all(self) -> set[int]:
         """Take all numbers out of the queue."""
@@ -153,7 +150,7 @@ def in_sync_with_another(
     with ConfirmedPublisher([founder.port], QUEUE, 10) as publisher:
         publisher.wait_for_more()  # what is written now stands behind what was there
     assert publisher.events == []
-    assert status(joining.data, "health", "--in-sync") == 0
+    assert is_in_sync(joining.data)
     assert (joining.end(), founder.end()) == (0, 0)
     for node in (joining, founder):
         assert "Traceback" not in node.log()
