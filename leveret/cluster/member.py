@@ -19,7 +19,7 @@ from leveret.cluster.links.connector import LinkDialing
 from leveret.cluster.links.handshake import LinkIdentity
 from leveret.cluster.links.links import Links
 from leveret.cluster.live_nodes import LiveNodes
-from leveret.cluster.member_facts import member_facts, read_nodes
+from leveret.cluster.member_facts import member_facts, read_racks
 from leveret.cluster.membership import Membership
 from leveret.cluster.passed_client import LeaderAddress
 from leveret.cluster.replica_runner import ReplicaRunner
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
-    from leveret.cluster.entries import NodeValue
     from leveret.cluster.links.link import LinkLimits
     from leveret.cluster.membership import NodeSettings
     from leveret.cluster.replica_runner import Reign
@@ -94,6 +93,7 @@ class ClusterMember:
         self._runner: ReplicaRunner | None = None
         self._links: Links | None = None
         self._live: LiveNodes | None = None
+        self._racks = {settings.node: settings.rack}  # of all nodes, as they were read last
         self.reason = ""
         self.has_led = False
         self.over = asyncio.Event()
@@ -220,14 +220,13 @@ class ClusterMember:
 
         Without a session with ZooKeeper it knows of no node that is live.
         """
-        nodes: dict[int, NodeValue] = {}
         with suppress(CoordinatorError):
-            nodes = await read_nodes(self._parts.coordinator)
+            self._racks |= await read_racks(self._parts.coordinator)
         replica = None if self._runner is None else self._runner.replica
         now_ms = self._parts.now_ms()
         lease_ms = max(self._parts.coordinator.lease_until_ms - now_ms, 0)
         facts = member_facts(
-            nodes,
+            self._racks,
             None if self._live is None or not lease_ms else self._live.nodes,
             None if replica is None else replica.entry,
             None if replica is None else replica.leader,

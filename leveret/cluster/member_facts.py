@@ -17,45 +17,61 @@ if TYPE_CHECKING:
     from leveret.replication.leader import Leader
     from leveret.replication.shard import ShardEntry
 
-__all__ = ["member_facts", "read_nodes"]
+__all__ = ["UnconnectedNode", "member_facts", "read_racks"]
 
 UNKNOWN = "this node has no session with ZooKeeper, and does not know who has one"
 
 
-async def read_nodes(coordinator: Coordinator) -> dict[int, NodeValue]:
-    """Return the registered nodes. Raises CoordinatorError."""
+class UnconnectedNode:
+    """What a node knows that has had no session with ZooKeeper since it was started: itself.
+
+    It is a `ClusterView`.
+    """
+
+    def __init__(self, node: int, rack: str) -> None:
+        self.node = node
+        self._rack = rack
+
+    async def members(self) -> list[MemberFacts]:
+        """Return this node, with no role, which has no lease (see ports.ClusterView)."""
+        facts = member_facts({self.node: self._rack}, None, None, None, 0)
+        return [replace(one, lease_ms=0) for one in facts]
+
+
+async def read_racks(coordinator: Coordinator) -> dict[int, str]:
+    """Return the racks of the registered nodes. Raises CoordinatorError."""
     names = [name for name in await coordinator.children(NODES) if name.isdecimal()]
     paths = [node_path(int(name)) for name in names]
     found = await asyncio.gather(*(coordinator.read(path) for path in paths))
     return {
-        int(name): parse_entry(NodeValue, path, entry)
+        int(name): parse_entry(NodeValue, path, entry).rack
         for name, path, entry in zip(names, paths, found, strict=True)
         if entry is not None
     }
 
 
 def member_facts(
-    nodes: Mapping[int, NodeValue],
+    racks: Mapping[int, str],
     live: Mapping[int, LiveValue] | None,
     entry: ShardEntry | None,
     leader: Leader | None,
     now_ms: int,
 ) -> list[MemberFacts]:
-    """Return facts about registered and live nodes; `leader` if this node leads.
+    """Return facts about nodes with a known rack and live ones; `leader` if this node leads.
 
     `live` is None if this node does not know who is live now.
     """
     known = live or {}
     facts = [
-        _facts(number, nodes.get(number), known.get(number), entry, leader, now_ms)
-        for number in sorted(nodes.keys() | known.keys())
+        _facts(number, racks.get(number, ""), known.get(number), entry, leader, now_ms)
+        for number in sorted(racks.keys() | known.keys())
     ]
     return facts if live is not None else [replace(one, reason=UNKNOWN) for one in facts]
 
 
 def _facts(  # noqa: PLR0917  # all that there is to know
     number: int,
-    registered: NodeValue | None,
+    rack: str,
     live: LiveValue | None,
     entry: ShardEntry | None,
     leader: Leader | None,
@@ -70,7 +86,7 @@ def _facts(  # noqa: PLR0917  # all that there is to know
         role="leader" if leads else "follower" if is_replica else "none",
         is_live=live is not None,
         is_in_sync=is_in_sync,
-        rack="" if registered is None else registered.rack,
+        rack=rack,
         host="" if live is None else live.host,
         port=0 if live is None else live.port,
         release="" if live is None else live.release,

@@ -67,7 +67,7 @@ class NodeSettings:
     address: tuple[str, int]
     rack: str
     release: str
-    has_data: bool
+    has_data: bool = False
     epoch: int = 0
     replaces: bool = False
 
@@ -175,8 +175,9 @@ class Membership:
             if self._settings.has_data and state.cluster is None and not self._has_founded:
                 raise MembershipError(
                     "the data directory holds queues, which would be lost: a node joins a cluster "
-                    "with an empty directory; queues of a single node become those of a cluster "
-                    "only if it is the first one"
+                    "with an empty directory; for the queues of a single node to become those of "
+                    "the cluster, start it first, with a path of ZooKeeper at which there is no "
+                    "cluster, and the other nodes with empty directories"
                 )
             return
         is_same = registered.directory == state.directory
@@ -197,13 +198,22 @@ class Membership:
     async def _leave_sets(self) -> None:
         """Take the node out of the in-sync set, of which it has not everything any more.
 
-        If it is alone in it, the shard has no leader until an operator says who shall lose what.
+        Raises MembershipError if it is alone in it: nobody could be elected then, not even the same
+        node with its old disk.
         """
         entries, node = ShardEntries(self._coordinator, SHARD), self._settings.node
         for _ in range(ATTEMPTS_MAX):
             entry = await entries.read()
             if entry is None or node not in entry.isr:
                 return
+            if entry.isr == {node}:
+                raise MembershipError(
+                    f"node {node} alone was in sync, so no other node has all that was confirmed, "
+                    "and after --replace none could lead: bring back what its data directory had; "
+                    "if that is lost, begin anew from the copy of another node, which may lack the "
+                    "newest messages: move its cluster.json away, and start it with another path "
+                    "of ZooKeeper"
+                )
             without = entry.changed(isr=entry.isr - {node})
             if entry.leader == node:
                 without = without._replace(leader=None, incarnation=0)

@@ -42,8 +42,8 @@ class ManagedNode:
 class FollowingNode:
     """A node of a cluster that does not lead, as its metrics see it.
 
-    `cluster` returns what it knows of the cluster; None before it is a member.
+    `cluster` returns what it knows of the cluster now.
     """
 
-    cluster: Callable[[], ClusterView | None]
+    cluster: Callable[[], ClusterView]
     allowed_hosts: tuple[str, ...]

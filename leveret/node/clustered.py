@@ -12,6 +12,7 @@ import json
 import logging
 import platform
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from leveret.cluster.client_proxy import ClientPort, ClientProxy
 from leveret.cluster.coordination.settings import ZooKeeperSettings, ZooKeeperTls
 from leveret.cluster.coordination.zookeeper import ZooKeeperCoordinator, boottime_ms
 from leveret.cluster.member import ClusterMember, MemberParts
+from leveret.cluster.member_facts import UnconnectedNode
 from leveret.cluster.membership import NodeSettings
 from leveret.cluster.passed_client import TAKEN, PassedClient
 from leveret.config.cluster import parse_connect_string
@@ -217,6 +219,14 @@ class ClusteredNode:
             hold_seconds=configuration.cluster_hold_ms / 1000,
             clients_max=configuration.connections_max,
         )
+        assert configuration.node_id is not None, "it is given beside `cluster`"
+        self._settings = NodeSettings(
+            node=configuration.node_id,
+            address=configuration.advertised,
+            rack=configuration.rack or platform.node(),
+            release=__version__,
+            replaces=configuration.cluster_replace,
+        )
         self.metrics = FollowingMetricsServer()
         self.control = ControlServer(configuration.control_socket_path, self._answer, process.spawn)
 
@@ -225,6 +235,11 @@ class ClusteredNode:
         """The member of the present session."""
         assert self._member is not None, "the node follows"
         return self._member
+
+    @property
+    def view(self) -> ClusterView:
+        """What this node knows of its cluster."""
+        return self._member or UnconnectedNode(self._settings.node, self._settings.rack)
 
     async def open_ports(self) -> list[Listener]:
         """Open the ports of clients, who are passed on or held. Raises LeveretError."""
@@ -240,7 +255,7 @@ class ClusteredNode:
         return listeners
 
     async def _serve_metrics(self, allowed_hosts: tuple[str, ...]) -> None:
-        await self.metrics.load(FollowingNode(lambda: self._member, allowed_hosts))
+        await self.metrics.load(FollowingNode(lambda: self.view, allowed_hosts))
         await self.metrics.serve()
 
     @contextlib.asynccontextmanager
@@ -253,7 +268,9 @@ class ClusteredNode:
         """
         stopping = self.process.stopping
         while not stopping.is_set():
-            member = self._member = self._make_member(coordinator, await self._logs_epoch())
+            epoch = await self._logs_epoch()
+            settings = replace(self._settings, has_data=epoch is not None, epoch=epoch or 0)
+            member = self._member = ClusterMember(self._member_parts(coordinator), settings)
             try:
                 await member.start()
                 following()
@@ -271,7 +288,7 @@ class ClusteredNode:
 
     async def _answer(self, request: object) -> dict[str, object]:
         """Answer a command of this machine: what a node can do that does not lead."""
-        return await perform_following(request, self._member, self.process.stopping)
+        return await perform_following(request, self._member, self.view, self.process.stopping)
 
     async def _logs_epoch(self) -> int | None:
         """Return the epoch of the logs that are here; None without any. Raises StorageError."""
@@ -282,11 +299,11 @@ class ClusteredNode:
             return 0  # it is one for a founder alone
         return await asyncio.to_thread(newest_epoch, files, topics)
 
-    def _make_member(self, coordinator: Coordinator, epoch: int | None) -> ClusterMember:
+    def _member_parts(self, coordinator: Coordinator) -> MemberParts:
         configuration = self.process.configuration
         data, files = configuration.data_dir, RealFileSystem()
         state, loop = self._databases.state, self.process.loop
-        parts = MemberParts(
+        return MemberParts(
             coordinator=coordinator,
             file=self._file,
             files=ReplicaStore(data, files, state, loop, self.threads),
@@ -295,17 +312,6 @@ class ClusteredNode:
             listen=configuration.cluster_address,
             replicas=configuration.cluster_replicas,
         )
-        assert configuration.node_id is not None, "it is given beside `cluster`"
-        settings = NodeSettings(
-            node=configuration.node_id,
-            address=configuration.advertised,
-            rack=configuration.rack or platform.node(),
-            release=__version__,
-            has_data=epoch is not None,
-            epoch=epoch or 0,
-            replaces=configuration.cluster_replace,
-        )
-        return ClusterMember(parts, settings)
 
 
 async def serve_in_cluster(

@@ -11,16 +11,17 @@ if TYPE_CHECKING:
     import asyncio
 
     from leveret.cluster.member import ClusterMember
+    from leveret.ports.cluster import ClusterView
 
 __all__ = ["perform_following"]
 
 
 async def perform_following(
-    request: object, member: ClusterMember | None, stopping: asyncio.Event
+    request: object, member: ClusterMember | None, view: ClusterView, stopping: asyncio.Event
 ) -> dict[str, object]:
     """Perform a request of the control socket (see leveret.mgmt_ui.operations.dispatcher).
 
-    `member` is None before there was a session with ZooKeeper.
+    `member` is None before there was a session with ZooKeeper; `view` is what is known then, too.
     """
     name = request.get("operation") if isinstance(request, dict) else None
     if name == "node.stop":
@@ -31,8 +32,8 @@ async def perform_following(
         return {"ok": True, "result": {"serving": is_linked, "alarms": []}}
     if name == "log.show":
         return {"ok": True, "result": log_output.levels()}
-    if name == "cluster.nodes" and member is not None:
-        return {"ok": True, "result": await described_members(member)}
+    if name == "cluster.nodes":
+        return {"ok": True, "result": await described_members(view)}
     return {"ok": False, "error": "not_leading", "explanation": _who_leads(member)}
 
 

@@ -170,6 +170,18 @@ async def test_a_leader_without_a_lease_serves_nobody(cluster):
     assert "lease" in first.member.reason
 
 
+async def test_a_node_without_a_session_tells_of_all_nodes_and_of_none_that_is_live(cluster):
+    first = await cluster.leader()
+    follower = next(node for node in cluster.nodes.values() if node is not first)
+    before = await follower.member.members()
+    assert [(each.is_live, each.role == "leader") for each in before].count((True, True)) == 1
+    cluster.ensemble.expire(follower.coordinator.session)
+    await eventually(follower.member.over.is_set)
+    after = await follower.member.members()
+    assert [each.node for each in after] == [each.node for each in before]
+    assert not any(each.is_live for each in after)
+
+
 async def test_the_first_nodes_logs_are_the_clusters(empty):
     first = await empty.start(0)
     await publish(await empty.leader(), 0, 20)
@@ -226,6 +238,15 @@ async def test_a_node_that_has_lost_its_disk_copies_everything_anew(cluster):
     await cluster.in_sync(3)
     await eventually(lambda: cluster.content(7) == cluster.content(leader.number))
     assert node.member.role is Role.FOLLOWING
+
+
+async def test_a_node_that_was_alone_in_sync_is_not_replaced(empty):
+    first = await empty.start(0)
+    await empty.leader()
+    await first.stop()
+    with pytest.raises(MembershipError, match="node 0 alone was in sync"):
+        await empty.start(0, directory=7, replaces=True)
+    assert await empty.start(0) is await empty.leader()
 
 
 async def test_a_cluster_that_nobody_understands_is_told(empty):

@@ -26,7 +26,7 @@ from leveret.storage.lock import DirectoryLock
 from tests.cluster.replicating import NEVER_MS, LoopTime
 from tests.support import coordinator
 from tests.support.coordinator import FakeEnsemble
-from tests.support.http import HttpClient
+from tests.support.http import HttpClient, http_text
 from tests.support.node import node_in_thread
 from tests.support.ports import free_ports
 from tests.support.waiting import LIMIT_SECONDS, eventually
@@ -248,7 +248,7 @@ async def test_a_client_that_comes_before_anybody_leads_is_held_and_then_served(
     nodes.is_reachable = False
     nodes.start(0, cluster_hold_ms=int(LIMIT_SECONDS * 1000))
     # Its ports are open before it answers.
-    await until(partial(nodes.ask, 0), lambda answer: answer.get("error") == "not_leading")
+    assert (await nodes.ask(0, "user.list"))["error"] == "not_leading"
     publishing = asyncio.get_running_loop().create_task(asyncio.to_thread(nodes.publish, 0, 0, 5))
     await asyncio.sleep(0.1)
     assert not publishing.done()
@@ -266,7 +266,7 @@ async def test_a_client_that_was_held_for_long_enough_is_told(nodes):
             nodes.connect(0)
         return repr(caught.value)
 
-    assert (await nodes.ask(0))["error"] == "not_leading"  # its ports are open
+    assert (await nodes.ask(0, "user.list"))["error"] == "not_leading"  # its ports are open
     assert "no node of the cluster leads" in await asyncio.to_thread(refused)
 
 
@@ -283,6 +283,17 @@ async def test_who_follows_answers_few_commands(nodes):
     assert (await nodes.ask(others[0], "node.stop"))["ok"]
     await task
     await nodes.in_sync(COUNT - 1)
+
+
+async def test_a_node_that_has_not_reached_zookeeper_tells_of_itself(nodes):
+    nodes.is_reachable = False
+    nodes.start(1)
+    (own,) = (await nodes.ask(1))["result"]
+    assert (own["node"], own["is_live"], own["lease_ms"]) == (1, False, 0)
+    metrics = await asyncio.to_thread(
+        http_text, f"http://{HOST}:{nodes.ports[3 * COUNT + 1]}/metrics"
+    )
+    assert 'leveret_cluster_node_leads{member="1"} 0' in metrics
 
 
 async def test_a_quorum_queue_refuses_what_only_one_node_would_have(nodes):

@@ -36,8 +36,7 @@ class FollowingNodeMetrics:
         if request.method not in {"GET", "HEAD"}:
             return PlainTextResponse("only GET and HEAD", 405)
         exposition = negotiated(request.headers.get("accept", ""))
-        cluster = self._node.cluster()
-        members = [] if cluster is None else await cluster.members()
+        members = await self._node.cluster().members()
         text = "".join(samples_of(MEMBERS, members, exposition)) + exposition.end()
         headers = {"cache-control": "no-cache", "content-type": exposition.media_type}
         return Response(text, headers=headers)
