@@ -273,8 +273,8 @@ _MEMBERS: tuple[MetricColumn[MemberFacts], ...] = (
     ),
     gauge(
         "cluster_node_in_sync",
-        "Whether a node of the cluster has every committed message on its disk",
-        lambda node: int(node.is_in_sync and node.is_live),
+        "Whether a node of the cluster has every committed message on its disk; NaN without a copy",
+        lambda node: math.nan if node.role == "none" else int(node.is_in_sync and node.is_live),
     ),
     gauge(
         "cluster_node_messages_behind",
