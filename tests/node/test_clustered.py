@@ -32,7 +32,6 @@ from tests.support.ports import free_ports
 from tests.support.waiting import LIMIT_SECONDS, eventually
 
 COUNT = 3
-PERSISTENT = pika.BasicProperties(delivery_mode=2)
 HOST = "127.0.0.1"
 
 
@@ -160,14 +159,18 @@ class Nodes:
             )
         )
 
-    def publish(self, number, first, count):
+    def publish(self, number, first, count, window=None):
         """Publish confirmed messages over a node, whichever leads."""
+        arguments = {"x-queue-type": "quorum"}
+        if window is not None:
+            arguments["x-dedup-window"] = window
         with self.connect(number) as connection:
             channel = connection.channel()
             channel.confirm_delivery()
-            channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+            channel.queue_declare("q", durable=True, arguments=arguments)
             for body in range(first, first + count):
-                channel.basic_publish("", "q", b"%d" % body, PERSISTENT)
+                properties = pika.BasicProperties(delivery_mode=2, message_id=str(body))
+                channel.basic_publish("", "q", b"%d" % body, properties)
 
     def drain(self, number):
         with self.connect(number) as connection:
@@ -202,7 +205,7 @@ async def started(nodes):
 
 async def test_clients_of_any_node_are_served_and_find_all_at_the_next_leader(nodes):
     first, others = await started(nodes)
-    await asyncio.to_thread(nodes.publish, others[0], 0, 20)
+    await asyncio.to_thread(nodes.publish, others[0], 0, 20, NEVER_MS)
     answer = await nodes.ask(first, "user.add", name="ada", password="secret", tags=[])
     assert answer["ok"], answer
     process = await nodes.stop(first)
@@ -210,7 +213,7 @@ async def test_clients_of_any_node_are_served_and_find_all_at_the_next_leader(no
     second = await nodes.leader()
     assert second in others
     third = next(number for number in others if number != second)
-    await asyncio.to_thread(nodes.publish, third, 20, 20)
+    await asyncio.to_thread(nodes.publish, third, 10, 30, NEVER_MS)  # ten of them are there already
     users = await nodes.ask(second, "user.list")
     assert "ada" in {user["name"] for user in users["result"]}
     nodes.start(first)
