@@ -58,7 +58,7 @@ class ClusterSettings(Settings):
     cluster: str = Field(
         "",
         description="ZooKeeper servers that coordinate the cluster, and the path of the cluster in "
-        "them: `zk1:2181,zk2:2181,zk3:2181/leveret`. Empty for a node of its own.",
+        "them: `zk1:2181,zk2:2181,zk3:2181/leveret`. Empty for a single node.",
     )
     node_id: int | None = Field(
         None,
@@ -80,7 +80,8 @@ class ClusterSettings(Settings):
     )
     cluster_host: str = Field(
         "",
-        description="Address that `cluster_port` listens on; empty for that of `advertise`.",
+        description="Address to listen on for other nodes, with `cluster_port`; empty for the host "
+        "and the port of `advertise`.",
     )
     rack: str = Field(
         "",
@@ -111,7 +112,7 @@ class ClusterSettings(Settings):
     cluster_replace: bool = Field(
         False,
         description="Whether the node may start although what it once had is lost: another data "
-        "directory, or an older copy of it. It leaves the in-sync set and copies everything anew.",
+        "directory, or an older copy of it. It leaves the in-sync set and copies what it lacks.",
     )
     zookeeper_user: str = Field(
         "",

@@ -39,7 +39,7 @@ __all__ = ["run"]
 logger = logging.getLogger(__package__)
 
 START_IN_CLUSTER = (
-    "start it with --cluster; to have what it holds as a node of its own, move cluster.json away"
+    "start it with --cluster; to have what it holds as a single node, move cluster.json away"
 )
 # Time after which a thread that renders a page, reads JSON or hashes a password must release
 # the interpreter to the event loop: with CPython's default of 5 ms all messages would wait.

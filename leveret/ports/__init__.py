@@ -285,7 +285,7 @@ class SharedLog(Protocol):
         """Store and commit nothing while fewer nodes than `count` are in sync.
 
         Without `waits`, what is safe on this node counts as `acknowledged`, before it is committed.
-        Without effect on a node of its own; in a cluster no more are required than it has. What is
+        Without effect on a single node; in a cluster no more are required than it has. What is
         refused raises NotEnoughCopiesError.
         """
         ...

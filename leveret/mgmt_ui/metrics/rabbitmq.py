@@ -83,7 +83,7 @@ _TOTALS: tuple[MetricColumn[Reading], ...] = (
     gauge(
         "unreachable_cluster_peers_count",
         "Number of peers in the cluster the current node cannot reach.",
-        lambda _: 0,  # a node of its own has none
+        lambda _: 0,  # a single node has none
     ),
 )
 

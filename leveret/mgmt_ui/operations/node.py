@@ -73,7 +73,7 @@ async def node_diagnose(node: AdminContext) -> list[dict[str, str]]:
 async def cluster_nodes(node: AdminContext) -> list[dict[str, Any]]:
     """Return the nodes of the cluster: who leads, who follows, and how far behind; see ports."""
     if node.cluster is None:
-        raise AdministrationError("invalid", "this node is a node of its own, of no cluster")
+        raise AdministrationError("invalid", "this is a single node, of no cluster")
     return await described_members(node.cluster)
 
 

@@ -21,7 +21,7 @@ router = LazyRouter()
 
 @router.get("/nodes")
 async def list_nodes(request: Request, viewer: ViewerHere) -> Response:
-    """Show the nodes; a node of its own says that it is one."""
+    """Show the nodes; a single node says that it is one."""
     viewer.caller.require_monitor()
     cluster = viewer.node.context.cluster
     rows: list[dict[str, Any]] = [] if cluster is None else await described_members(cluster)

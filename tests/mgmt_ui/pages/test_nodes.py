@@ -41,7 +41,7 @@ async def test_a_node_of_its_own_has_no_such_link(site):
     browser = Browser(site)
     await browser.sign_in()
     assert 'href="/nodes"' not in await browser.text("/overview")
-    assert "a node of its own" in await browser.text("/nodes")
+    assert "a single node" in await browser.text("/nodes")
 
 
 async def test_only_monitors_may_look(site, administrator):
