@@ -4,30 +4,33 @@
     header        `x-partition-key`, JSON: ["queues", "/", "orders"], a table and a natural key
     body          JSON: {"vhost": "/", "name": "orders", …}, the columns; empty if it was removed
 
+    ["complete"]  with body {}: all definitions of the first node were committed before this record
+
 The log is replicated as all others, and compacted by key. A change is written to the database once
-it is committed here: so the database of the node that leads is never ahead of the cluster.
+it is committed here: so the database of the node that leads is never ahead of the cluster. Only the
+first node's is, until the log is complete: its first start may end at any moment before.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leveret.errors import LeveretError, StorageError
 from leveret.ports import Compaction, Retention
 from leveret.ports.contents import decode_properties, encode_properties
 from leveret.ports.records import RecordFlag
-from leveret.storage.lineage import DEFINITIONS_LOG
+from leveret.storage.lineage import DEFINITIONS_LOG, DefinitionsLostError
 from leveret.storage.schema import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from leveret.ports import TopicLog, TopicStore
     from leveret.ports.records import Batch
     from leveret.storage.metadata import DefinitionKey, DefinitionRows, SqliteMetadataStore
-    from leveret.storage.schema import Row, Table
+    from leveret.storage.schema import Row
 
 __all__ = [
     "DefinitionLog",
@@ -42,6 +45,20 @@ KEY_HEADER = "x-partition-key"
 READ_BYTES = 1 << 20
 BATCH_BYTES_MAX = 1 << 20
 TABLES_BY_NAME = {table.name: table for table in TABLES.values()}
+COMPLETE = "complete"  # in place of a table
+
+SOME_DEFINITIONS = (
+    "the log of definitions holds only some of the definitions of the first node of a cluster, "
+    "whose first start in it was interrupted, and leveret.db, which had all of them, is empty: "
+    "restore it from a backup, or from the file that was quarantined"
+)
+
+
+class LoggedDefinitions(NamedTuple):
+    """Rows of definitions in a log; unless it `is_complete`, the first node has others."""
+
+    rows: dict[DefinitionKey, Row]
+    is_complete: bool
 
 
 class DefinitionLog:
@@ -60,18 +77,34 @@ class DefinitionLog:
     async def append(self, changes: DefinitionRows) -> None:
         """Return once changes are committed. Raises StorageError."""
         for (kind, key), row in changes.items():
-            self._add(TABLES[kind], key, row)
+            table = TABLES[kind]
+            body = b"" if row is None else json.dumps(table.to_fields(row)).encode()
+            self._add([table.name, *key], body)
             if self._log.builder.size > BATCH_BYTES_MAX:
                 self._write()
+                await asyncio.sleep(0)  # the lease goes on meanwhile
         self._write()
+        await self._until_committed()
+
+    async def complete(self, changes: DefinitionRows) -> None:
+        """Return once changes are committed, and the log is known to be complete with them.
+
+        Raises StorageError.
+        """
+        await self.append(changes)
+        self._add([COMPLETE], b"{}")
+        self._write()
+        await self._until_committed()
+
+    async def _until_committed(self) -> None:
+        """Return once all that was written is committed. Raises StorageError."""
         if self._log.committed < self._log.end:
             end = asyncio.get_running_loop().create_future()
             self._waiting.append((self._log.end, end))
             await end
 
-    def _add(self, table: Table, key: Row, row: Row | None) -> None:
-        body = b"" if row is None else json.dumps(table.to_fields(row)).encode()
-        named = {"headers": {KEY_HEADER: json.dumps([table.name, *key])}}
+    def _add(self, key: list[Any], body: bytes) -> None:
+        named = {"headers": {KEY_HEADER: json.dumps(key)}}
         header = encode_properties(named, len(body))
         flags = RecordFlag.PERSISTENT
         self._log.builder.add(flags, self._wall_ms(), b"", b"", header, body)
@@ -98,9 +131,10 @@ class DefinitionLog:
             if not end.done():
                 end.set_exception(error)
 
-    async def rows(self) -> dict[DefinitionKey, Row]:
-        """Return the rows of all definitions. Raises StorageError, CorruptBatchError."""
+    async def read(self) -> LoggedDefinitions:
+        """Return what is committed. Raises StorageError, CorruptBatchError."""
         found: dict[DefinitionKey, Row] = {}
+        is_complete = False
         log = self._log
         for first, stop in log.settled.gaps(log.first, log.committed):
             offset = first
@@ -109,17 +143,22 @@ class DefinitionLog:
                 if batches is None:
                     batches = await log.fetch(offset, READ_BYTES)
                 for batch in batches:
-                    _take(found, batch)
+                    is_complete |= _take(found, batch)
                 offset = batches[-1].stop_offset
                 await asyncio.sleep(0)
-        return found
+        return LoggedDefinitions(found, is_complete)
 
 
-def _take(found: dict[DefinitionKey, Row], batch: Batch) -> None:
-    """Apply the changes of a batch. Raises StorageError."""
+def _take(found: dict[DefinitionKey, Row], batch: Batch) -> bool:
+    """Apply the changes of a batch; return whether it says that the log is complete.
+
+    Raises StorageError.
+    """
+    is_complete = False
     for _, _, _, _, _, header, body in batch.records():
         try:
             name, *key = _key_in(header)
+            is_complete |= name == COMPLETE
             table = TABLES_BY_NAME.get(name)
             if table is None:
                 continue  # of a later release
@@ -133,6 +172,7 @@ def _take(found: dict[DefinitionKey, Row], batch: Batch) -> None:
             found.pop((table.kind, tuple(key)), None)
         else:
             found[table.kind, tuple(key)] = row
+    return is_complete
 
 
 def _key_in(header: bytes) -> list[Any]:
@@ -149,22 +189,34 @@ async def open_definition_log(topics: TopicStore) -> TopicLog:
 async def share_definitions(metadata: SqliteMetadataStore, log: DefinitionLog) -> None:
     """Make the database what the log says, and have all its changes go through the log.
 
-    The first node of a cluster has none in the log, but perhaps in its database: they become those
-    of the cluster. Raises StorageError.
+    The first node of a cluster has them in its database: they become those of the cluster. Until
+    the log is complete the database counts, which alone has all. Raises StorageError,
+    DefinitionsLostError.
     """
-    wanted: Mapping[DefinitionKey, Row] = await log.rows()
-    if wanted:
-        await metadata.replace(wanted)
+    logged = await log.read()
+    if logged.is_complete:
+        await metadata.replace(logged.rows)
     else:
-        await log.append(await metadata.rows())
+        await _check_database(metadata, logged)
+        rows = await metadata.rows()
+        gone = dict.fromkeys(logged.rows.keys() - rows.keys())
+        await log.complete(gone | rows)
     metadata.write_ahead = log.append
 
 
 async def take_definitions(metadata: SqliteMetadataStore, log: DefinitionLog) -> None:
     """Make the database what the log says, for a node that has left its cluster.
 
-    Raises StorageError.
+    It stays as it is if the log is not complete. Raises StorageError, DefinitionsLostError.
     """
-    wanted = await log.rows()
-    if wanted:
-        await metadata.replace(wanted)
+    logged = await log.read()
+    if logged.is_complete:
+        await metadata.replace(logged.rows)
+    else:
+        await _check_database(metadata, logged)
+
+
+async def _check_database(metadata: SqliteMetadataStore, logged: LoggedDefinitions) -> None:
+    """Raise DefinitionsLostError if the database is not the one of which the log has a part."""
+    if logged.rows and await metadata.is_new():
+        raise DefinitionsLostError(SOME_DEFINITIONS)

@@ -6,10 +6,11 @@ import sqlite3
 
 import pytest
 
-from leveret.cluster.definition_log import KEY_HEADER, share_definitions
+from leveret.cluster.definition_log import KEY_HEADER, share_definitions, take_definitions
 from leveret.errors import DiskFullError, StorageError
 from leveret.ports.contents import encode_properties
 from leveret.ports.definitions import QueueDefinition, UserDefinition, VhostDefinition
+from leveret.storage.lineage import DefinitionsLostError
 from leveret.storage.metadata import SqliteMetadataStore
 from tests.cluster.definitions import definition_log, definitions_shared
 from tests.storage.test_replica_machine import Copies
@@ -46,6 +47,117 @@ async def test_definitions_of_the_first_node_are_those_of_the_cluster(tmp_path, 
         assert await second.load() == await first.load()
 
 
+@pytest.fixture
+def small_batches(monkeypatch):
+    """Has each definition written as a batch of its own."""
+    monkeypatch.setattr("leveret.cluster.definition_log.BATCH_BYTES_MAX", 0)
+
+
+async def _defined(store):
+    """Define four virtual hosts, and return them."""
+    for number in range(4):
+        store.put(VhostDefinition(f"v{number}"))
+    await store.flush()
+    return await store.load()
+
+
+async def _share_until_it_fails(path, store, batches):
+    """Share definitions, with a disk that has room for so many batches only."""
+    async with definition_log(path) as log:
+        append = log._log.append
+
+        def append_or_fail():
+            nonlocal batches
+            if not batches:
+                raise DiskFullError("no room")
+            batches -= 1
+            append()
+
+        log._log = Refusing(log._log, append_or_fail)
+        with pytest.raises(DiskFullError):
+            await share_definitions(store, log)
+    assert store.write_ahead is None
+
+
+# Four of them are definitions, and then only the record is missing that says that these are all.
+@pytest.mark.parametrize("batches", [0, 1, 3, 4])
+@pytest.mark.usefixtures("small_batches")
+async def test_a_first_start_that_was_interrupted_loses_nothing(tmp_path, databases, batches):
+    first, second = await databases(1), await databases(2)
+    wanted = await _defined(first)
+    await _share_until_it_fails(tmp_path, first, batches)
+    for store in (first, second):
+        async with definitions_shared(tmp_path, store):
+            assert await store.load() == wanted
+
+
+@pytest.mark.usefixtures("small_batches")
+async def test_what_an_interrupted_first_start_has_written_may_be_gone_since(tmp_path, databases):
+    first, second = await databases(1), await databases(2)
+    await _defined(first)
+    await _share_until_it_fails(tmp_path, first, 2)
+    first.remove_vhost("v0")
+    await first.flush()
+    wanted = await first.load()
+    assert len(wanted.vhosts) == 3
+    for store in (first, second):
+        async with definitions_shared(tmp_path, store):
+            assert await store.load() == wanted
+
+
+@pytest.mark.usefixtures("small_batches")
+async def test_a_node_that_leaves_takes_all_definitions_or_keeps_its_own(tmp_path, databases):
+    first, second = await databases(1), await databases(2)
+    wanted = await _defined(first)
+    await _share_until_it_fails(tmp_path, first, 2)
+    async with definition_log(tmp_path) as log:
+        await take_definitions(first, log)
+    assert await first.load() == wanted
+    async with definitions_shared(tmp_path, first):
+        pass
+    async with definition_log(tmp_path) as log:
+        await take_definitions(second, log)
+    assert await second.load() == wanted
+
+
+@pytest.mark.parametrize("use", [share_definitions, take_definitions])
+@pytest.mark.usefixtures("small_batches")
+async def test_some_of_the_definitions_are_not_taken_for_all(tmp_path, databases, use):
+    first, lost = await databases(1), await databases(2)
+    await _defined(first)
+    await _share_until_it_fails(tmp_path, first, 2)
+    async with definition_log(tmp_path) as log:
+        with pytest.raises(DefinitionsLostError, match="only some of the definitions"):
+            await use(lost, log)
+    assert await lost.is_new()
+
+
+@pytest.mark.usefixtures("small_batches")
+async def test_other_tasks_run_between_batches(tmp_path, databases):
+    first = await databases(1)
+    await _defined(first)
+    rows, turns, seen = await first.rows(), 0, []
+    loop = asyncio.get_running_loop()
+
+    def turn():
+        nonlocal turns
+        turns += 1
+        if len(seen) < len(rows):
+            loop.call_soon(turn)
+
+    async with definition_log(tmp_path) as log:
+        append = log._log.append
+
+        def note_and_append():
+            seen.append(turns)
+            append()
+
+        log._log = Refusing(log._log, note_and_append)
+        turn()
+        await log.append(rows)
+        assert len(set(seen)) == len(rows)
+
+
 async def test_a_change_is_in_the_database_once_it_is_committed(tmp_path, databases):
     first = await databases(1)
     async with definition_log(tmp_path) as log:
@@ -53,7 +165,7 @@ async def test_a_change_is_in_the_database_once_it_is_committed(tmp_path, databa
         log._log.copy_to(Copies())
         first.put(QUEUE)
         flush = asyncio.get_running_loop().create_task(first.flush())
-        await eventually(lambda: log._log.end == 1)
+        await eventually(lambda: log._log.end == 2)
         await asyncio.sleep(0.05)
         assert not flush.done()
         assert (await _rows(tmp_path / "1.db")) == 0
@@ -87,11 +199,11 @@ async def test_what_the_log_has_no_room_for_is_tried_again(tmp_path, databases):
         log._log = log._log.log
         await first.flush()
         assert [queue.name for queue in (await first.load()).queues] == ["orders"]
-        assert len(await log.rows()) == 1
+        assert len((await log.read()).rows) == 1
 
 
 class Refusing:
-    """A log that refuses what is appended."""
+    """A log that has an `append` of its own."""
 
     def __init__(self, log, refuse):
         self.log, self.append = log, refuse
@@ -109,12 +221,12 @@ async def test_what_a_log_fails_to_store_is_written_again(tmp_path, databases, c
         flush = asyncio.get_running_loop().create_task(first.flush())
         await eventually(lambda: log._waiting)
         log._failed(StorageError("a disk"))
-        await eventually(lambda: log._log.end == 2)
+        await eventually(lambda: log._log.end == 3)
         assert "definitions are not durable yet: a disk" in caplog.text
         log._log.replicated(log._log.place, log._log.end)
         await flush
         assert not first.pending
-        assert len(await log.rows()) == 1
+        assert len((await log.read()).rows) == 1
 
 
 @pytest.mark.parametrize("removed", [False, True])
@@ -150,10 +262,11 @@ async def test_rows_of_other_releases(tmp_path, databases):
         for header, body in (
             record("users", ["later"], later),
             record("leases", ["x"], b'{"name": "x"}'),
+            record("complete", [], b"{}"),
         ):
             log._log.builder.add(1, 0, b"", b"", header, body)
         log._log.append()
-        await eventually(lambda: log._log.committed == 2)
+        await eventually(lambda: log._log.committed == 3)
     first = await databases(1)
     async with definitions_shared(tmp_path, first):
         assert (await first.load()).users == [UserDefinition("later")]
