@@ -81,7 +81,6 @@ class Membership:
         self._coordinator = coordinator
         self._file = file
         self._settings = settings
-        self._has_founded = False
 
     async def register(self) -> int:
         """Register the node in a new incarnation, have it live, and return that incarnation.
@@ -109,22 +108,32 @@ class Membership:
                     "its data is lost, restore it, or found another cluster: move cluster.json "
                     "away on a node that was in sync, and start the others with empty directories"
                 )
-            self._has_founded = await self._found() is WriteOutcome.DONE
+            await self._found()
         raise _undecided("make the cluster")
 
-    async def _found(self) -> WriteOutcome:
+    async def _found(self) -> None:
+        """Found the cluster, under an id by which this node knows later that it was it.
+
+        The answer may get lost, or this process end before it comes. An attempt may be carried out
+        long after it was given up, so that the next one has the same id. Raises StorageError.
+        """
         node = self._settings.node
-        cluster = ClusterValue(
-            id=secrets.token_hex(ID_BYTES), secret=secrets.token_hex(SECRET_BYTES)
-        )
+        founding = self._file.state.founding or secrets.token_hex(ID_BYTES)
+        await asyncio.to_thread(self._file.change, founding=founding, node=node)
+        cluster = ClusterValue(id=founding, secret=secrets.token_hex(SECRET_BYTES))
         isr = frozenset({node})
         # Its logs may be of another cluster: in this one, too, each reign has a higher epoch.
         shard = ShardEntry(None, 0, self._settings.epoch, isr, (node,), 1, isr)
-        return await self._coordinator.commit(
+        await self._coordinator.commit(
             CreateEntry(CLUSTER, cluster.to_bytes()),
             *(CreateEntry(path) for path in (NODES, LIVE, SHARDS, CONTROLLER_EPOCH)),
             CreateEntry(shard_path(SHARD), ShardValue.of(shard).to_bytes()),
         )
+
+    @property
+    def _belongs(self) -> bool:
+        """Whether the data directory is that of a member, or of the founder, of the cluster."""
+        return self.cluster.id in {self._file.state.cluster, self._file.state.founding}
 
     def _check_directory(self) -> None:
         """Raise MembershipError if the data directory is another cluster's or node's."""
@@ -135,7 +144,7 @@ class Membership:
                 f"{self.cluster.id}: check the address and the path of ZooKeeper, or start with an "
                 "empty directory"
             )
-        if state.node not in (None, node):
+        if self._belongs and state.node != node:
             raise MembershipError(
                 f"the data directory is that of node {state.node}, and this one is node {node}: "
                 "give each node a directory of its own"
@@ -157,6 +166,7 @@ class Membership:
                 cluster=self.cluster.id,
                 node=self._settings.node,
                 incarnation=incarnation,
+                founding=None,
             )
             value = NodeValue(
                 directory=state.directory, incarnation=incarnation, rack=self._settings.rack
@@ -172,7 +182,7 @@ class Membership:
         """Raise MembershipError unless this directory may be that of the registered node."""
         state, node = self._file.state, self._settings.node
         if registered is None:
-            if self._settings.has_data and state.cluster is None and not self._has_founded:
+            if self._settings.has_data and not self._belongs:
                 raise MembershipError(
                     "the data directory holds queues, which would be lost: a node joins a cluster "
                     "with an empty directory; for the queues of a single node to become those of "

@@ -1,11 +1,12 @@
 """The file by which a node remembers its cluster: `cluster.json` in its data directory.
 
     {"format": 1, "directory": "0123…", "cluster": "4567…", "node": 2, "incarnation": 7,
-     "epochs": {"0": 3}}
+     "epochs": {"0": 3}, "founding": null}
 
 `directory` is random, and told to the coordinator: a node whose disk was lost, or which uses
 another node's directory, is known by that. `epochs` are the highest in which it has acted in each
-shard; whoever forgot one could be cut by an older leader.
+shard; whoever forgot one could be cut by an older leader. `founding` is the id of the cluster that
+this node was about to found as `node`: if there is one of that id, it has. It is no member by that.
 """
 
 from __future__ import annotations
@@ -33,13 +34,18 @@ ID_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Content of the file. `cluster` is the cluster's id, None before the node was in any."""
+    """Content of the file.
+
+    `cluster` is the cluster's id, None before the node was in any; `founding` that of one which
+    the node is founding, None as soon as it is a member.
+    """
 
     directory: str
     cluster: str | None = None
     node: int | None = None
     incarnation: int = 0
     epochs: dict[str, int] = field(default_factory=dict)
+    founding: str | None = None
 
 
 class ClusterFile:
@@ -102,11 +108,10 @@ def _parse(fields: Any) -> ClusterState:
     """Return the state of the file's content. Raises KeyError, TypeError, ValueError."""
     if fields["format"] > FORMAT:
         raise NewerFormatError(f"{NAME} (format {fields['format']})")
-    state = ClusterState(
-        **{name: fields[name] for name in ("directory", "cluster", "node", "incarnation", "epochs")}
-    )
+    names = ("directory", "cluster", "node", "incarnation", "epochs")
+    state = ClusterState(**{name: fields[name] for name in names}, founding=fields.get("founding"))
     numbers = [state.incarnation, *state.epochs.values(), state.node or 0]
-    texts = [state.directory, *state.epochs, state.cluster or ""]
+    texts = [state.directory, *state.epochs, state.cluster or "", state.founding or ""]
     if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError("a number is none")
     if not all(type(text) is str for text in texts):

@@ -84,10 +84,11 @@ class ReplicatingNode:
                 **settings,
             }
         )
+        self.file = ClusterFile(RealFileSystem(), self.data)
         files = ReplicaStore(self.data, RealFileSystem(), self.state, self.loop, self.threads)
         parts = MemberParts(
             coordinator=self.coordinator,
-            file=ClusterFile(RealFileSystem(), self.data),
+            file=self.file,
             files=files,
             lead=self._lead,
             now_ms=cluster.now_ms,

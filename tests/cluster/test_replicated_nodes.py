@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from leveret.cluster.entries import CLUSTER, CONTROLLER, MalformedEntryError, shard_path
 from leveret.cluster.membership import MembershipError
 from leveret.errors import NotEnoughCopiesError, StorageError
+from leveret.ports.coordinator import WriteOutcome
 from leveret.replication.messages import Acknowledge, Attached
 from leveret.replication.replica import Role
-from leveret.storage.cluster_file import ClusterFile
+from leveret.storage.cluster_file import ClusterFile, refuse_member
 from leveret.storage.files import RealFileSystem
 from tests.cluster.replicating import COUNT, FakeCluster, publish
 from tests.storage.harness import bodies, put
@@ -224,6 +226,63 @@ async def test_a_directory_of_another_cluster_is_refused(empty):
         await empty.start(0)
     empty.ensemble.entries = other
     await empty.start(0)
+
+
+async def die_while_founding(cluster, number, monkeypatch, *, is_done):
+    """Start a node with queues, and end it before it hears whether it has founded a cluster."""
+    client = cluster.ensemble.client()
+    client.write_delays = [0 if is_done else None]
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "connect", lambda number: asyncio.sleep(0, client))
+        start = asyncio.get_running_loop().create_task(cluster.start(number, has_data=True))
+        await eventually(lambda: not client.write_delays)
+        start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await start
+    assert (CLUSTER in cluster.ensemble.entries) is is_done
+
+
+async def test_a_founder_that_dies_before_it_knows_it_has_founded_the_cluster(empty, monkeypatch):
+    await die_while_founding(empty, 0, monkeypatch, is_done=True)
+    refuse_member(empty.path / "0", "it is not registered")
+    with pytest.raises(MembershipError, match="holds queues, which would be lost"):
+        await empty.start(1, has_data=True)
+    with pytest.raises(MembershipError, match="that of node 0"):
+        await empty.start(1, directory=0, has_data=True)
+    founder = await empty.start(0, has_data=True)
+    assert await empty.leader() is founder
+    assert founder.file.state.founding is None
+
+
+async def test_a_founder_of_which_nothing_came_founds_the_cluster_later(empty, monkeypatch):
+    await die_while_founding(empty, 0, monkeypatch, is_done=False)
+    founder = await empty.start(0, has_data=True)
+    assert await empty.leader() is founder
+
+
+async def test_a_founder_that_another_forestalled_stays_a_node_of_its_own(empty, monkeypatch):
+    await die_while_founding(empty, 0, monkeypatch, is_done=False)
+    await empty.start(1)
+    with pytest.raises(MembershipError, match="holds queues, which would be lost"):
+        await empty.start(0, has_data=True)
+    refuse_member(empty.path / "0", "it never was one")
+    joined = await empty.start(2, directory=0)  # its queues were removed
+    await empty.in_sync(2)
+    assert joined.file.state.founding is None
+
+
+async def test_a_founder_whose_answer_is_lost_has_founded_the_cluster(empty, monkeypatch):
+    client = empty.ensemble.client()
+    commit = client.commit
+
+    async def commit_unheard(*operations):
+        client.commit = commit
+        await commit(*operations)
+        return WriteOutcome.UNKNOWN
+
+    client.commit = commit_unheard
+    monkeypatch.setattr(empty, "connect", lambda number: asyncio.sleep(0, client))
+    assert await empty.start(0, has_data=True) is await empty.leader()
 
 
 async def test_a_node_that_has_lost_its_disk_copies_everything_anew(cluster):
