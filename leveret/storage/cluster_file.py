@@ -75,14 +75,17 @@ class ClusterFile:
     def change(self, **fields: Any) -> None:
         """Change some fields of the state. Raises StorageError; nothing has changed then."""
         with self._lock:
-            state = replace(self.state, **fields)
-            content = json.dumps({"format": FORMAT, **asdict(state)}).encode()
-            try:
-                write_file(self._files, self._path, content, flush=True)
-                self._files.sync_directory(self._path.parent)
-            except OSError as error:
-                raise storage_error("write", self._path, error) from error
-            self.state = state
+            self._write(replace(self.state, **fields))
+
+    def _write(self, state: ClusterState) -> None:
+        """Have another state. The caller has the lock. Raises StorageError."""
+        content = json.dumps({"format": FORMAT, **asdict(state)}).encode()
+        try:
+            write_file(self._files, self._path, content, flush=True)
+            self._files.sync_directory(self._path.parent)
+        except OSError as error:
+            raise storage_error("write", self._path, error) from error
+        self.state = state
 
     def epoch(self, shard: int) -> int:
         """Return the highest epoch in which the node has acted in a shard."""
@@ -90,8 +93,10 @@ class ClusterFile:
 
     def keep_epoch(self, shard: int, epoch: int) -> None:
         """Note that the node acts in an epoch of a shard. Raises StorageError."""
-        if epoch > self.epoch(shard):
-            self.change(epochs={**self.state.epochs, str(shard): epoch})
+        with self._lock:  # or one that waits for another's flush would set that one's epoch back
+            if epoch > self.epoch(shard):
+                epochs = {**self.state.epochs, str(shard): epoch}
+                self._write(replace(self.state, epochs=epochs))
 
 
 def refuse_member(data: Path, what_to_do: str) -> None:
