@@ -23,7 +23,7 @@ UNKNOWN = "this node has no session with ZooKeeper, and does not know who has on
 
 
 class UnconnectedNode:
-    """What a node knows that has had no session with ZooKeeper since it was started: itself.
+    """Node that has had no session with ZooKeeper since it was started: it knows itself.
 
     It is a `ClusterView`.
     """

@@ -238,7 +238,7 @@ class ClusteredNode:
 
     @property
     def view(self) -> ClusterView:
-        """What this node knows of its cluster."""
+        """Cluster, as far as this node knows it."""
         return self._member or UnconnectedNode(self._settings.node, self._settings.rack)
 
     async def open_ports(self) -> list[Listener]:
