@@ -283,8 +283,12 @@ class Leader:
     def tick(self, live: Mapping[int, int], now_ms: int) -> list[Effect]:
         """Make the set smaller or larger, if somebody is to leave or to enter it.
 
-        `live` are the incarnations of the nodes that are live.
+        `live` are the incarnations of the nodes that are live. A node that is not ready leaves the
+        set as it is: its own files may be damaged, and those of the others are needed then.
         """
+        if not self._is_ready:
+            self._began_ms = now_ms  # nobody can attach before
+            return []
         if self.set.written is not None:
             return []
         entry = self.set.recorded

@@ -263,3 +263,20 @@ def test_who_has_no_link_leaves_the_set_sooner_than_who_hangs(hangs):
     trace.wait(100)
     trace.calm()
     assert 2 in trace.world.entry.isr
+
+
+def test_a_member_that_comes_back_while_logs_are_opened_is_not_waited_for():
+    trace = DiskTrace(3)
+    trace.elect_another(0)
+    trace.wait(250)
+    trace.calm("open")  # which may need a commit, and it is compared with open logs only
+    assert trace.world.process(1).replica.leader.is_opening
+    trace.world.disconnect(trace.world.process(2), 1)
+    trace.calm("open")
+    trace.wait(LAG_MS + 500)
+    trace.calm("open")
+    assert trace.world.entry.isr == {1}
+    trace.calm()
+    trace.wait(500)
+    trace.calm()
+    assert trace.world.entry.isr == {1, 2}

@@ -325,6 +325,47 @@ def disk_of_an_elected_node_fails():
     assert trace.world.serving() == [2], "nobody else serves"
 
 
+def elected_node_is_damaged():
+    trace = Trace(3)
+    trace.append()
+    trace.calm()
+    for node in range(3):
+        trace.world.crash_machine(node)
+        trace.world.expire(node)
+    trace.world.disks[0].damage[trace.log] = 0
+    start(trace, 0)
+    trace.calm("describe at 0")
+    trace.tick()  # the others are not live yet
+    trace.calm()
+    start(trace, 1, 2)
+    trace.calm()
+    assert trace.world.serving() == [1], "nobody serves what was confirmed"
+    start(trace, 0)
+    trace.calm()
+    trace.wait(250)
+    trace.calm()
+    assert trace.world.entry.isr == {0, 1, 2}
+
+
+def start(trace, *nodes):
+    """Start nodes, and have the controller know."""
+    for node in nodes:
+        trace.world.start(node)
+    trace.world.seen_live = dict(trace.world.live)
+
+
+def members_wait_for_a_node_that_describes_its_files():
+    trace = Trace(3)
+    trace.world.crash(0)
+    trace.lose(0)
+    trace.calm("describe at 1")
+    trace.wait(LAG_MS + 500)
+    trace.calm("compare at 1")
+    trace.tick(1)
+    trace.calm()
+    assert trace.world.entry.isr == {1, 2}, "a member that has waited is out"
+
+
 class Without(NamedTuple):
     """Change of the code, and the trace that breaks with it."""
 
@@ -433,6 +474,22 @@ RULES = {
         "return self.resign(reason)",
         "return []",
         "nobody else serves",
+    ),
+    "shrink-before-sound": Without(
+        elected_node_is_damaged,
+        Leader,
+        "tick",
+        "if not self._is_ready:",
+        "if False:",
+        "smaller",
+    ),
+    "members-wait-for-description": Without(
+        members_wait_for_a_node_that_describes_its_files,
+        Leader,
+        "tick",
+        "self._began_ms = now_ms",
+        "pass",
+        "is out",
     ),
     "confirm-before-replication": Without(
         leader_confirms_alone,

@@ -321,6 +321,11 @@ class World:
     def _write_entry(self, process: Process, effect: do.WriteEntry) -> None:
         if effect.members and process.replica.role is not Role.LEADING:
             raise BrokenError(f"node {process.node} makes the set larger before it is open")
+        leader = process.replica.leader
+        leads = leader is not None and effect.entry.leader is not None
+        is_described = all(what != "describe" for what, _ in process.work)
+        if leads and effect.entry.isr < leader.set.recorded.isr and not is_described:
+            raise BrokenError(f"node {process.node} makes the set smaller before it is described")
         self.writes.append(Write(process, effect.entry, effect.members))
 
     def _end_reign(self, process: Process, effect: do.EndReign) -> None:
