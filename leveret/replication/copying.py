@@ -105,6 +105,7 @@ class FollowerCopy:
         self._frame: UnsafeFrame | None = None  # being made
         self.sent = 0  # number of the last frame
         self._reading: tuple[str, Unsent, tuple[Remove, ...]] | None = None
+        self.reads_deleted = False  # whether the log that is being read was deleted meanwhile
         self._bytes_under_way = 0
         self._moved: dict[str, None] = {}
 
@@ -127,7 +128,10 @@ class FollowerCopy:
         """
         self.is_attached = True
         files, self._files = self._files, deque()
+        deleted = {operation.log for operation, _ in self._removals if isinstance(operation, Drop)}
         for log in comparison.differences:
+            if log.log in deleted:
+                continue  # it was there when logs were described
             for file in log.copied:
                 removed = tuple(Remove(log.log, *old) for old in log.removed if old[0] == file[0])
                 self._copy(log.log, file, removed, now_ms)
@@ -170,8 +174,12 @@ class FollowerCopy:
     def removed(self, operation: Remove | Drop, now_ms: int) -> None:
         """Tell it of a file or log that is no more."""
         if isinstance(operation, Drop):
-            self.unsafe.pop(operation.log, None)
-            self._unsent.pop(operation.log, None)
+            log = operation.log
+            self.unsafe.pop(log, None)
+            self._unsent.pop(log, None)
+            self._files = deque(file for file in self._files if file[0] != log)
+            if self._reading is not None and self._reading[0] == log:
+                self.reads_deleted = True
         self._removals.append((operation, now_ms))
 
     def replaced(self, log: str, old: tuple[int, int], by: int, now_ms: int) -> None:
@@ -234,10 +242,14 @@ class FollowerCopy:
         room = self._room()
         return [ReadLog(self.node, self.number, log, unsent.place, unsent.offset, room)]
 
-    def read(self, raw: RawBatches) -> None:
-        """Take what was read into the frame that is being made."""
+    def read(self, raw: RawBatches | None) -> None:
+        """Take what was read into the frame that is being made, unless its log was deleted."""
         assert self._reading is not None
         (log, unsent, removed), self._reading = self._reading, None
+        if self.reads_deleted:
+            self.reads_deleted = False
+            return
+        assert raw is not None
         left = unsent._replace(place=raw.stop, offset=raw.offset)
         if unsent.is_copied:
             is_last = not raw.data or raw.stop[:2] != unsent.place[:2]
@@ -249,9 +261,7 @@ class FollowerCopy:
             for operation in removed:
                 self._add(unsent.since_ms, operation, 0)
             return
-        unsafe = self.unsafe.get(log)
-        if unsafe is None:  # it was deleted meanwhile
-            return
+        unsafe = self.unsafe[log]
         data, stop = raw.data, (raw.stop, raw.offset)
         if raw.stop > unsafe.end[0]:  # what was written meanwhile is told later, and sent then
             stop = unsafe.end

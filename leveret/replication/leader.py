@@ -225,12 +225,13 @@ class Leader:
     def read(self, follower: int, number: int, raw: RawBatches | None) -> list[Effect]:
         """Send what was read for a follower.
 
-        It attaches anew if that was None: what it lacks was removed or compacted meanwhile.
+        It attaches anew if that was None, since what it lacks was removed or compacted meanwhile,
+        unless all of the log was deleted.
         """
         copy = self._copies.get(follower)
         if copy is None or copy.number != number or not copy.is_reading:
             return []
-        if raw is None:
+        if raw is None and not copy.reads_deleted:
             return [Disconnect(follower)]
         copy.read(raw)
         return self._moved(copy)

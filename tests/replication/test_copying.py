@@ -2,8 +2,8 @@
 
 import pytest
 
-from leveret.ports.replication import LogPlace, RawBatches
-from leveret.replication.attaching import Comparison
+from leveret.ports.replication import LogFiles, LogPlace, RawBatches
+from leveret.replication.attaching import Comparison, Difference
 from leveret.replication.copying import FollowerCopy
 from leveret.replication.effects import ReadLog, Send
 from leveret.replication.limits import ReplicationLimits
@@ -92,6 +92,29 @@ def test_nothing_is_sent_of_a_log_that_was_deleted(copy):
     [read] = copy.send(EPOCH)
     copy.removed(Drop("one"), now_ms=0)
     copy.read(RawBatches(bytearray(50), read.place._replace(position=50), 0))
+    [frame] = sent(copy, {})
+    assert frame.operations == (Drop("one"),)
+
+
+def test_nothing_is_sent_of_a_log_that_was_deleted_while_logs_were_compared():
+    copy = FollowerCopy(node=2, incarnation=7, number=1, limits=LIMITS)
+    copy.removed(Drop("one"), now_ms=0)
+    ours = LogFiles("one", ((0, 0),), (), *end(50))
+    lacks = Difference("one", removed=((0, 3),), copied=((0, 4),))
+    copy.begin(Comparison((lacks,), {"one": ours}), now_ms=0, since_ms=0)
+    [frame] = sent(copy, {})
+    assert frame.operations == (Drop("one"),)
+    copy.acknowledged(1)
+    assert not copy.unsafe
+    assert copy.unsafe_since() is None
+
+
+def test_no_compacted_file_is_sent_of_a_log_that_was_deleted(copy):
+    copy.replaced("one", (0, 0), 1001, now_ms=0)
+    copy.replaced("one", (5, 0), 1002, now_ms=0)
+    [_] = copy.send(EPOCH)
+    copy.removed(Drop("one"), now_ms=0)
+    copy.read(RawBatches(bytearray(50), LogPlace(0, 1001, 50), 3))
     [frame] = sent(copy, {})
     assert frame.operations == (Drop("one"),)
 

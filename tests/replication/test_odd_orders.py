@@ -3,12 +3,12 @@
 import pytest
 
 from leveret.ports.coordinator import WriteOutcome
-from leveret.ports.replication import EpochEnd, LogFiles, LogPlace, RawBatches
+from leveret.ports.replication import START, EpochEnd, LogFiles, LogPlace, RawBatches
 from leveret.replication.attaching import Comparison, Difference, compare
 from leveret.replication.copying import FollowerCopy
 from leveret.replication.effects import CompareLogs, Disconnect, OpenLogs, ReadLog, Replicated, Send
 from leveret.replication.limits import ReplicationLimits
-from leveret.replication.messages import Acknowledge, Attach, Attached
+from leveret.replication.messages import Acknowledge, Attach, Attached, Drop
 from leveret.replication.replica import Replica
 from leveret.replication.shard import ShardEntry
 from tests.replication.test_rules import LAG_MS, Trace
@@ -144,6 +144,29 @@ def test_a_follower_for_which_too_many_files_wait_attaches_anew():
     effects = [replica.removed("one", base, 0, 0) for base in range(6)]
     assert all(not any(isinstance(each, Disconnect) for each in few) for few in effects[:4])
     assert effects[5] == [Disconnect(1)]
+
+
+@pytest.mark.parametrize("raw", [None, RawBatches(bytearray(), START, 0)])
+def test_a_log_that_is_deleted_while_it_is_read_is_no_reason_to_attach_anew(raw):
+    replica, _ = elected({0, 1}, (0, 1))
+    attach(replica, 1, Comparison((), {}))
+    replica.opened()
+    [read] = replica.wrote("one", (START, 0), (AT, 10), 0)
+    assert isinstance(read, ReadLog)
+    replica.dropped("one", 0)
+    [sent] = replica.read(1, read.number, raw)
+    assert sent.message.operations == (Drop("one"),)
+
+
+def test_a_member_that_lacked_a_log_that_was_deleted_stays_in_the_set():
+    replica, _ = elected({0, 1}, (0, 1))
+    [comparing] = replica.received(1, Attach(1, 1, ()))
+    replica.dropped("one", 0)
+    ours = LogFiles("one", ((0, 0),), (EpochEnd(1, AT),), AT, 10)
+    effects = replica.compared(1, comparing.number, compare_all({"one": ours}, []), 0)
+    assert not any(isinstance(effect, ReadLog) for effect in effects)
+    replica.received(1, Acknowledge(1, 1))
+    assert replica.tick({0: 1, 1: 1}, LAG_MS + 1) == []
 
 
 def test_an_offset_that_a_follower_makes_up_commits_nothing():

@@ -14,7 +14,7 @@ from functools import partial
 
 from leveret.cluster.plan import next_entry
 from leveret.ports.coordinator import WriteOutcome
-from leveret.ports.replication import LogFiles, LogPlace, RawBatches
+from leveret.ports.replication import START, LogFiles, LogPlace, RawBatches
 from leveret.replication import effects as do
 from leveret.replication.attaching import compare
 from leveret.replication.lease import Lease
@@ -278,7 +278,9 @@ class World:
     def _read_log(self, process: Process, effect: do.ReadLog) -> None:
         def read() -> RawBatches | None:
             log = process.disk.logs.get(effect.log)
-            return None if log is None else log.read(effect.place, self.read_max)
+            if log is None:  # it was deleted
+                return RawBatches(bytearray(), START, 0)
+            return log.read(effect.place, self.read_max)
 
         early = read() if self.reads_early else None
 
