@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from leveret.errors import NotEnoughCopiesError, StorageError
 from leveret.ports.callbacks import call_each
-from leveret.ports.replication import LogPlace
+from leveret.ports.replication import LogPlace, RawBatches
+from leveret.storage.files import storage_error
 from leveret.storage.names import list_logs
 from leveret.storage.replica_files import describe_log, find_end, has_last_batch, read_segment
 from leveret.storage.segment import list_segments
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from leveret.ports.replication import LogEvents, LogFiles, RawBatches
+    from leveret.ports.replication import LogEvents, LogFiles
     from leveret.storage.files import FileSystem
     from leveret.storage.log import PartitionLog
     from leveret.storage.segment import Segment
@@ -168,12 +169,18 @@ class LedLogs:
     def has_last(self, theirs: LogFiles) -> bool:
         """Whether a log has another node's last batch where that has it (see attaching.compare).
 
-        In a worker thread. Raises StorageError.
+        Nothing is to be cut of one that was deleted meanwhile. In a worker thread. Raises
+        StorageError.
         """
-        log = self._open.get(theirs.log)
+        log = self._opened(theirs.log)
         directory = self._topics / theirs.log
-        segments = list_segments(self._files, directory) if log is None else list(log.segments)
-        return has_last_batch(self._files, segments, theirs)
+        try:
+            segments = self._list(directory) if log is None else list(log.segments)
+            return has_last_batch(self._files, segments, theirs)
+        except StorageError:
+            if self._files.exists(directory):
+                raise
+            return True
 
     def read_raw(self, key: str, place: LogPlace, offset: int, bytes_max: int) -> RawBatches | None:
         """Return raw batches of a log, None if a device must be waited for (ports.ReplicatedLog).
@@ -195,8 +202,20 @@ class LedLogs:
         return await self._loop.run_in_executor(self._threads.pool, read)
 
     def _read_unopened(self, key: str, place: LogPlace, offset: int, bytes_max: int) -> RawBatches:
-        segments = list_segments(self._files, self._topics / key)
-        return read_segment(self._files, segments, place, offset, bytes_max)
+        directory = self._topics / key
+        try:
+            return read_segment(self._files, self._list(directory), place, offset, bytes_max)
+        except StorageError:
+            if self._files.exists(directory):
+                raise
+            return RawBatches(bytearray(), place, offset)  # it was deleted meanwhile
+
+    def _list(self, directory: Path) -> list[Segment]:
+        """Return the files of a log that is not open. Raises StorageError."""
+        try:
+            return list_segments(self._files, directory)
+        except OSError as error:
+            raise storage_error("list", directory, error) from error
 
 
 class LedLog:
