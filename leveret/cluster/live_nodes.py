@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from leveret.cluster.entries import LIVE, LiveValue, live_path, parse_entry
+from leveret.cluster.entries import LIVE, LiveValue, MalformedEntryError, live_path, parse_entry
 from leveret.cluster.refresh import Refresh
 
 if TYPE_CHECKING:
@@ -15,19 +15,40 @@ __all__ = ["LiveNodes", "read_live"]
 
 
 async def read_live(coordinator: Coordinator) -> dict[int, LiveValue]:
-    """Return the live nodes. Raises CoordinatorError."""
+    """Return the live nodes.
+
+    Raises CoordinatorError; MalformedEntryError among others, since a node whose entry nobody
+    understands may lead, and must not be taken for dead by who elects another one.
+    """
+    live, malformed = await _read_understood(coordinator)
+    if malformed is not None:
+        raise malformed
+    return live
+
+
+async def _read_understood(
+    coordinator: Coordinator,
+) -> tuple[dict[int, LiveValue], MalformedEntryError | None]:
+    """Return the live nodes whose entries are understood, and what is wrong with another one.
+
+    Raises CoordinatorError.
+    """
     names = [name for name in await coordinator.children(LIVE) if name.isdecimal()]
     paths = [live_path(int(name)) for name in names]
     found = await asyncio.gather(*(coordinator.read(path) for path in paths))
-    return {
-        int(name): parse_entry(LiveValue, path, entry)
-        for name, path, entry in zip(names, paths, found, strict=True)
-        if entry is not None
-    }
+    live: dict[int, LiveValue] = {}
+    malformed: MalformedEntryError | None = None
+    for name, path, entry in zip(names, paths, found, strict=True):
+        try:
+            if entry is not None:
+                live[int(name)] = parse_entry(LiveValue, path, entry)
+        except MalformedEntryError as error:
+            malformed = error
+    return live, malformed
 
 
 class LiveNodes:
-    """Keeps `nodes` up to date, a moment behind."""
+    """Keeps `nodes` up to date, a moment behind: those whose entries are understood."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.nodes: dict[int, LiveValue] = {}
@@ -37,7 +58,9 @@ class LiveNodes:
         self._refresh.ask()
 
     async def _read(self) -> None:
-        self.nodes = await read_live(self._coordinator)
+        self.nodes, malformed = await _read_understood(self._coordinator)
+        if malformed is not None:
+            raise malformed  # so that it is told, and read again
 
     @property
     def incarnations(self) -> dict[int, int]:

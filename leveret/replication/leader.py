@@ -284,8 +284,9 @@ class Leader:
     def tick(self, live: Mapping[int, int], now_ms: int) -> list[Effect]:
         """Make the set smaller or larger, if somebody is to leave or to enter it.
 
-        `live` are the incarnations of the nodes that are live. A node that is not ready leaves the
-        set as it is: its own files may be damaged, and those of the others are needed then.
+        `live` are the incarnations of the nodes that are live, as they were read last; nobody is
+        dead by a list in which this one is not. A node that is not ready leaves the set as it is:
+        its own files may be damaged, and those of the others are needed then.
         """
         if not self._is_ready:
             self._began_ms = now_ms  # nobody can attach before
@@ -293,10 +294,13 @@ class Leader:
         if self.set.written is not None:
             return []
         entry = self.set.recorded
+        is_read = live.get(self.node) == entry.incarnation
         leaving = {
             member
             for member in entry.isr - {self.node}
-            if member not in live or member in self._unfit or self._lags(member, now_ms)
+            if (is_read and member not in live)
+            or member in self._unfit
+            or self._lags(member, now_ms)
         }
         entering = {
             copy.node: copy.incarnation

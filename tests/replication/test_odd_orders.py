@@ -245,6 +245,21 @@ def test_a_node_that_is_alone_compares_nothing_before_its_logs_are_open():
     assert compared == [1, 2]
 
 
+@pytest.mark.parametrize("live", [{}, {2: 1}, {0: 0}], ids=["none", "others", "earlier life"])
+def test_nobody_is_dead_by_a_list_in_which_the_leader_is_not(live):
+    replica, _ = elected({0, 1}, (0, 1))
+    assert replica.tick(live, 0) == []
+    [_, write] = replica.tick({0: 1}, 0)
+    assert write.entry.isr == {0}
+
+
+def test_who_has_no_link_leaves_the_set_though_nobody_knows_who_is_live():
+    replica, _ = elected({0, 1}, (0, 1))
+    replica.disconnected(1, 0)
+    [_, write] = replica.tick({}, ReplicationLimits().absent_ms_max + 1)
+    assert write.entry.isr == {0}
+
+
 def test_who_is_late_and_loses_its_link_for_a_moment_stays_in_the_set():
     trace = Trace(3)
     trace.append()

@@ -81,7 +81,9 @@ class Walk(Driver):
                 if world.may_expire(node):
                     actions.append((f"expire {node}", partial(world.expire, node)))
             elif self.chance.random() < 0.2:
-                actions.append((f"tick {node}", partial(world.tick, node)))
+                reads = self.chance.random() < 0.8
+                kind = "tick" if reads else "tick without reading"
+                actions.append((f"{kind} {node}", partial(world.tick, node, reads=reads)))
         for node in world.serving():
             actions += self.writes(world.process(node))
         if self.chance.random() < self.faults * 5:

@@ -98,6 +98,7 @@ class Process:
         self.reads_entry = False
         self.members = 0  # in sync, in a reign
         self.is_over = False  # whether it has been told to end its reign
+        self.seen_live: dict[int, int] = {}  # as it has read it, some time ago
 
 
 class World:
@@ -499,13 +500,16 @@ class World:
         self.disks[node] = Disk(incarnation=self.disks[node].incarnation)
         self.start(node)
 
-    def tick(self, node: int) -> None:
+    def tick(self, node: int, *, reads: bool = True) -> None:
+        """Have a node do what is due, by the list of live nodes that it reads or has read."""
         process = self.process(node)
+        if reads:
+            process.seen_live = dict(self.live)
         leads = process.replica.leader is not None
         if node not in self.live or (leads and not process.lease.runs(self.now)):
             self.crash(node)  # without a session or a lease it begins anew
         else:
-            self.perform(process, process.replica.tick(dict(self.live), self.now))
+            self.perform(process, process.replica.tick(process.seen_live, self.now))
 
     # -- logs
 
