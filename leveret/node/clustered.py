@@ -120,15 +120,23 @@ class NodeReign:
         if self._is_over:
             return
         self._is_over = True
-        process = self._node.process
-        if self._node.member.over.is_set():
-            process.begin_anew(reason)
+        try:
+            self._cut()
+        finally:
+            self._node.process.spawn(self._begin_anew_when_over(reason))
+
+    def _cut(self) -> None:
+        """End all clients at once: their sockets are closed in the next turn of the loop."""
         if self._listener is not None and self._http is not None:
             self._listener.cut()
             self._http.cut()
-        process.spawn(self._begin_anew_when_over(reason))
 
     async def _begin_anew_when_over(self, reason: str) -> None:
+        """Begin anew once others may know that this node leads no more, at the latest soon.
+
+        Where that is known already, it is the next turn, after sockets of clients were closed: a
+        thread that waits for the disk may keep the process, and with it what it has open.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RESIGN_SECONDS):
                 await self._node.member.over.wait()

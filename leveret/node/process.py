@@ -6,6 +6,7 @@ Every part is given it. Every task of the node runs in its task group.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import platform
@@ -36,6 +37,13 @@ def node_name() -> str:
     return f"leveret@{platform.node()}"
 
 
+def _flush_output() -> None:
+    """Write what is buffered, as far as that is possible: the reader of a pipe may be gone."""
+    for output in (*logging.getLogger().handlers, sys.stdout):
+        with contextlib.suppress(Exception):  # no output may keep a process from its end
+            output.flush()
+
+
 class Process:
     """A node's process. `tasks` is the group that all tasks of the node run in.
 
@@ -61,16 +69,19 @@ class Process:
         """Replace the process by a new one of the same node, at once and without an end.
 
         All its connections end, as all its files and sockets are closed by that. A process that is
-        stopping is only ended.
+        stopping is only ended, and so is one that cannot be replaced: its program was removed.
         """
         is_stopping = self.stopping.is_set()
         logger.warning("%s: %s", "ends at once" if is_stopping else "begins anew", reason)
-        for handler in logging.getLogger().handlers:
-            handler.flush()
-        sys.stdout.flush()
-        if is_stopping:
+        _flush_output()
+        try:
+            if not is_stopping:
+                os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  # ourselves
+        except OSError as error:
+            logger.critical("cannot begin anew, and ends: %s: %s", sys.executable, error.strerror)
+            _flush_output()
+        finally:
             os._exit(1)
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  # ourselves
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine in the background; its failure is reported and stops no other task."""

@@ -320,6 +320,22 @@ async def test_who_loses_its_lease_begins_anew(nodes):
     assert await nodes.leader() in others
 
 
+async def test_who_leads_no_more_is_cut_off_before_it_begins_anew(nodes):
+    nodes.start(0, handshake_timeout_seconds=NEVER_MS)
+    await nodes.leader()
+    process, _ = nodes.running[0]
+    client = await asyncio.open_connection(HOST, nodes.ports[1])
+
+    def begin_anew(reason):
+        raise BrokenPipeError(reason)
+
+    process.begin_anew = begin_anew
+    nodes.ensemble.expire(nodes.clients[0].session)
+    async with asyncio.timeout(LIMIT_SECONDS):
+        assert await client[0].read() == b""
+    client[1].close()
+
+
 async def test_a_node_that_has_left_its_cluster_has_all_definitions_or_does_not_start(nodes):
     nodes.start(0)
     await nodes.leader()

@@ -1,9 +1,36 @@
 import asyncio
 import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 
 from leveret.config import Configuration
 from leveret.errors import DiskFullError, StorageError, ToleratedError
 from leveret.node.process import Process
+from tests.support.waiting import LIMIT_SECONDS
+
+BEGINNING_ANEW = """
+import asyncio, logging, sys
+from leveret.config import Configuration
+from leveret.node.process import Process
+
+logging.basicConfig()
+sys.orig_argv = [sys.executable, "-c", "print('it began anew')"]
+
+async def begin_anew():
+    async with asyncio.TaskGroup() as tasks:
+        process = Process(Configuration(), tasks)
+        print("before")
+        {}
+        process.begin_anew("its lease is over")
+
+try:
+    asyncio.run(begin_anew())
+finally:
+    print("it went on", flush=True)
+"""
 
 
 async def with_process(use):
@@ -79,3 +106,32 @@ async def test_our_own_mistakes_are_reported_with_their_traces(caplog):
     assert (warning.levelno, warning.exc_info) == (logging.WARNING, None)
     assert "report this as a bug" in error.getMessage()
     assert error.exc_info[0] is ZeroDivisionError
+
+
+def begun_anew(prepare, stderr):
+    """Have a process begin anew; return its exit status, and what it has printed."""
+    command = [sys.executable, "-c", BEGINNING_ANEW.format(prepare)]
+    # Without PYTHONUNBUFFERED: what could not be written stays, and fails at each further flush.
+    ended = subprocess.run(
+        command,
+        env={"PYTHONPATH": ":".join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    return ended.returncode, ended.stdout
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_log_that_cannot_be_written_keeps_no_process_from_beginning_anew():
+    with Path("/dev/full").open("w") as full:
+        assert begun_anew("pass", full) == (0, "before\nit began anew\n")
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_process_that_cannot_be_replaced_ends():
+    gone = "sys.executable = '/nowhere/python'"
+    assert begun_anew(gone, subprocess.DEVNULL) == (1, "before\n")
+    assert begun_anew("process.stopping.set()", subprocess.DEVNULL) == (1, "before\n")
