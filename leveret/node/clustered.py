@@ -157,9 +157,15 @@ class NodeReign:
         """Note that all stores are closed: nothing is left to be ended."""
         self._is_over = True
 
-    async def take_ports(self) -> dict[str, list[socket.socket]]:
-        """Return the listening sockets of clients' ports; what else there is, is closed."""
+    async def take_ports(self) -> dict[str, list[socket.socket]] | None:
+        """Return the listening sockets of clients' ports; what else there is, is closed.
+
+        A reign that is over takes none, and waits for the end: None if the node is to stop.
+        """
         node = self._node
+        if self._is_over:
+            await node.process.stopping.wait()
+            return None
         node.metrics.cut()
         await node.metrics.close()
         await node.control.close()
@@ -168,9 +174,12 @@ class NodeReign:
     def serve(self, listener: AmqpListener, http: HttpServers) -> None:
         """Serve clients that came to other nodes, and those that were held here.
 
-        Those of HTTP wait until requests are answered.
+        Those of HTTP wait until requests are answered. A reign that is over serves nobody.
         """
         self._listener, self._http = listener, http
+        if self._is_over:
+            self._cut()
+            return
         self._node.proxy.serve_here(self._take)
         self._node.member.take_clients(self._take_passed)
 

@@ -63,6 +63,8 @@ async def serve(
         await _tell_recovered(context, began)
         collector = start_collector(broker)
         given = {} if reign is None else await reign.take_ports()
+        if given is None:
+            return time.monotonic()
         await enter(open_control(process, context))
         http = await enter(open_http(process, given))
         listener, amqp = await enter(open_amqp(sockets, broker, given))

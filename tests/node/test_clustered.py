@@ -14,12 +14,13 @@ import pytest
 from pika.exceptions import AMQPError, NackError
 
 from leveret.cli.health import probe
+from leveret.cluster.client_proxy import ClientProxy
 from leveret.cluster.coordination.zookeeper import boottime_ms
 from leveret.config import Configuration
 from leveret.errors import StorageError
 from leveret.mgmt_ui.control_client import request
-from leveret.node import serving
-from leveret.node.clustered import serve_in_cluster
+from leveret.node import clustered, serving
+from leveret.node.clustered import NodeReign, serve_in_cluster
 from leveret.node.process import Process
 from leveret.storage.cluster_file import refuse_member
 from leveret.storage.lock import DirectoryLock
@@ -334,6 +335,29 @@ async def test_who_leads_no_more_is_cut_off_before_it_begins_anew(nodes):
     async with asyncio.timeout(LIMIT_SECONDS):
         assert await client[0].read() == b""
     client[1].close()
+
+
+@pytest.mark.parametrize("has_ports", [False, True])
+async def test_a_reign_that_ends_before_it_serves_takes_no_client(nodes, monkeypatch, has_ports):
+    monkeypatch.setattr(clustered, "RESIGN_SECONDS", NEVER_MS)
+    take_ports, reigns, served = NodeReign.take_ports, [], []
+
+    async def end(reign):
+        taken = await take_ports(reign) if has_ports else None
+        reign.end("its disk has failed")
+        reigns.append(reign)
+        return taken if has_ports else await take_ports(reign)
+
+    monkeypatch.setattr(NodeReign, "take_ports", end)
+    monkeypatch.setattr(ClientProxy, "serve_here", lambda *_: served.append(True))
+    task = nodes.start(0, cluster_hold_ms=1)
+    await eventually(lambda: reigns, "a reign")
+    with pytest.raises(AMQPError):
+        await asyncio.to_thread(nodes.connect, 0)
+    process, _ = nodes.running.pop(0)
+    process.stopping.set()
+    await task
+    assert not served
 
 
 async def test_a_node_that_has_left_its_cluster_has_all_definitions_or_does_not_start(nodes):
