@@ -10,6 +10,7 @@ Kazoo 2.11 and ZooKeeper have traps, from which this protects whoever uses it:
   look at `session`.
 - `stop` ends the session, waits for threads of kazoo's, and may wait for ever: so it is called in a
   thread of its own; and `abandon` sees to it that nothing is sent any more.
+- `start` may fail in between, and leaves its threads: so whoever calls it stops the client then.
 - A read of an entry that is missing leaves no watch: so an `exists` leaves it.
 - What it logs at levels below WARNING has passwords in it.
 """
@@ -21,6 +22,7 @@ import socket
 from contextlib import suppress
 from enum import Enum
 from functools import partial
+from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,7 +32,6 @@ from kazoo.exceptions import (
     BadArgumentsError,
     BadVersionError,
     InvalidACLError,
-    KazooException,
     MarshallingError,
     NoAuthError,
     NoChildrenForEphemeralsError,
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from leveret.cluster.coordination.settings import ZooKeeperSettings
     from leveret.ports.coordinator import EntryOperation
 
-__all__ = ["KazooClientState", "ZooKeeperClient"]
+__all__ = ["KazooClientState", "ZooKeeperClient", "describe"]
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +106,15 @@ class KazooConnections(SequentialThreadingHandler):  # type: ignore[misc]
         self.server = ""  # that was tried last
         self._socket: socket.socket | None = None
         self._is_over = False
+
+    def start(self) -> None:
+        """Begin kazoo's threads, all or none. Raises RuntimeError if the system allows no more."""
+        try:
+            super().start()
+        except RuntimeError:
+            self._running = True  # else `stop` would leave those that were begun
+            self.stop()
+            raise
 
     def create_connection(self, *arguments: Any, **options: Any) -> socket.socket:
         """Connect to a server. Raises OSError."""
@@ -178,6 +188,7 @@ class ZooKeeperClient:
         session: Session | None = None,
     ) -> None:
         self._changed = changed
+        self._stopped: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._root = settings.connect.root
         self._connections = KazooConnections()
         self._problems = ProblemHandler(self._connections)
@@ -218,7 +229,12 @@ class ZooKeeperClient:
         return self._problems.problem
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Begin to connect. Raises OSError or RuntimeError without descriptors or threads left.
+
+        Abandon it then.
+        """
+        # Begun beforehand: when the client is to be stopped, there may be no thread left for it.
+        Thread(target=self._stop, daemon=True, name="zookeeper-stop").start()
         self._zk.start_async()
 
     def _on_state(self, state: str) -> None:
@@ -237,10 +253,11 @@ class ZooKeeperClient:
 
     def stop(self, stopped: Callable[[], None]) -> None:
         """End the session, if there is a connection; `stopped` is called in a thread of its own."""
-        Thread(target=self._stop, args=(stopped,), daemon=True, name="zookeeper-stop").start()
+        self._stopped.put(stopped)
 
-    def _stop(self, stopped: Callable[[], None]) -> None:
-        with suppress(KazooException, OSError):  # what is left of it ends with the process
+    def _stop(self) -> None:
+        stopped = self._stopped.get()
+        with suppress(Exception):  # what is left of it ends with the process
             self._zk.stop()
             self._zk.close()
         stopped()

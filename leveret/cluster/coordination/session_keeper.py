@@ -20,7 +20,11 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Protocol
 
-from leveret.cluster.coordination.kazoo_client import KazooClientState, ZooKeeperClient
+from leveret.cluster.coordination.kazoo_client import (
+    KazooClientState,
+    ZooKeeperClient,
+    describe,
+)
 from leveret.ports.coordinator import CoordinatorUnavailableError
 from leveret.replication.lease import Lease
 
@@ -77,6 +81,7 @@ class SessionKeeper:
         self._loop_ran_ms = now_ms()
         # From here on: written by the thread alone.
         self._client: ZooKeeperClient | None = None
+        self._failure = ""  # why there is no client
         self._refusal = ""  # of the root
         self._session: Session | None = None
         self._is_connected = False
@@ -98,7 +103,7 @@ class SessionKeeper:
     def problem(self) -> str:
         """The last thing that went wrong."""
         client = self._client
-        return self._refusal or ("" if client is None else client.problem)
+        return self._failure or self._refusal or ("" if client is None else client.problem)
 
     def start(self) -> None:
         """Begin the thread."""
@@ -129,19 +134,40 @@ class SessionKeeper:
     # -- in the thread
 
     def _run(self) -> None:
-        self._begin_client()
         while not self._is_over:
-            now = self._now_ms()
-            if now >= self._turn_ms:
-                self._turn_ms = now + RENEW_MS
-                self._turn(now)
-            if self._quiet_since_ms is not None and now >= self._quiet_since_ms + self._patience_ms:
-                self._miss_answer(now)
             try:
-                action = self._inbox.get(timeout=self._wait_ms(now) / 1000)
-            except Empty:
-                continue
-            action()
+                self._step()
+            except Exception as error:  # noqa: BLE001 - without this thread no session would end
+                self._fail(error)
+
+    def _step(self) -> None:
+        """Do what is due, then what is asked for next, if it comes before more is due."""
+        now = self._now_ms()
+        if now >= self._turn_ms:
+            self._turn_ms = now + RENEW_MS
+            self._turn(now)
+        if self._quiet_since_ms is not None and now >= self._quiet_since_ms + self._patience_ms:
+            self._miss_answer(now)
+        try:
+            action = self._inbox.get(timeout=self._wait_ms(now) / 1000)
+        except Empty:
+            return
+        action()
+
+    def _fail(self, error: Exception) -> None:
+        """Throw the client away: another one goes on with the session in the next turn.
+
+        Without descriptors or threads left no client can begin, until there are some again.
+        """
+        failure = describe(error)
+        if failure != self._failure:
+            logger.error("no client for ZooKeeper: %s; it is tried again", failure, exc_info=error)
+        self._failure = failure
+        self._is_connected = self._is_usable = False
+        self._quiet_since_ms = None
+        client, self._client = self._client, None
+        if client is not None:
+            client.abandon()
 
     def _wait_ms(self, now: int) -> int:
         due = self._turn_ms
@@ -267,6 +293,7 @@ class SessionKeeper:
         self._quiet_since_ms = self._now_ms()
         self._client = ZooKeeperClient(self._settings, self._on_state, self._session)
         self._client.start()
+        self._failure = ""
 
     def _on_state(self, client: ZooKeeperClient, state: KazooClientState) -> None:
         """Pass on a state of the connection. In a thread of kazoo's."""
