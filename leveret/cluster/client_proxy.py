@@ -7,6 +7,7 @@ belongs to that leader: its end is the end of the connection.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import socket
@@ -19,7 +20,7 @@ from leveret.ports.listening import listen, listening_problem
 from leveret.ports.log_text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from typing import Any
 
     from leveret.cluster.links.handshake import LinkIdentity
@@ -74,6 +75,7 @@ class ClientProxy:
         self._holding: set[asyncio.Task[None]] = set()
         self._passing = asyncio.Semaphore(PASSES_MAX)
         self._relays: set[ClientRelay] = set()
+        self._attempts: dict[asyncio.Timeout, LeaderAddress] = {}  # by what limits their time
         self._is_looking = False
         self._take: Callable[[socket.socket, PassedClient], bool] | None = None
 
@@ -82,18 +84,27 @@ class ClientProxy:
         self._take = take
 
     def _look(self) -> None:
-        """End the connections to one who leads no more: it may hang, and never end them itself."""
+        """End all that is for one who leads no more: it may hang, and never end it itself."""
         found = self._leader()
         for relay in list(self._relays):
-            if self._take is not None or (found is not None and found[1] != relay.to):
+            if self._is_former(relay.to, found):
                 relay.abort()
+        for limit, leader in self._attempts.items():
+            if self._is_former(leader, found) and not limit.expired():
+                limit.reschedule(self._loop.time())
         self._is_looking = False
         self._look_later()
 
     def _look_later(self) -> None:
-        if self._relays and not self._is_looking:
+        if (self._relays or self._attempts) and not self._is_looking:
             self._is_looking = True
             self._loop.call_later(LOOK_SECONDS, self._look)
+
+    def _is_former(
+        self, leader: LeaderAddress, found: tuple[LinkIdentity, LeaderAddress] | None
+    ) -> bool:
+        """Whether another node leads by now, `found` or this one."""
+        return self._take is not None or (found is not None and found[1] != leader)
 
     @property
     def held_count(self) -> int:
@@ -182,36 +193,67 @@ class ClientProxy:
 
     async def _pass_within(self, accepted: socket.socket, client: PassedClient) -> bool:
         """Have a leader take a client within the time for that; False if none did."""
-        deadline = self._loop.time() + self._hold_seconds
-        told = ""
+        began = self._loop.time()
+        deadline = began + self._hold_seconds
+        told = "none leads"
         while True:
             if self._take is not None and self._take(accepted, client):
                 return True
-            async with self._passing:
-                found = self._leader()  # not before: it may change while others are passed on
-                if found is not None and self._take is None:
-                    identity, leader = found
-                    try:
-                        async with asyncio.timeout(PASS_SECONDS):
-                            passed = await pass_client(
-                                identity, leader, client, secrets.token_bytes
-                            )
-                    # Of the time limit, too; the latter are of an address.
-                    except (OSError, LeveretError, ValueError, OverflowError) as error:
-                        reason = one_line(error) or "it did not answer in time"
-                        told = f"node {leader.node}: {reason}"
-                    else:
-                        await self._relay(accepted, passed, leader)
+            found = None
+            try:
+                # A leader that answers needs its time for many, however short they are held.
+                async with self._turn(max(deadline, began + PASS_SECONDS)):
+                    found = self._leader()  # not before: it may change while others are passed on
+                    if found is not None and self._take is None:
+                        passed = await self._pass(*found, client)
+                        await self._relay(accepted, passed, found[1])
                         return True
+            except LeveretError as error:
+                told = str(error)
+                if found is not None and self._is_former(found[1], self._leader()):
+                    continue  # the time was lost on one who leads no more
             if self._loop.time() >= deadline:
                 source = {"source": attempt_source(client.peer[0])}
                 logger.warning(
                     "refused a client at %s:%s: no node took it within %g s (%s)",
-                    *(*client.peer, self._hold_seconds, told or "none leads"),
+                    *(*client.peer, self._hold_seconds, told),
                     extra=source,
                 )
                 return False
             await asyncio.sleep(RETRY_SECONDS)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, until: float) -> AsyncIterator[None]:
+        """Wait until a leader may be asked, and let others do so behind. Raises LeveretError."""
+        try:
+            async with asyncio.timeout_at(until):
+                await self._passing.acquire()
+        except TimeoutError:
+            raise LeveretError("too many others wait") from None
+        try:
+            yield
+        finally:
+            self._passing.release()
+
+    async def _pass(
+        self, identity: LinkIdentity, leader: LeaderAddress, client: PassedClient
+    ) -> socket.socket:
+        """Return a connection to the leader that has taken a client. Raises LeveretError.
+
+        It is given up as soon as another node leads.
+        """
+        try:
+            async with asyncio.timeout(PASS_SECONDS) as limit:
+                self._attempts[limit] = leader
+                self._look_later()
+                try:
+                    return await pass_client(identity, leader, client, secrets.token_bytes)
+                finally:
+                    del self._attempts[limit]
+        # Of the time limit, too; the latter are of an address.
+        except (OSError, LeveretError, ValueError, OverflowError) as error:
+            reason = one_line(error) or "it did not answer in time"
+            raise LeveretError(f"node {leader.node}: {reason}") from error
 
     async def _relay(
         self, accepted: socket.socket, passed: socket.socket, leader: LeaderAddress

@@ -43,6 +43,7 @@ TAKEN = b"\x01"
 PORTS = frozenset({"amqp", "amqp/ssl", "http", "https"})
 HOST_CHARACTERS_MAX = 255
 PORT_MAX = 0xFFFF
+CONNECT_SECONDS = 1.0  # for a machine to answer at all: one without power does not
 
 
 class LeaderAddress(NamedTuple):
@@ -123,7 +124,8 @@ async def _connect(host: str, port: int) -> socket.socket:
         try:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await loop.sock_connect(connection, address)
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await loop.sock_connect(connection, address)
         except OSError as error:
             connection.close()
             failure = error

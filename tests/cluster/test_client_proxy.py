@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from leveret.cluster import client_proxy
+from leveret.cluster import client_proxy, passed_client
 from leveret.cluster.client_proxy import BUFFERED_BYTES_MAX, PASSES_MAX, ClientPort, ClientProxy
 from leveret.cluster.links.connector import LinkDialing
 from leveret.cluster.links.link import KEEPALIVE, LinkLimits
@@ -588,22 +588,75 @@ async def test_a_leader_that_is_gone_is_tried_again():
         await reaches(client, node.opened[-1])
 
 
-async def test_who_waited_behind_others_goes_to_whom_leads_by_then():
-    """As after a leader that hangs: it keeps nobody for longer than it leads."""
-    leading = LeadingNode()
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        async with proxying(leading) as node:
+@contextlib.asynccontextmanager
+async def asking_one_that_hangs(*leading, monkeypatch):
+    """A node whose leader answers nothing; as many clients as may ask it do, and one waits."""
+    monkeypatch.setattr(client_proxy, "PASS_SECONDS", NEVER_SECONDS)
+    with socket.create_server(("127.0.0.1", 0), backlog=PASSES_MAX) as silent:
+        async with proxying(*leading) as node:
             node.leader = LeaderAddress(3, *silent.getsockname())
-            for _ in range(PASSES_MAX):
+            for _ in range(PASSES_MAX + 1):
                 await node.connect()
-            await eventually(node.proxy._passing.locked, "those who ask the one that hangs")
-            asking = list(node.proxy._holding)
-            client = await node.connect()
-            await eventually(lambda: node.proxy._passing._waiters, "another one")
-            node.leader = leading.as_leader()
-            asking[0].cancel()  # as the time limit ends its question
-            node.opened.append(await leading.next())
-            await reaches(client, node.opened[-1])
+            await eventually(lambda: node.proxy._passing._waiters, "one who waits")
+            yield node
+
+
+async def test_a_leader_that_hangs_keeps_nobody_once_another_one_leads(monkeypatch):
+    leading = LeadingNode()
+    async with asking_one_that_hangs(leading, monkeypatch=monkeypatch) as node:
+        node.leader = leading.as_leader()
+        await eventually(lambda: node.proxy.passed_count > PASSES_MAX, "all clients")
+
+
+async def test_a_leader_that_hangs_keeps_nobody_once_this_node_leads(monkeypatch):
+    async with asking_one_that_hangs(monkeypatch=monkeypatch) as node:
+        taken = []
+        node.proxy.serve_here(lambda connection, _: taken.append(connection) or True)
+        await eventually(lambda: len(taken) > PASSES_MAX, "all clients")
+        for connection in taken:
+            connection.close()
+
+
+async def test_who_has_lost_its_time_on_a_former_leader_is_passed_on_to_the_present_one(
+    monkeypatch,
+):
+    leading, pass_client = LeadingNode(), client_proxy.pass_client
+
+    async def fail(*_):
+        node.leader = leading.as_leader()
+        monkeypatch.setattr(client_proxy, "pass_client", pass_client)
+        raise TimeoutError
+
+    monkeypatch.setattr(client_proxy, "pass_client", fail)
+    async with proxying(leading, hold_seconds=0) as node:
+        node.leader = LeaderAddress(3, "127.0.0.1", 1)
+        client = await node.connect()
+        node.opened.append(await leading.next())
+        await reaches(client, node.opened[-1])
+
+
+async def test_who_waits_behind_others_is_told_in_time(caplog, monkeypatch):
+    monkeypatch.setattr(client_proxy, "PASS_SECONDS", 0.05)
+    async with proxying(hold_seconds=0.05) as node:
+        for _ in range(PASSES_MAX):
+            await node.proxy._passing.acquire()
+        told = await refused_by(node, LeaderAddress(ACCEPTOR, "127.0.0.1", 1), caplog)
+        assert "(too many others wait)" in told
+
+
+async def test_a_leader_whose_machine_is_silent_is_given_up_soon(caplog, monkeypatch):
+    monkeypatch.setattr(passed_client, "CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr(client_proxy, "PASS_SECONDS", NEVER_SECONDS)
+    # Linux answers nobody for whom there is no place.
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as silent,
+        contextlib.ExitStack() as full,
+    ):
+        full.enter_context(socket.create_connection(silent.getsockname()))
+        async with proxying(hold_seconds=0) as node:
+            leader = LeaderAddress(ACCEPTOR, *silent.getsockname())
+            told = await refused_by(node, leader, caplog)
+            assert "(node 1: it did not answer in time)" in told
 
 
 async def test_all_addresses_of_a_leader_are_tried(monkeypatch):
