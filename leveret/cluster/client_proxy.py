@@ -38,6 +38,7 @@ PASSES_MAX = 16  # at a time: a leader answers so many handshakes at once
 ACCEPT_RETRY_SECONDS = 1.0  # without file descriptors left: some will be closed meanwhile
 CLOSE_SECONDS = 60.0  # for one end to read what is left, and to end, when the other one has ended
 REFUSAL_SECONDS = 5.0  # for a client to say its first words, and to read the answer
+REFUSED_SECONDS = 60.0  # until it is logged again that there is no place
 WORDS_BYTES_MAX = 4096
 BUFFERED_BYTES_MAX = 1 << 20  # that one end has not read: then the other one is not read, either
 
@@ -77,6 +78,7 @@ class ClientProxy:
         self._relays: set[ClientRelay] = set()
         self._attempts: dict[asyncio.Timeout, LeaderAddress] = {}  # by what limits their time
         self._is_looking = False
+        self._quiet_until = 0.0  # refusals are not logged
         self._take: Callable[[socket.socket, PassedClient], bool] | None = None
 
     def serve_here(self, take: Callable[[socket.socket, PassedClient], bool]) -> None:
@@ -172,6 +174,7 @@ class ClientProxy:
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
             if self.held_count + self.passed_count >= self._clients_max:
+                self._tell_refused(address[0])
                 accepted.close()
                 continue
             here = accepted.getsockname()
@@ -179,6 +182,19 @@ class ClientProxy:
             task = self._spawn(self._bring(accepted, client, port.refusal))
             self._holding.add(task)
             task.add_done_callback(self._holding.discard)
+
+    def _tell_refused(self, host: str) -> None:
+        """Log that clients are refused, once a minute: there may be thousands a second."""
+        now = self._loop.time()
+        if now < self._quiet_until:
+            return
+        self._quiet_until = now + REFUSED_SECONDS
+        logger.warning(
+            "refused a client at %s: %d are held or passed on, as many as connections_max and open "
+            "files allow (each takes two); this is not logged again for a minute",
+            *(host, self._clients_max),
+            extra={"source": attempt_source(host)},
+        )
 
     async def _bring(self, accepted: socket.socket, client: PassedClient, refusal: bytes) -> None:
         """Pass a client on, or refuse it when it has waited for long enough."""

@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import platform
+import resource
 import time
 from dataclasses import replace
 from functools import partial
@@ -34,6 +35,7 @@ from leveret.mgmt_ui.operations.runtime import Listener
 from leveret.mgmt_ui.readiness import tell_ready
 from leveret.mgmt_ui.server import FollowingMetricsServer
 from leveret.node.following import perform_following
+from leveret.node.open_files import passed_clients_max
 from leveret.node.serving import serve
 from leveret.node.stores import LedShard, open_databases, open_stores
 from leveret.ports.coordinator import CoordinatorUnavailableError
@@ -234,7 +236,9 @@ class ClusteredNode:
             lambda: None if self._member is None else self._member.leader,
             process.spawn,
             hold_seconds=configuration.cluster_hold_ms / 1000,
-            clients_max=configuration.connections_max,
+            clients_max=passed_clients_max(
+                configuration, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            ),
         )
         assert configuration.node_id is not None, "it is given beside `cluster`"
         self._settings = NodeSettings(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from leveret.config import Configuration
 
-__all__ = ["share_open_files"]
+__all__ = ["passed_clients_max", "share_open_files"]
 
 logger = logging.getLogger(__package__)
 
@@ -25,11 +25,8 @@ SHARE_MIN = 16
 
 def share_open_files(configuration: Configuration, files_max: int) -> Configuration:
     """Return the settings, limited by `files_max` open files; a reduced limit is logged."""
-    held_back = min(HELD_BACK, files_max // 4)
     segments = min(configuration.open_segments_max, max(files_max // 4, SHARE_MIN))
-    connections = min(
-        configuration.connections_max, max(files_max - held_back - segments, SHARE_MIN)
-    )
+    connections = min(configuration.connections_max, max(_room(files_max, segments), SHARE_MIN))
     if connections < configuration.connections_max:
         logger.info(
             "%d connections at most, not %d (connections_max): the system allows this process %d "
@@ -40,3 +37,17 @@ def share_open_files(configuration: Configuration, files_max: int) -> Configurat
         )
     shares = {"connections_max": connections, "open_segments_max": segments}
     return configuration.model_copy(update=shares)
+
+
+def passed_clients_max(configuration: Configuration, files_max: int) -> int:
+    """Return how many clients a node may have that passes them on, each over another connection.
+
+    `configuration` has its share of `files_max` open files already.
+    """
+    room = _room(files_max, configuration.open_segments_max)
+    return min(configuration.connections_max, max(room, SHARE_MIN) // 2)
+
+
+def _room(files_max: int, segments: int) -> int:
+    """Return how many files are left for connections."""
+    return files_max - min(HELD_BACK, files_max // 4) - segments

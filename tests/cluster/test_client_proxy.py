@@ -488,14 +488,20 @@ async def test_without_a_refusal_a_client_is_closed():
         assert await client[0].read() == b""
 
 
-async def test_clients_have_a_limit():
+async def test_clients_have_a_limit(caplog):
     leading = LeadingNode()
     async with proxying(leading, clients_max=2) as node:
         client, there = await node.passed(leading)
         node.leader = None
         await node.connect()
         await eventually(lambda: node.proxy.held_count == 1, "a held client")
+        for _ in range(3):
+            assert await rest(await node.connect()) == b""
+        (told,) = caplog.messages
+        assert "refused a client at 127.0.0.1: 2 are held or passed on" in told
+        node.proxy._quiet_until = 0.0
         assert await rest(await node.connect()) == b""
+        assert len(caplog.messages) == 2
         client[1].close()
         assert await rest(there) == b""
         there[1].close()
