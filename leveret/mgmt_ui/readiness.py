@@ -19,6 +19,7 @@ import json
 import logging
 import os
 import socket
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -52,12 +53,25 @@ def tell_ready(
     bound = {SCHEMES.get(each.protocol, each.protocol): _address(each) for each in listeners}
     addresses = " ".join(f"{name}={address}" for name, address in bound.items())
     if log_format == "json":
-        print(json.dumps({"ready": {**bound, "data": str(data_dir)}}), flush=True)
+        _print(json.dumps({"ready": {**bound, "data": str(data_dir)}}))
     else:
-        print(f"ready {addresses} data={data_dir}", flush=True)
+        _print(f"ready {addresses} data={data_dir}")
     pages = _pages(listeners)
     log.info("ready after %.1f s%s", seconds, f": the web UI is at {pages}" if pages else "")
     _notify(f"READY=1\nSTATUS=Serving {addresses}")
+
+
+def _print(line: str) -> None:
+    """Print a line, if anybody reads it: a script may want but the first one.
+
+    After an error nothing is printed any more: what is left in the buffer would fail again at each
+    line, and make the node's exit status an error.
+    """
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        log.warning("cannot print that the node is ready: %s", error.strerror)
+        sys.stdout = None
 
 
 def _address(listener: Listener) -> str:

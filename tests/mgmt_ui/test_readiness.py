@@ -1,3 +1,4 @@
+import contextlib
 import json
 import signal
 import socket
@@ -68,17 +69,31 @@ def test_manager_that_is_gone_stops_nothing(tmp_path, monkeypatch, caplog):
     assert "cannot tell the service manager 'STOPPING'" in caplog.text
 
 
+def test_a_ready_line_that_nobody_reads_stops_nothing(manager, monkeypatch, caplog):
+    with contextlib.suppress(OSError), Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        for _ in range(2):
+            tell_ready(LISTENERS, Path("/data"), 0.1, "text")
+            assert manager.recv(1000).startswith(b"READY=1\n")
+    (told,) = caplog.messages
+    assert told.startswith("cannot print that the node is ready: No space left on device")
+
+
 @pytest.mark.usefixtures("processes")
 @pytest.mark.smoke
-def test_node_tells_its_manager(tmp_path):
+@pytest.mark.parametrize("stdout", ["null", "full"])
+def test_node_tells_its_manager(tmp_path, stdout):
     address = tmp_path / "notify"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening,
+        (Path("/dev") / stdout).open("w") as output,
+    ):
         listening.bind(str(address))
         listening.settimeout(30)
         command = [sys.executable, "-m", "leveret", "serve", "--data-dir", str(tmp_path / "data")]
         command += ["--port", "0", "--http-port", "0", "--prometheus-port", "-1"]
         environment = {"NOTIFY_SOCKET": str(address), "PYTHONPATH": "."}
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
+        with subprocess.Popen(command, stdout=output, env=environment) as process:
             assert listening.recv(1000).startswith(b"READY=1\n")
             process.send_signal(signal.SIGTERM)
             assert listening.recv(1000) == b"STOPPING=1"
