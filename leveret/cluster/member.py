@@ -174,8 +174,13 @@ class ClusterMember:
         elif runner.replica.leader is not None and not self.has_lease:
             self._end("its lease is over: ZooKeeper did not answer in time")
         else:
-            runner.tick()
-            self._loop.call_later(TICK_SECONDS, self._tick, runner)
+            try:
+                runner.tick()
+            except Exception:  # without another look a leader would go on without a lease
+                logger.exception("a replica failed: please report this as a bug")
+                self._end("an error of the program")
+            else:
+                self._loop.call_later(TICK_SECONDS, self._tick, runner)
 
     def _end(self, reason: str) -> None:
         """Stop serving at once; who waits for `over` closes what is left."""

@@ -172,6 +172,22 @@ async def test_a_leader_without_a_lease_serves_nobody(cluster):
     assert "lease" in first.member.reason
 
 
+@pytest.mark.parametrize("leads", [False, True])
+async def test_a_member_ends_with_an_error_of_its_replica(cluster, monkeypatch, caplog, leads):
+    leader = await cluster.leader()
+    await cluster.in_sync(3)
+    node = next(each for each in cluster.nodes.values() if (each is leader) is leads)
+
+    def tick():
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(node.member.runner, "tick", tick)
+    await eventually(node.member.over.is_set)
+    assert not node.serves
+    assert node.member.reason == "an error of the program"
+    assert "ZeroDivisionError" in caplog.text
+
+
 async def test_a_node_without_a_session_tells_of_all_nodes_and_of_none_that_is_live(cluster):
     first = await cluster.leader()
     follower = next(node for node in cluster.nodes.values() if node is not first)
