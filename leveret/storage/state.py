@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from heapq import merge
 from itertools import islice, takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lmdb
@@ -22,7 +23,6 @@ from leveret.errors import DiskFullError, NewerFormatError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
 __all__ = ["LmdbStateStore", "MemoryStateStore", "open_read_only"]
 
@@ -111,6 +111,19 @@ def _is_newer(file: Path) -> bool:
     return len(versions) == 1 and max(versions) > META_VERSION
 
 
+def _close_on_exec(file: Path) -> None:
+    """Have a file closed when another program replaces this one, which LMDB does not see to.
+
+    A node that begins anew would have one more open each time.
+    """
+    there = file.stat()
+    for entry in Path("/proc/self/fd").iterdir():
+        number = int(entry.name)
+        with suppress(OSError):  # it was closed meanwhile
+            if os.path.samestat(os.fstat(number), there):
+                os.set_inheritable(number, False)
+
+
 class LmdbStateStore:
     """StateStore in an LMDB environment. May be called from any thread.
 
@@ -183,6 +196,7 @@ class LmdbStateStore:
             environment = lmdb.open(
                 str(self._path), map_size=self._map_bytes, mode=0o640, max_spare_txns=4
             )
+            _close_on_exec(self._path / "data.mdb")
             self._map_bytes = max(self._map_bytes, environment.info()["map_size"])
         except DAMAGE:
             raise

@@ -1,6 +1,8 @@
 """The state store beyond its contract: damage, and changes while it is written."""
 
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -46,3 +48,14 @@ def test_what_changes_while_it_is_written_stays_changed(tmp_path, monkeypatch):
     again = LmdbStateStore(tmp_path / "state.lmdb", lambda _: None)
     assert again.get(b"key") == b"newer"
     again.close()
+
+
+def test_a_program_that_replaces_this_one_has_no_file_of_it_open(tmp_path):
+    """Else each time that a node begins anew would leave it one more."""
+    state = LmdbStateStore(tmp_path / "state.lmdb", lambda _: None)
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        if entry.exists() and entry.resolve().is_relative_to(tmp_path):
+            found.setdefault(entry.resolve().name, set()).add(os.get_inheritable(int(entry.name)))
+    state.close()
+    assert found == {"data.mdb": {False}, "lock.mdb": {False}}
