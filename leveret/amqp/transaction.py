@@ -9,6 +9,7 @@ from leveret.amqp import frames
 from leveret.amqp.destinations import Destinations, answer, route, stored_form
 from leveret.core.publish_interceptors import InterceptedPublish
 from leveret.errors import ChannelError
+from leveret.ports.records import RECORD_BYTES_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     Settlement = tuple[int, int, list[Holding]]  # kind, first tag, what it held
 
 # A transaction is held in memory until it commits: more than this is refused, as a queue is the
-# place for a backlog.
+# place for a backlog. A queue's part of it is one batch.
 TRANSACTION_BYTES_MAX = 128 * 1024 * 1024
 
 # What is done before somebody looks at the clock: publishes, and runs of settled deliveries. Some
@@ -60,7 +61,8 @@ class Transaction:
 
     def buffer_publish(self, publish: Publish, then: Destinations | InterceptedPublish) -> None:
         """Buffer a message for the commit, with its destinations or the feature that takes it."""
-        size = len(publish.body) + len(publish.header)
+        stored = publish.exchange, publish.routing_key, publish.header, publish.body
+        size = RECORD_BYTES_MIN + sum(map(len, stored))
         self._publish_bytes += size
         self._channel.connection.count_transaction(size)
         if self._publish_bytes > TRANSACTION_BYTES_MAX:

@@ -291,12 +291,13 @@ class SharedLog(Protocol):
         ...
 
     def append(self, may_block: bool = False) -> int:
-        """Write the builder's records as one batch and return its base offset.
+        """Write the builder's records as a batch and return its base offset; many as several.
 
         `may_block`: nothing else is to be done now, so that the log may wait for a quick disk.
 
         `committed` has advanced on return unless the batch waits for a flush. Raises DiskFullError
-        or StorageError; the builder's records are then dropped and nothing was appended.
+        or StorageError; the builder's records are then dropped, and nothing was appended but
+        batches in front of one that could not be written.
         """
         ...
 

@@ -54,6 +54,7 @@ from leveret.ports.tags cimport mask_of
 
 MAGIC = 0x3142564C          # b"LVB1"
 HEADER_BYTES = BATCH_HEADER_BYTES
+RECORD_BYTES_MIN = RECORD_HEADER_BYTES + 6  # of one whose names, header and body are empty
 CHECKSUM_FROM = 20          # the first byte that the CRC covers
 BUILDER_BYTES_MIN = 4096    # smaller initial blocks cost a realloc for nearly every batch
 
@@ -614,6 +615,32 @@ cdef class BatchBuilder:
             <uint16_t>self.features, self.count, 0, self.first_time, self.last_time,
         )
         store64(self.data + 56, self.tag_mask)
+
+    def split(self, size_t bytes_max):
+        """Return builders that have the records in order, and leave this one empty.
+
+        Each makes a batch of at most `bytes_max` bytes, or one of a single record.
+        """
+        cdef Batch gathered = self.preview(0)
+        cdef RecordView record
+        cdef size_t position = BATCH_HEADER_BYTES
+        cdef BatchBuilder portion = None
+        cdef list portions = []
+        cdef uint32_t i
+        for i in range(self.count):
+            position = gathered.view(position, &record)
+            if portion is None or portion.size + record.size > bytes_max:
+                portion = BatchBuilder()
+                portion.counters = self.counters
+                portions.append(portion)
+            portion.append(
+                record.flags, self.first_time + record.time_delta, record.tag_mask,
+                record.address, record.address_size,
+                record.header, record.header_size, record.body, record.body_size,
+            )
+        self.was_sealed = True
+        self.clear()
+        return portions
 
     def clear(self):
         """Discard all records, e.g. because the queue was deleted."""

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from leveret.errors import NotEnoughCopiesError, StorageError
 
 __all__ = [
+    "BATCH_BYTES_MAX",
     "START",
     "EpochEnd",
     "LogEvents",
@@ -22,6 +23,11 @@ __all__ = [
     "RawBatches",
     "ReplicatedLog",
 ]
+
+
+# Bytes of a batch that can be copied: the longest message that may be permitted, 512 MiB, with its
+# headers; transactions, and what else is written at once, are shorter.
+BATCH_BYTES_MAX = 640 << 20
 
 
 class LogPlace(NamedTuple):

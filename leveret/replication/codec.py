@@ -32,7 +32,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from leveret.errors import LeveretError
-from leveret.ports.replication import EpochEnd, LogFiles, LogPlace
+from leveret.ports.replication import BATCH_BYTES_MAX, EpochEnd, LogFiles, LogPlace
 from leveret.replication.messages import (
     Acknowledge,
     Append,
@@ -52,8 +52,9 @@ if TYPE_CHECKING:
 __all__ = ["FRAME_BYTES_MAX", "LENGTH", "LinkDecoder", "LinkEncoder", "MalformedMessageError"]
 
 VERSION = 1
-# ATTACH names all logs of a shard: a million of them, with a few files each.
-FRAME_BYTES_MAX = 128 << 20
+# A batch is sent whole, behind what fills a frame without it, names of logs included. ATTACH names
+# all logs of a shard: a million of them, with a few files each.
+FRAME_BYTES_MAX = BATCH_BYTES_MAX + (32 << 20)
 NAMES_MAX = 4_000_000  # of logs on one link, between two ATTACHED
 
 LENGTH = Struct("<I")

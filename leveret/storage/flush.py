@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from leveret.errors import NotEnoughCopiesError, StorageError
 from leveret.ports import Durability
 from leveret.ports.callbacks import call_each
-from leveret.ports.replication import START
+from leveret.ports.replication import BATCH_BYTES_MAX, START
 from leveret.storage.files import storage_error
 from leveret.storage.index import OFFSET_MAX
 from leveret.storage.reader import LogReader
@@ -26,7 +26,7 @@ from leveret.storage.reclaimer import Reclaimer
 from leveret.storage.segments import Segments
 from leveret.storage.tail import LogTail
 from leveret.storage.transaction_participants import TransactionParticipants
-from leveret.storage.written_log import WrittenLog
+from leveret.storage.written_log import GATHERED_BYTES_MAX, WrittenLog
 
 if TYPE_CHECKING:
     import asyncio
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from leveret.storage.written_log import UnflushedBatch
 
 __all__ = ["Flush", "FlushedLog"]
+
+UNCOPIED_BATCH_BYTES_MAX = (1 << 32) - 1  # what a batch's header can say
 
 
 @dataclass(slots=True)
@@ -177,6 +179,8 @@ class FlushedLog(WrittenLog, ABC):
         self.is_flushing = False
         self._running: Flush | None = None
         self._has_failed = False  # a flush has failed, and is not repaired
+        self.gathered_bytes_max = GATHERED_BYTES_MAX
+        self.batch_bytes_max = UNCOPIED_BATCH_BYTES_MAX
         self.copies_min = 1
         self._waits_for_copies = True
         self._refusal: NotEnoughCopiesError | None = None
@@ -314,6 +318,7 @@ class FlushedLog(WrittenLog, ABC):
         """Have the log copied from now on (see ports.ReplicatedLog)."""
         assert self._flushes, "the copies of a log that is not flushed would be more durable"
         self._segments.sink = sink
+        self.batch_bytes_max = BATCH_BYTES_MAX
         self._replicated, self._replicated_place = self._durable, self.place
 
     def sent_to_copies(self) -> None:

@@ -12,6 +12,7 @@ from leveret.storage.segments import Segments
 from leveret.storage.tail import LogTail, TailCache
 from leveret.storage.transaction_participants import TransactionParticipants
 
+GATHERED_BYTES_MAX: int
 LOOP_FLUSH_BYTES_MAX: int
 MERGED_RANGES_MIN: int
 REWRITE_BYTES_MAX: int
@@ -32,6 +33,8 @@ class WrittenLog:
     flushed: int
     committed: int
     appended_bytes: int
+    gathered_bytes_max: int
+    batch_bytes_max: int
     settled: RangeSet
     is_flushing: bool
     _flushes_once_sent: bool

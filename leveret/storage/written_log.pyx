@@ -12,8 +12,11 @@ from leveret.storage.commit cimport FlushFigures, monotonic_us
 from leveret.storage.segment_writer cimport SegmentWriter
 from leveret.storage.tail cimport LogTail, TailCache
 
+from leveret.errors import StorageError
+
 REWRITE_BYTES_MAX = 256 << 20   # kept per log to be written anew should a flush fail
 MERGED_RANGES_MIN = 64      # so many settled at once take one pass over all ranges, not one each
+GATHERED_BYTES_MAX = 16 << 20   # more is written as several batches: each is read and sent whole
 LOOP_FLUSH_BYTES_MAX = 65536    # more is flushed in a thread, while the next records are read
 
 cdef uint64_t _LOOP_FLUSH_BYTES_MAX = LOOP_FLUSH_BYTES_MAX
@@ -51,6 +54,8 @@ cdef class WrittenLog:
     cdef public uint64_t committed
     cdef public uint64_t flushed            # offsets below were flushed in this run or before
     cdef public uint64_t appended_bytes
+    cdef public uint64_t gathered_bytes_max     # of a batch of publishes
+    cdef public uint64_t batch_bytes_max        # of any batch
     cdef public RangeSet settled
     cdef public bint is_flushing
     cdef public bint _flushes_once_sent
@@ -75,10 +80,23 @@ cdef class WrittenLog:
     cdef public bint _touched
 
     def append(self, bint may_block=False):
-        """Append the builder's records as one batch (see ports.TopicLog)."""
+        """Append the builder's records (see ports.TopicLog)."""
         cdef uint64_t base = self.end
         cdef bint waits = self._flushes and (not self.builder.transient or len(self._unflushed) > 0)
-        self._write(self.builder, 0, waits)
+        if self.builder.size <= self.gathered_bytes_max:
+            self._write(self.builder, 0, waits)
+            self._written(waits, may_block)
+            return base
+        try:
+            for records in self.builder.split(self.gathered_bytes_max):
+                self._write(records, 0, waits)
+        finally:
+            if self.end > base:  # what stands in front of a batch that could not be written
+                self._written(waits, False)
+        return base
+
+    cdef int _written(self, bint waits, bint may_block) except -1:
+        """Commit what was written, or begin the flush that it `waits` for."""
         if not waits:
             self._durable = self.end
             self._commit()
@@ -89,7 +107,7 @@ cdef class WrittenLog:
                 self._flush_on_loop()
             else:
                 self._flushes_once_sent = True
-        return base
+        return 0
 
     cpdef bint _may_flush_on_loop(self) except -1:
         """Whether the disk is quick and a flush ends nothing but appends (decision 0061)."""
@@ -168,6 +186,13 @@ cdef class WrittenLog:
         if self._refusal is not None:
             records.clear()
             raise self._refusal
+        if records.size > self.batch_bytes_max:
+            size = records.size
+            records.clear()
+            raise StorageError(
+                f"a batch of {size} bytes is more than the {self.batch_bytes_max} that can be copied "
+                "to other nodes: write less at once"
+            )
         batch = records.seal(self.end)
         self.appended_bytes += batch.size - BATCH_HEADER_BYTES
         if self._keeps:

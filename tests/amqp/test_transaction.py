@@ -1,4 +1,5 @@
 from itertools import pairwise
+from unittest.mock import ANY
 
 import pytest
 from pamqp import commands
@@ -7,6 +8,8 @@ from leveret.amqp import transaction
 from leveret.core.alarms import Resource
 from leveret.errors import StorageError
 from leveret.ports import Durability
+from leveret.ports.records import HEADER_BYTES
+from leveret.ports.replication import BATCH_BYTES_MAX
 from tests.support.client import Client, message, wire
 from tests.support.stage import Stage
 
@@ -263,6 +266,18 @@ def test_a_transaction_has_a_limit(client, monkeypatch):
     client.publish("q", b"x" * 60)
     text = "PRECONDITION_FAILED - a transaction holds at most 100 bytes; commit more often"
     assert client.methods() == [("Channel.Close", 406, text, 60, 40)]
+
+
+def test_a_transaction_can_be_copied():
+    assert transaction.TRANSACTION_BYTES_MAX + HEADER_BYTES <= BATCH_BYTES_MAX
+
+
+def test_a_transaction_is_as_long_as_what_is_stored_of_it(client, monkeypatch):
+    monkeypatch.setattr(transaction, "TRANSACTION_BYTES_MAX", 2000)
+    begin(client)
+    for _ in range(9):
+        client.feed(message("k" * 200, b""))
+    assert client.methods() == [("Channel.Close", 406, ANY, 60, 40)]
 
 
 def test_a_commit_that_publishes_is_held_by_an_alarm_behind_it(stage):

@@ -7,6 +7,7 @@ import pytest
 from leveret.config import Configuration, ConfigurationError, load
 from leveret.config.cluster import ConnectString, parse_connect_string
 from leveret.ports import Durability
+from leveret.ports.replication import BATCH_BYTES_MAX
 
 MEMBER = {"cluster": "zk1,zk2:2182/leveret", "node_id": 1}
 PASSWORD = "a password that nobody logs"
@@ -50,6 +51,11 @@ def test_what_a_power_failure_may_take_is_not_acknowledged_in_a_cluster():
     assert "setting 'cluster'" in text
     assert "'durability' to be 'fsync'" in text
     assert member(durability="fsync").durability is Durability.FSYNC
+
+
+def test_a_message_that_could_not_be_copied_is_never_permitted():
+    text = problem(**MEMBER, message_bytes_max=BATCH_BYTES_MAX - (1 << 20))
+    assert "setting 'message_bytes_max'" in text
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import gc
 import struct
+from functools import reduce
+from operator import or_
 
 import pytest
 from crc32c import crc32c
@@ -142,6 +144,23 @@ def test_a_control_batch_uses_up_no_offset():
     assert (batch.is_control, batch.base_offset, batch.count, batch.stop_offset) == (True, 7, 0, 7)
     assert bytes(batch.payload) == b"settled"
     assert list(Batch.parse(bytes(batch)).records()) == []
+
+
+@given(RECORDS, st.integers(0, 4000))
+def test_a_builder_is_split_into_batches_of_some_size(records, bytes_max):
+    records.sort(key=lambda record: record[1])
+    builder = BatchBuilder()
+    for record in records:
+        builder.add(*record)
+    portions = builder.split(bytes_max)
+    assert (builder.count, builder.was_sealed) == (0, True)
+    assert all(each.size <= bytes_max or each.count == 1 for each in portions)
+    batches = [each.seal(0) for each in portions]
+    assert [record[1:] for batch in batches for record in batch.records()] == records
+    for batch in batches:
+        flags, times, *_ = zip(*(record[1:] for record in batch.records()), strict=True)
+        assert (batch.first_time, batch.last_time) == (times[0], times[-1])
+        assert batch.features == reduce(or_, flags)
 
 
 def test_an_empty_builder_makes_no_batch():

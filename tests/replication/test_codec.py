@@ -6,8 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.ports.replication import EpochEnd, LogFiles, LogPlace
-from leveret.replication.codec import LENGTH, LinkDecoder, LinkEncoder, MalformedMessageError
+from leveret.ports.replication import BATCH_BYTES_MAX, EpochEnd, LogFiles, LogPlace
+from leveret.replication.codec import (
+    FRAME_BYTES_MAX,
+    LENGTH,
+    NAME_LENGTH,
+    OPERATION,
+    PLACE,
+    LinkDecoder,
+    LinkEncoder,
+    MalformedMessageError,
+)
+from leveret.replication.copying import OPERATION_BYTES
+from leveret.replication.limits import ReplicationLimits
 from leveret.replication.messages import (
     Acknowledge,
     Append,
@@ -24,6 +35,7 @@ from leveret.storage.names import log_key
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 SHARD = 7
+NAME_BYTES_MAX = 511  # of a log (see storage.names)
 
 places = st.builds(LogPlace, U64, U32, U64)
 files = st.lists(st.tuples(U64, U32), max_size=3).map(tuple)
@@ -53,6 +65,12 @@ messages = st.one_of(
     st.builds(Operations, U32, U64, operations),
     st.builds(Acknowledge, U32, U64),
 )
+
+
+def test_a_frame_takes_the_longest_batch_behind_all_that_may_be_in_front_of_it():
+    operation = 2 * OPERATION.size + NAME_LENGTH.size + NAME_BYTES_MAX + PLACE.size + LENGTH.size
+    others = ReplicationLimits().frame_bytes_max // OPERATION_BYTES * operation
+    assert others + operation + BATCH_BYTES_MAX < FRAME_BYTES_MAX
 
 
 def frame_of(encoder, message):

@@ -358,6 +358,71 @@ def test_a_log_without_files_has_nothing_to_be_read(it):
     assert it.loop.run_until_complete(it.log.fetch_raw(LogPlace(), 0, 100)) == nothing
 
 
+async def copied_sizes(log):
+    """Return the sizes of what copies get of a log, as little at a time as can be."""
+    place, offset, sizes = LogPlace(), 0, []
+    while place != log.place:
+        found = await log.fetch_raw(place, offset, 1)
+        place, offset = found.stop, found.offset
+        sizes.append(len(found.data))
+    return sizes
+
+
+def test_what_gathers_while_nothing_can_be_written_becomes_several_batches(it):
+    it.log.gathered_bytes_max = 1000
+    gathered = [b"%d" % number + b"x" * 100 for number in range(40)]
+    gathered[7] += b"y" * 5000  # longer than a batch of several is
+    put(it.log, *gathered)
+    it.committer.drain()
+    it.copied()
+    assert it.loop.run_until_complete(bodies(it.log)) == dict(enumerate(gathered))
+    sizes = it.loop.run_until_complete(copied_sizes(it.log))
+    assert sum(size > 1000 for size in sizes) == 1
+    assert sum(size > 800 for size in sizes) > 4
+
+
+@pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.OS])
+def test_batches_in_front_of_one_that_cannot_be_written_stay(durability):
+    loop, files = asyncio.new_event_loop(), FaultyFileSystem()
+    leader = Leader(loop, files, durability, encrypted=False)
+    log, told = leader.log, []
+    put(log, b"first")
+    leader.drain()
+    log.on_commit(lambda: told.append(log.committed))
+    log.gathered_bytes_max = 300
+    pwrite, written = files.pwrite, []
+
+    def fill_up(*arguments):
+        written.append(arguments)
+        if len(written) > 1:
+            raise OSError(errno.ENOSPC, "the disk is full")
+        return pwrite(*arguments)
+
+    files.pwrite = fill_up
+    with pytest.raises(StorageError):
+        put(log, *(b"%d" % number + b"x" * 100 for number in range(6)))
+    files.pwrite = pwrite
+    leader.drain()
+    assert (log.end, log.committed, log.builder.count) == (2, 2, 0)
+    put(log, b"later")
+    leader.drain()
+    assert loop.run_until_complete(bodies(log))[2] == b"later"
+    abandon(leader.store)
+    loop.close()
+
+
+def test_a_part_that_no_other_node_could_take_is_refused(it):
+    it.log.batch_bytes_max = 1000
+    told = []
+    with pytest.raises(StorageError, match="more than the 1000 that can be copied"):
+        it.log.prepare(7, part(*[b"x" * 100] * 10), [], told.append)
+    assert (it.log.end, it.log.unresolved, told) == (0, [], [])
+    it.log.prepare(8, part(b"x" * 100), [], told.append)
+    it.committer.drain()
+    it.copied()
+    assert told == [None]
+
+
 def test_one_long_batch_is_read_though_it_has_more_bytes(it):
     put(it.log, b"one")
     put(it.log, b"b" * 5000)
