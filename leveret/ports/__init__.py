@@ -317,7 +317,8 @@ class SharedLog(Protocol):
         Neither takes effect before `resolve`; until then `committed` stays below the records, and
         so below all records behind them. `prepared` is called once, possibly before this returns:
         with None when the part is as durable as the log makes records, or with the error, in which
-        case the part is dropped. Raises DiskFullError or StorageError if nothing was appended. A
+        case the part is dropped; after a NotEnoughCopiesError it must be resolved as aborted, which
+        may take effect much later. Raises DiskFullError or StorageError if nothing was appended. A
         log has at most one part in a transaction. `records` is empty afterwards.
         """
         ...

@@ -363,6 +363,7 @@ class FlushedLog(WrittenLog, ABC):
         """Store nothing more from now on, or do so again (see ports.ReplicatedLog)."""
         self._refusal = error
         if error is not None:
+            self._parts.refuse(error)
             refused = (partial(callback, error) for callback in self._failure_callbacks)
             call_each(refused, self._services.report)
 

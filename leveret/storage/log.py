@@ -272,6 +272,9 @@ class PartitionLog(CompactedLog):
         erases: bool = False,
     ) -> None:
         """Write the log's part of a transaction (see ports.TopicLog)."""
+        if self._refusal is not None:  # settlements would wait for copies, too
+            records.clear()
+            raise self._refusal
         part = TransactionPart(self.end, self.end, RangeSet(ranges), erases)
         self._unresolved[transaction] = part
         try:

@@ -110,6 +110,15 @@ class TransactionParticipants:
                 self._tell([prepared], None)
         return undone
 
+    def refuse(self, failure: Exception) -> None:
+        """Fail the parts that wait for a flush, which others have to copy: that may take long.
+
+        They stand in the log, and are to be undone.
+        """
+        preparing = self.preparing
+        self.preparing = dict.fromkeys(preparing, tell_nobody)
+        self._tell(preparing.values(), failure)
+
     def lose(self, failure: Exception) -> None:
         """Fail the parts that wait for a flush."""
         preparing, self.preparing = self.preparing, {}
@@ -134,3 +143,7 @@ class TransactionParticipants:
     def _remember(self, transactions: list[int]) -> None:
         for transaction in transactions:
             self._remembered(transaction)
+
+
+def tell_nobody(failure: Exception | None) -> None:
+    """Do nothing: the part has failed before."""

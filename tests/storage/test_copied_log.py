@@ -3,10 +3,11 @@
 import asyncio
 import errno
 import os
+from functools import partial
 
 import pytest
 
-from leveret.errors import StorageError
+from leveret.errors import NotEnoughCopiesError, StorageError
 from leveret.ports import Durability
 from leveret.ports.records import BatchBuilder
 from leveret.ports.replication import LogPlace, PlaceGoneError
@@ -166,6 +167,66 @@ def test_each_flush_ends_only_what_it_has_covered(it):
     assert told == [(7, None)]
     it.copied()
     assert told == [(7, None), (8, None)]
+
+
+FEW = NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is")
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+@pytest.mark.parametrize("is_aborted_first", [True, False])
+def test_a_part_that_lacks_copies_fails_at_once_and_counts_until_aborted(
+    it, is_flushed, is_aborted_first
+):
+    told = []
+    it.log.prepare(7, part(b"part"), [], told.append)
+    if is_flushed:
+        it.committer.drain()
+    it.log.refuse(FEW)
+    it.log.refuse(FEW)
+    assert told == [FEW]
+    it.committer.drain()
+    steps = [partial(it.log.resolve, 7, committed=False), partial(it.log.refuse, None), it.copied]
+    for step in steps if is_aborted_first else [*steps[1:], steps[0]]:
+        assert (it.log.unresolved, it.log.committed) == ([7], 0)
+        step()
+    assert told == [FEW]
+    assert (it.log.unresolved, it.log.committed) == ([], 1)
+    assert list(it.log.undone) == [(0, 1)]
+    put(it.log, b"later")
+    it.committer.drain()
+    it.copied()
+    assert it.loop.run_until_complete(bodies(it.log, 1)) == {1: b"later"}
+
+
+def test_a_part_that_is_prepared_commits_though_copies_are_missing_meanwhile(it):
+    told = []
+    it.log.prepare(7, part(b"part"), [], told.append)
+    it.committer.drain()
+    it.copied()
+    it.log.refuse(FEW)
+    it.log.resolve(7, committed=True)
+    assert told == [None]
+    assert (it.log.committed, list(it.log.undone)) == (1, [])
+
+
+def test_a_log_that_lacks_copies_takes_no_part_though_it_only_settles(it):
+    put(it.log, b"one")
+    it.committer.drain()
+    it.copied()
+    it.log.refuse(FEW)
+    place, told = it.log.place, []
+    with pytest.raises(NotEnoughCopiesError):
+        it.log.prepare(7, part(), [(0, 1)], told.append)
+    assert (it.log.place, it.log.unresolved, told) == (place, [], [])
+
+
+def test_a_part_that_lacks_copies_is_not_told_again_as_the_log_is_deleted(it):
+    told = []
+    it.log.prepare(7, part(b"part"), [], told.append)
+    it.committer.drain()
+    it.log.refuse(FEW)
+    it.loop.run_until_complete(it.log.delete())
+    assert told == [FEW]
 
 
 def test_an_outcome_is_remembered_once_it_is_copied(it):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.errors import CorruptBatchError
+from leveret.errors import CorruptBatchError, NotEnoughCopiesError
 from leveret.ports import Damage, Durability, LogFile, Retention
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import HEADER_BYTES, Batch, BatchBuilder
@@ -163,6 +163,14 @@ class MemoryTopicLog:
         preparing, self._preparing = self._preparing, {}
         for transaction, prepared in preparing.items():
             del self.parts[transaction]
+            prepared(error)
+        self._on_failure(error)
+
+    def refuse(self, error: NotEnoughCopiesError) -> None:
+        """Play the nodes that are in sync no more."""
+        preparing = self._preparing
+        self._preparing = dict.fromkeys(preparing, lambda _error: None)
+        for prepared in preparing.values():
             prepared(error)
         self._on_failure(error)
 

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.turn import TouchedQueue
+from leveret.errors import NotEnoughCopiesError
 from leveret.ports.after_all import AfterAll
 from leveret.ports.records import BatchBuilder
 
@@ -59,14 +60,21 @@ class Published(Protocol):
 
 @dataclass(slots=True)
 class AtomicPart:
-    """Part of a write in one log."""
+    """Part of a write in one log, which is notified when its records are committed."""
 
+    write: AtomicWrite
     records: BatchBuilder = field(default_factory=BatchBuilder)
     settles: list[tuple[int, int]] = field(default_factory=list)
     erases: bool = False  # what it settles is erased
     first: int = 0  # offset of its first record, once written
     stop: int = 0
-    is_written: bool = False
+    is_written: bool = False  # and not lost, so that it must be undone if the write fails
+    is_seen: bool = False  # its records need not be waited for
+
+    def done(self, *, failed: bool) -> None:  # noqa: ARG002  # the write has its own outcome
+        """Have the write wait for its records no longer (see Waiter)."""
+        self.is_seen = True
+        self.write.part_seen()
 
 
 class AtomicWrites(TouchedQueue):
@@ -212,7 +220,7 @@ class AtomicWrite:
     def _part(self, writer: LogWriter) -> AtomicPart:
         part = self._parts.get(writer)
         if part is None:
-            part = self._parts[writer] = AtomicPart()
+            part = self._parts[writer] = AtomicPart(self)
         return part
 
     def commit(self, waiter: Waiter) -> None:
@@ -302,15 +310,17 @@ class AtomicWrite:
             prepared = partial(self._part_prepared, part)
             try:
                 writer.prepare(
-                    self.transaction, part.records, settles, prepared, self, erases=part.erases
+                    self.transaction, part.records, settles, prepared, part, erases=part.erases
                 )
             except Exception as error:  # noqa: BLE001  # the write must fail, whatever the error
+                part.is_written = False
                 prepared(error)
                 return
 
     def _part_prepared(self, part: AtomicPart, error: Exception | None) -> None:
         if error is not None:
-            part.is_written = False
+            if not isinstance(error, NotEnoughCopiesError):
+                part.is_written = False
             self.error = self.error or error
         self._answered()
 
@@ -338,13 +348,15 @@ class AtomicWrite:
         else:
             # Undecided records of others may precede its own: it is visible when all of them are
             # decided.
-            self._unseen = sum(part.first < part.stop for part in self._parts.values())
+            self._unseen = sum(
+                part.first < part.stop and not part.is_seen for part in self._parts.values()
+            )
             for writer, part in self._parts.items():
                 writer.carry_out(self.transaction, part.settles, erases=part.erases)
         self._tell()
 
-    def done(self, *, failed: bool) -> None:  # noqa: ARG002  # a failed write was notified before
-        """Count a part whose records are committed, or never will be (see Waiter)."""
+    def part_seen(self) -> None:
+        """Count a part whose records need not be waited for, unless the write is not decided."""
         if self._unseen:
             self._unseen -= 1
             self._tell()

@@ -152,6 +152,8 @@ class LogWriter(Batching, ABC):
         if isinstance(error, NotEnoughCopiesError):
             self.refused = True
             self._refuse_waiting(0)  # they need not wait for ever
+            unseen, self._unseen = self._unseen, ()
+            tell_each([part for _, part in unseen], self._report, failed=True)
             return
         self._forget_uncommitted()
         self._report(self, error)
@@ -207,7 +209,8 @@ class LogWriter(Batching, ABC):
     ) -> None:
         """Write a part of an atomic write (see TopicLog.prepare). May raise StorageError.
 
-        `take_in` must have been called. `seen` is notified when its records are committed.
+        `take_in` must have been called. `seen` is notified when its records are committed, or
+        lack copies: those of a write that was decided will be, but nobody knows when.
         """
         record_count = records.count
         has_records = record_count > 0

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from pamqp import commands
 
-from leveret.errors import StorageError
+from leveret.errors import NotEnoughCopiesError, StorageError
 from leveret.features.dedup.extension import QueueWindows
 from leveret.ports import Durability
 from tests.support.client import Client
@@ -289,6 +289,27 @@ def test_what_was_undone_is_no_original():
     flushed(stage)
     assert outcome.failed
     assert client.names() == ["Basic.Nack"]
+    with_id(client, "a", "1")
+    flushed(stage)
+    assert client.names() == ["Basic.Ack"]
+    assert client.count("a") == 1
+
+
+def test_what_lacks_copies_is_neither_delivered_nor_an_original():
+    stage = Stage(Durability.FSYNC)
+    give_windows(stage)
+    client = Client(stage).open()
+    declare(client, "a", **{"x-dedup-window": True})
+    client.call(commands.Confirm.Select())
+    write, outcome = stage.broker.atomic.begin(), Outcome()
+    put_with_id(stage, write, "a", "1")
+    write.commit(outcome)
+    stage.run()
+    stage.log("a").refuse(NotEnoughCopiesError("one node is in sync"))
+    stage.run()
+    assert outcome.failed
+    flushed(stage)
+    assert client.count("a") == 0
     with_id(client, "a", "1")
     flushed(stage)
     assert client.names() == ["Basic.Ack"]
