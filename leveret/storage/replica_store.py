@@ -143,7 +143,21 @@ class ReplicaStore:
             return self.described
 
     async def _run(self, work: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._threads.pool, work)
+        """Return what `work` does in a thread, which whoever is cancelled waits for all the same.
+
+        The thread has the files as long as it works, and so nobody else may get the lock.
+        """
+        running = self._loop.run_in_executor(self._threads.pool, work)
+        cancelled: asyncio.CancelledError | None = None
+        while not running.done():
+            try:
+                await asyncio.wait([running])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            running.exception()  # nobody else asks for it
+            raise cancelled
+        return running.result()
 
     async def _stop_changing(self) -> None:
         """Flush what was appended, and forget files that are not whole.
@@ -160,7 +174,7 @@ class ReplicaStore:
 
     async def _flush_end(self) -> None:
         if self._flush is not None:
-            await self._flush.end
+            await asyncio.wait([self._flush.end])  # which is not cancelled with who waits
 
     async def _open(self, *, keeps: bool) -> None:
         """Open logs that are not open, or not sound. Raises CorruptBatchError, StorageError."""
@@ -407,7 +421,7 @@ class ReplicaStore:
 
         self._notes.when_written(written)
         self._notes.write()
-        await end
+        await asyncio.wait([end])
 
     async def close(self) -> None:
         """Close all files, once the flush that is running has ended."""

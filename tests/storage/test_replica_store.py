@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import threading
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.storage.compaction_harness import CompactedLog
 from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.harness import put
 from tests.storage.test_replica_machine import DATA, Copies, Leader
+from tests.support.waiting import LIMIT_SECONDS, eventually
 
 ONE = "%2F/orders~~i1/0"
 FILE = "00000000000000000000.log"
@@ -83,6 +85,36 @@ class Node:
             raise OSError(errno.EIO, "an error of the device")
 
         setattr(self.files, name, failing)
+
+
+class Stalled:
+    """A function that waits, in its thread, until it may go on."""
+
+    def __init__(self, function):
+        self.has_begun, self.may_go_on = threading.Event(), threading.Event()
+        self._function = function
+
+    def __call__(self, *arguments, **options):
+        self.has_begun.set()
+        assert self.may_go_on.wait(LIMIT_SECONDS)
+        return self._function(*arguments, **options)
+
+
+async def close_during(stalled, node, work):
+    """Cancel what waits for a stalled call, and close the store, which has to wait for the call."""
+    loop = asyncio.get_running_loop()
+    working = loop.create_task(work)
+    try:
+        await eventually(stalled.has_begun.is_set)
+        closing = loop.create_task(node.store.close())
+        for _ in range(2):  # who is told twice waits still
+            working.cancel()
+            await asyncio.sleep(0.01)
+        assert not closing.done()
+    finally:
+        stalled.may_go_on.set()
+    await closing
+    assert working.cancelled()
 
 
 @pytest.fixture
@@ -373,6 +405,50 @@ async def test_a_log_is_cut_durably(node):
     await node.die(node.files.lose_machine())
     assert await node.store.describe(keeps=True) == {}
     assert node.files.list_names(DATA / "topics" / "%2F") == []
+
+
+async def test_a_flush_ends_though_who_waits_for_it_is_cancelled(node):
+    publish(node, 1, 2)
+    await node.copy()
+    node.files.fdatasync = flush = Stalled(node.files.fdatasync)
+    told = []
+    node.store.flush(told.append)
+    await close_during(flush, node, node.store.describe(keeps=True))
+    assert told == [None]
+    await node.die(node.files.lose_machine())
+    assert await is_whole(node)
+
+
+async def test_a_store_is_closed_when_no_thread_cuts_its_files(node):
+    publish(node, 1, 2)
+    await node.copy()
+    await node.flush()
+    node.files.unlink = unlink = Stalled(node.files.unlink)
+    await close_during(unlink, node, node.store.cut([(ONE, START)]))
+    assert node.files.list_names(DATA / "topics" / "%2F") == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_store_is_closed_when_no_thread_opens_its_files(node, fails):
+    publish(node, 1, 2)
+    await node.copy()
+    await node.flush()
+    await node.die(node.files.lose_machine())
+    if fails:
+        node.fail("open")
+    node.files.open = opening = Stalled(node.files.open)
+    await close_during(opening, node, node.store.describe(keeps=True))
+
+
+async def test_notes_are_written_though_who_waits_for_them_is_cancelled(node):
+    complaints = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    publish(node, 1, 2)
+    await node.copy()
+    await node.flush()
+    node.state.write = write = Stalled(node.state.write)
+    await close_during(write, node, node.store.cut([(ONE, START)]))
+    assert complaints == []
 
 
 async def test_what_was_read_of_a_replica_is_as_in_the_leader(node):
