@@ -61,6 +61,7 @@ MARK = struct.Struct("<QBQIQQQQ")
 EARLIER_PREFIX = b"closed/"
 EARLIER = struct.Struct("<BQIQQQ")
 EARLIER_SETTLED, EARLIER_TOLD = 2, 3  # a mark of version 1 is not believed
+REPLICA_PREFIX = b"replica/"  # of a log that is copied from another node (storage/replica_store.py)
 UNKNOWN_BOOT = bytes(16)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -214,11 +215,14 @@ class LogMarks:
         return mark is not None and mark.committed > 0
 
     def forget(self, keys: Collection[bytes]) -> list[tuple[bytes, bytes | None]]:
-        """Drop the marks of deleted logs; return the changes for the state store."""
+        """Drop the marks of deleted logs; return the changes for the state store.
+
+        They drop what was noted while another node led, too: it would be missed in the next reign.
+        """
         for key in keys:
             self._values.pop(key, None)
             self._earlier.pop(key, None)
-        return [(LogMarks.PREFIX + key, None) for key in keys]
+        return [(prefix + key, None) for prefix in (self.PREFIX, REPLICA_PREFIX) for key in keys]
 
     @property
     def unopened(self) -> list[bytes]:

@@ -6,8 +6,9 @@
     12  u64  position in it
 
 What was noted and is not there any more was damaged (`ReplicaStore.describe`). Notes stay behind
-while the node leads: its logs only grow. Marks of that time (storage/marks.py) are replaced by
-notes as soon as it does not lead any more, since the logs may then be cut.
+while the node leads: its logs only grow, and the note of a deleted one goes with its mark. Marks of
+that time (storage/marks.py) are replaced by notes as soon as it does not lead any more, since the
+logs may then be cut.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from leveret.storage.commit import FlushFigures
 from leveret.storage.files import storage_error
 from leveret.storage.lineage import KEY as DEFINITIONS_KEY
 from leveret.storage.lineage import RECORDS_PREFIX
-from leveret.storage.marks import EARLIER_PREFIX, RUN_KEY, LogMark, LogMarks
+from leveret.storage.marks import EARLIER_PREFIX, REPLICA_PREFIX, RUN_KEY, LogMark, LogMarks
 from leveret.storage.names import TRASH, list_logs, trash_name, void_in_trash
 from leveret.storage.note_writer import NoteWriter
 from leveret.storage.replica_files import (
@@ -52,12 +53,11 @@ __all__ = ["ReplicaStore", "forget_replica"]
 
 logger = logging.getLogger(__name__)
 
-PREFIX = b"replica/"
 PLACE = Struct("<QIQ")
 FORGOTTEN_KEY = b"replica-run"  # the last run as leader of which nothing derived is left
 # Keys of the state store that no log is the source of: all others can be made anew from logs.
 OWN_PREFIXES = (
-    *(PREFIX, FORGOTTEN_KEY, RUN_KEY, LogMarks.PREFIX, EARLIER_PREFIX),
+    *(REPLICA_PREFIX, FORGOTTEN_KEY, RUN_KEY, LogMarks.PREFIX, EARLIER_PREFIX),
     *(DEFINITIONS_KEY, RECORDS_PREFIX),
     b"statistics\0",  # of the node's charts (core.statistics.keeping)
 )
@@ -70,7 +70,7 @@ T = TypeVar("T")
 
 def forget_replica(state: StateStore) -> None:
     """Forget what was noted of logs that are copied no more. Raises StorageError."""
-    keys = [*(key for key, _ in state.scan(PREFIX)), FORGOTTEN_KEY]
+    keys = [*(key for key, _ in state.scan(REPLICA_PREFIX)), FORGOTTEN_KEY]
     state.write([(key, None) for key in keys], durable=True)
 
 
@@ -367,25 +367,26 @@ class ReplicaStore:
     def _read_notes(self) -> dict[str, LogPlace]:
         """Return the notes of logs but of those that were being dropped. Raises StorageError."""
         found = {
-            key[len(PREFIX) :]: LogPlace(*PLACE.unpack(value))
-            for key, value in self._state.scan(PREFIX)
+            key[len(REPLICA_PREFIX) :]: LogPlace(*PLACE.unpack(value))
+            for key, value in self._state.scan(REPLICA_PREFIX)
             if len(value) == PLACE.size
         }
         for key in void_in_trash(self._files, self._topics, found):
             del found[key]
-            self._notes.note(PREFIX + key, None)
+            self._notes.note(REPLICA_PREFIX + key, None)
         return {key.decode(): place for key, place in found.items()}
 
     async def _replace_marks(self) -> None:
         """Note what a reign of this node has flushed, and have nobody believe its marks."""
-        marks = self._state.scan(LogMarks.PREFIX)
-        for raw, value in marks:
-            mark, key = LogMark.from_bytes(value), raw[len(LogMarks.PREFIX) :].decode()
+        marks = {raw[len(LogMarks.PREFIX) :]: v for raw, v in self._state.scan(LogMarks.PREFIX)}
+        void = await self._run(partial(void_in_trash, self._files, self._topics, marks))
+        for raw, value in marks.items():
+            mark, key = LogMark.from_bytes(value), raw.decode()
             # All files before the last one are known as flushed if a record of that one is.
-            if mark is not None and (mark.closed or mark.flushed > mark.base):
+            if mark is not None and (mark.closed or mark.flushed > mark.base) and raw not in void:
                 place = LogPlace(*mark.place)
                 self._note(key, max(place, self._flushed.get(key, START)))
-            self._notes.note(raw, None)
+            self._notes.note(LogMarks.PREFIX + raw, None)
         if marks:
             await self._notes_written()
 
@@ -409,7 +410,7 @@ class ReplicaStore:
         else:
             self._flushed[key] = place
         value = None if place is None else PLACE.pack(*place)
-        self._notes.note(PREFIX + key.encode(), value)
+        self._notes.note(REPLICA_PREFIX + key.encode(), value)
         self._notes.start()
 
     async def _notes_written(self) -> None:

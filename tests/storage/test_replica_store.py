@@ -1,22 +1,24 @@
 """Logs of a node that follows, whatever its disk does: described, flushed, cut, dropped."""
 
 import asyncio
+import contextlib
 import errno
 import threading
 
 import pytest
 
 from leveret.errors import CorruptBatchError, StorageError
-from leveret.ports import Durability
+from leveret.ports import Durability, LogName
 from leveret.ports.replication import START, LogPlace, PlaceGoneError
 from leveret.storage.marks import LogMark, LogMarks
+from leveret.storage.names import TRASH, trash_name
 from leveret.storage.replica_files import describe_log
 from leveret.storage.replica_store import ReplicaStore
 from leveret.storage.state import MemoryStateStore
 from leveret.storage.threads import StorageThreads
 from tests.storage.compaction_harness import CompactedLog
 from tests.storage.faulty_files import FaultyFileSystem
-from tests.storage.harness import put
+from tests.storage.harness import committed, make_store, open_log, put
 from tests.storage.test_replica_machine import DATA, Copies, Leader
 from tests.support.waiting import LIMIT_SECONDS, eventually
 
@@ -496,6 +498,43 @@ async def test_marks_of_a_reign_become_notes(node):
     del node.files.files[DATA / "topics" / ONE / FILE].cached[-20:]
     with pytest.raises(CorruptBatchError):
         await node.store.describe(keeps=True)
+    assert node.state.scan(LogMarks.PREFIX) == []
+
+
+@contextlib.asynccontextmanager
+async def reign(node):
+    """Have the node lead with its files."""
+    await node.store.leave()
+    store = make_store(DATA, node.files, node.state, epoch=2)
+    try:
+        yield store
+    finally:
+        await store.close()
+        await node.die(node.files)
+
+
+async def test_a_log_that_is_deleted_in_a_reign_is_not_missed(node):
+    publish(node, 1, 2)
+    await node.copy()
+    await node.flush()
+    async with reign(node) as store:
+        await store.recover([LogName("/", "orders", "i1", 0, Durability.FSYNC)])
+        await open_log(store, Durability.FSYNC).delete()
+    assert node.files.list_names(DATA / "topics" / TRASH) == []
+    assert await node.store.describe(keeps=True) == {}
+
+
+async def test_a_log_that_was_deleted_right_before_the_end_is_not_missed(node):
+    async with reign(node) as store:
+        log = open_log(store, Durability.FSYNC)
+        put(log, b"one")
+        await committed(log, 1)
+    assert node.state.get(LogMarks.PREFIX + ONE.encode()) is not None
+    trash = DATA / "topics" / TRASH
+    node.files.make_directory(trash)
+    node.files.rename(DATA / "topics" / ONE, trash / f"{trash_name(ONE.encode())}-1")
+    await node.die(node.files.lose_process())
+    assert await node.store.describe(keeps=True) == {}
     assert node.state.scan(LogMarks.PREFIX) == []
 
 
