@@ -35,6 +35,9 @@ import os
 
 def test_dies():
     os._exit(3)
+
+def test_after():
+    pass
 """
 UNREADABLE = "import nothing_of_this_name"
 
@@ -45,11 +48,15 @@ def run(tmp_path, monkeypatch, processes):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
 
-    def run(text):
+    def run(text, *options, beside=()):
+        """`beside`: names of files with a test that passes."""
         Path("test_it.py").write_text(text)
+        for name in beside:
+            Path(name).write_text("def test_beside(): pass")
         where = (("PYTHONPATH", str(ROOT)),)
-        options = ("-p", "tests.support.results")
-        return run_stage(Stage("it", "", ("test_it.py",), 1, options, where))
+        plugins = ("-p", "tests.support.file_scheduling", "-p", "tests.support.results")
+        paths = tuple(sorted(["test_it.py", *beside]))
+        return run_stage(Stage("it", "", paths, 1, (*plugins, *options), where))
 
     return run
 
@@ -67,6 +74,18 @@ def test_a_test_that_ends_its_process_fails(run):
     outcome = run(DYING)
     assert list(outcome.failed) == ["test_it.py::test_dies"]
     assert not outcome.good
+
+
+def test_what_a_process_that_dies_has_left_is_run_by_the_next_one(run):
+    outcome = run(DYING, beside=["test_a.py", "test_b.py", "test_x.py", "test_y.py"])
+    assert list(outcome.failed) == ["test_it.py::test_dies"]
+    assert (outcome.passed, outcome.problem) == (5, "")
+
+
+def test_tests_that_nobody_runs_any_more_are_a_problem(run):
+    outcome = run(DYING, "--max-worker-restart=0", beside=["test_x.py"])
+    assert list(outcome.failed) == ["test_it.py::test_dies"]
+    assert outcome.problem == "2 tests were not run"
 
 
 def test_a_file_that_cannot_be_read_fails(run):

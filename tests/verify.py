@@ -40,7 +40,8 @@ class Run:
     passed: int = 0
     skipped: int = 0
     failed: dict[str, str] = field(default_factory=dict)
-    problem: str = ""  # why there are no results
+    not_run: int = 0  # processes that were to run them died, or somebody has interrupted them
+    problem: str = ""  # why there are no results, or not those of all tests
 
 
 @dataclass
@@ -123,6 +124,8 @@ def run_pytest(stage: Stage, arguments: list[str]) -> Run:
         run = Run(**json.loads(results.read_text()))
     if not run.passed and not run.failed:
         run.problem = "no test was run"
+    elif run.not_run:
+        run.problem = f"{run.not_run} tests were not run"
     return run
 
 

@@ -17,7 +17,7 @@ from tests.support.examples import ExamplesRecorder
 from tests.support.machine import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 EXAMPLES = "examples"  # a property of a test's report: how many examples it tried, and their digest
 MEASURED = "measured"  # a property of a test's report: lines that are printed at the end
@@ -57,10 +57,24 @@ class Results:
     def __init__(self, file: str | None) -> None:
         self._file = file
         self._machine = Machine()
+        self._collected: set[str] = set()  # ids of the tests that were to be run
         self._outcomes: dict[str, str] = {}  # of each test, by its id
         self._examples: dict[str, str] = {}
         self._failures: dict[str, str] = {}  # what the machine was like
         self._measured: dict[str, list[str]] = {}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Take down what is to be run in this process."""
+        self._collected.update(item.nodeid for item in session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """Take down what is to be run, where several processes run it."""
+        self._collected.update(ids)
+
+    @property
+    def _not_run(self) -> int:
+        return len(self._collected - self._outcomes.keys())
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take down one phase of a test: that which failed decides."""
@@ -91,6 +105,8 @@ class Results:
             terminalreporter.section(f"measured by {test}")
             for line in lines:
                 terminalreporter.write_line(line)
+        if self._not_run:
+            terminalreporter.write_line(f"{self._not_run} tests were not run")
         if not self._examples:
             return
         tried = sum(int(one.split()[0]) for one in self._examples.values() if one)
@@ -109,5 +125,6 @@ class Results:
                 "passed": outcomes.count("passed"),
                 "skipped": outcomes.count("skipped"),
                 "failed": self._failures,
+                "not_run": self._not_run,
             }
             Path(self._file).write_text(json.dumps(found))
