@@ -8,12 +8,17 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
-from tests.support.examples import forget_constants, register_profiles
+from tests.support.examples import (
+    SCALE,
+    SHRINKING_SECONDS_MAX,
+    forget_constants,
+    register_profiles,
+)
 from tests.support.process_guard import FIXTURE, ProcessGuard, starts_processes
 from tests.support.spawning import close_coroutines
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import TEST_SECONDS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +32,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 SMOKE_TESTS_MAX = 60  # they run one after the other in `make test`: two seconds each
 guard = ProcessGuard()
 guard.install()
-TEST_SECONDS_MAX = 300 * PATIENCE  # of a test that names no time: five limits of waiting
+# Of a test with examples from Hypothesis: it tries so many more, and tells nothing before it has
+# shrunk the one that fails.
+PROPERTY_SECONDS_MAX = TEST_SECONDS_MAX * max(1, SCALE) + SHRINKING_SECONDS_MAX
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -53,6 +60,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if starts_processes(item):
             item.add_marker(FIXTURE)
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            allow_for_shrinking(item)
     smoke = [item for item in items if item.get_closest_marker("smoke")]
     if len(smoke) > SMOKE_TESTS_MAX or not all(map(starts_processes, smoke)):
         message = f"the mark `smoke` is for {SMOKE_TESTS_MAX} tests, of those that start processes"
@@ -61,6 +70,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         tests = Counter(item.path for item in items)
         starting = {item.path for item in items if item.get_closest_marker(FIXTURE)}
         items.sort(key=lambda item: (item.path not in starting, -tests[item.path], item.path))
+
+
+def allow_for_shrinking(item: pytest.Item) -> None:
+    """Give a test with examples its time, unless it or the command line states one."""
+    stated = item.get_closest_marker("timeout") is not None
+    if not stated and item.config.option.timeout == TEST_SECONDS_MAX:
+        item.add_marker(pytest.mark.timeout(PROPERTY_SECONDS_MAX))
 
 
 @pytest.hookimpl(wrapper=True)

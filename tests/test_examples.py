@@ -6,6 +6,7 @@ from hypothesis.internal.conjecture import engine
 
 from tests.support import examples
 from tests.support.examples import ExamplesRecorder
+from tests.support.waiting import TEST_SECONDS_MAX
 
 
 def test_a_digest_stands_for_what_was_tried(monkeypatch):
@@ -40,3 +41,11 @@ def test_a_digest_stands_for_what_was_tried(monkeypatch):
 def test_one_setting_scales_all_numbers(monkeypatch):
     monkeypatch.setattr(examples, "SCALE", 0.25)
     assert [examples.examples(count) for count in (400, 60, 1)] == [100, 15, 1]
+
+
+@settings(max_examples=1)
+@given(number=st.integers())
+def test_an_example_that_fails_is_shrunk_before_the_time_is_over(request, number):
+    if request.config.option.timeout == TEST_SECONDS_MAX:  # else the command line states another
+        (seconds,) = request.node.get_closest_marker("timeout").args
+        assert seconds >= TEST_SECONDS_MAX + engine.MAX_SHRINKING_SECONDS

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hypothesis.internal.conjecture.data import ConjectureData
 
 SCALE = float(os.environ.get("LEVERET_TEST_EXAMPLES", "1"))
+SHRINKING_SECONDS_MAX = engine.MAX_SHRINKING_SECONDS  # then Hypothesis tells what it has
 USUAL = 100  # examples of a test that names no number
 
 
