@@ -151,6 +151,24 @@ def test_a_key_is_free_when_the_message_that_blocks_it_is_purged(stage):
     assert got(queue)[2] == b"a"
 
 
+def test_who_waits_and_expires_after_a_purge_is_kept_for_readers(stage):
+    queue = declare(stage, arguments={**ORDERED, "x-retention": "14d"})
+    publish(stage, queue, b"a", b"1")
+    _, header = content_header(1, expiration="150")
+    queue.builder.add(RecordFlag.HAS_EXPIRATION, stage.now, b"x", b"a", header, b"2")
+    stage.turn.touch(queue)
+    stage.run()
+    offset, *_ = got(queue)
+    queue.discard([(offset, offset + 1)])
+    stage.run()
+    assert got(queue) is None  # the other waits, and its time passes
+    stage.advance(0.2)
+    assert queue.purge() == 1
+    stage.run()
+    assert list(queue.log.settled) == [(0, 3)]
+    assert list(queue.log.erased) == [(0, 1), (2, 3)]
+
+
 def test_a_key_is_free_when_a_message_is_given_up_that_the_queue_has_no_room_for(stage):
     limits = {"x-max-length": 2, "x-overflow": "reject-publish"}
     queue = declare(stage, arguments={**ORDERED, **limits})
