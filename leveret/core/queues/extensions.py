@@ -152,6 +152,12 @@ class QueueExtension:
         """Return where the queue's log has earlier records of the same messages."""
         return []
 
+    def copies_erased(self, ranges: Ranges) -> None:
+        """Erase earlier records of erased messages that are not settled: a crash has undone it."""
+
+    def let_go(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Make ready what it has parked of some records, which are about to be erased."""
+
     def returned(self) -> None:
         """Note that records have become ready again."""
 

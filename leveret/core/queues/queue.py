@@ -467,22 +467,35 @@ class Queue(DeliveringQueue):
         if self.state.has_groups:
             self.wake()
 
+    def erase_waiting(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Erase those of these records that no consumer has: they are ready, or parked."""
+        if self.deleted:
+            return
+        for extension in self._extensions:
+            extension.let_go(ranges)
+        self._write_erased(self.state.lose(ranges))
+
     def with_copies(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return ranges to be erased, and those of settled records of the same messages."""
         everything = RangeSet(ranges)
-        for extension in self._extensions:
-            for first, stop in extension.earlier_copies(ranges):
-                everything.add_all(list(self.log.settled.gaps(first, stop).gaps(first, stop)))
+        for first, stop in self._earlier_copies(ranges):
+            everything.add_all(list(self.log.settled.gaps(first, stop).gaps(first, stop)))
         return list(everything)
+
+    def _earlier_copies(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [part for each in self._extensions for part in each.earlier_copies(ranges)]
 
     def _write_erased(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Erase in the log what the state has settled, or the log had; tell the extensions."""
         if ranges:
-            settled = self.log.settled
+            settled, copies = self.log.settled, self._earlier_copies(ranges)
             unsettled = [part for each in ranges for part in settled.gaps(*each)]
             self._owned_log.erase(self.with_copies(ranges))
             for extension in self._extensions if unsettled else ():
                 extension.settled(unsettled)
+            brought_back = [part for each in copies for part in settled.gaps(*each)]
+            for extension in self._extensions if brought_back else ():
+                extension.copies_erased(brought_back)
 
     def lose(self, unreadable: RangeSet, *, unseen: bool = False) -> RangeSet:
         """Settle the ready part of records that nobody will get, and return it.

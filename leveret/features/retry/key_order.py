@@ -154,6 +154,14 @@ class KeyOrder(QueueExtension):
                 for offset in [at for at in self._keys if first <= at < stop]:
                     self._free(self._keys.pop(offset))
 
+    def let_go(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Make ready what is parked of these records: they block nothing, and are erased."""
+        for parked in self._parked.values():
+            found = [part for each in ranges for part in parked.gaps(*each).gaps(*each)]
+            for first, stop in found:
+                parked.remove(first, stop)
+            self._queue.state.unblock(found)
+
     def came_back(self, topic_offset: int) -> None:
         """Note that a message has moved from the retry topic back to the queue."""
         self._away.pop(topic_offset, None)

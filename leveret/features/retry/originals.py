@@ -70,16 +70,9 @@ class Originals:
             self._doomed.remove(first, stop)
         return due
 
-    def cancelled(self, topic_offset: int, settled: RangeSet) -> int | None:
-        """Forget an attempt that was deleted in the retry topic.
-
-        Returns the original, to be erased; None if it is to be erased when it is settled.
-        """
-        original = self.away.pop(topic_offset, None)
-        if original is not None and original not in settled:
-            self._doomed.add(original, original + 1)
-            return None
-        return original
+    def doom(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Note originals that are to be erased when they are settled."""
+        self._doomed.add_all(ranges)
 
     def truncated(self, offset: int) -> None:
         """Forget attempts from `offset` on, which were lost; they are still in the retry topic."""

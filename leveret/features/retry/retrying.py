@@ -204,6 +204,12 @@ class RetryTopic(QueueExtension):
         """Return where the queue has the originals of attempts."""
         return [] if self._originals is None else self._originals.of(ranges)
 
+    def copies_erased(self, ranges: list[tuple[int, int]]) -> None:
+        """Erase originals that are not settled, those that a consumer has when they are."""
+        if self._originals is not None:
+            self._originals.doom(ranges)
+            self._queue.erase_waiting(ranges)
+
     # -- failures
 
     def take(
@@ -367,13 +373,16 @@ class RetryTopic(QueueExtension):
                     order.cancelled(offset)
 
     def _cancelled(self, offset: int) -> None:
-        if self._originals is not None:
-            original = self._originals.cancelled(offset, self._queue.log.settled)
-            if original is not None:
-                self._queue.erase([(original, original + 1)])
+        original = None if self._originals is None else self._originals.away.pop(offset, None)
         order = self._queue.extension(KeyOrder)
         if order is not None:
             order.cancelled(offset)
+        if original is None:
+            return
+        if original in self._queue.log.settled:
+            self._queue.erase([(original, original + 1)])
+        else:
+            self.copies_erased([(original, original + 1)])
 
     @property
     def recovers(self) -> bool:  # type: ignore[override]
