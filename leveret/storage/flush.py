@@ -26,7 +26,7 @@ from leveret.storage.reclaimer import Reclaimer
 from leveret.storage.segments import Segments
 from leveret.storage.tail import LogTail
 from leveret.storage.transaction_participants import TransactionParticipants
-from leveret.storage.written_log import GATHERED_BYTES_MAX, WrittenLog
+from leveret.storage.written_log import WrittenLog
 
 if TYPE_CHECKING:
     import asyncio
@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 __all__ = ["Flush", "FlushedLog"]
 
 UNCOPIED_BATCH_BYTES_MAX = (1 << 32) - 1  # what a batch's header can say
+# More is written as several batches. Those of a log that is copied are read and sent whole; a log
+# that is not may be copied later.
+GATHERED_BYTES_MAX = 16 << 20
+UNCOPIED_GATHERED_BYTES_MAX = BATCH_BYTES_MAX // 2
 
 
 @dataclass(slots=True)
@@ -179,7 +183,7 @@ class FlushedLog(WrittenLog, ABC):
         self.is_flushing = False
         self._running: Flush | None = None
         self._has_failed = False  # a flush has failed, and is not repaired
-        self.gathered_bytes_max = GATHERED_BYTES_MAX
+        self.gathered_bytes_max = UNCOPIED_GATHERED_BYTES_MAX
         self.batch_bytes_max = UNCOPIED_BATCH_BYTES_MAX
         self.copies_min = 1
         self._waits_for_copies = True
@@ -318,7 +322,7 @@ class FlushedLog(WrittenLog, ABC):
         """Have the log copied from now on (see ports.ReplicatedLog)."""
         assert self._flushes, "the copies of a log that is not flushed would be more durable"
         self._segments.sink = sink
-        self.batch_bytes_max = BATCH_BYTES_MAX
+        self.gathered_bytes_max, self.batch_bytes_max = GATHERED_BYTES_MAX, BATCH_BYTES_MAX
         self._replicated, self._replicated_place = self._durable, self.place
 
     def sent_to_copies(self) -> None:

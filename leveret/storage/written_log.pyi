@@ -12,7 +12,6 @@ from leveret.storage.segments import Segments
 from leveret.storage.tail import LogTail, TailCache
 from leveret.storage.transaction_participants import TransactionParticipants
 
-GATHERED_BYTES_MAX: int
 LOOP_FLUSH_BYTES_MAX: int
 MERGED_RANGES_MIN: int
 REWRITE_BYTES_MAX: int

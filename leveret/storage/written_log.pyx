@@ -16,7 +16,6 @@ from leveret.errors import StorageError
 
 REWRITE_BYTES_MAX = 256 << 20   # kept per log to be written anew should a flush fail
 MERGED_RANGES_MIN = 64      # so many settled at once take one pass over all ranges, not one each
-GATHERED_BYTES_MAX = 16 << 20   # more is written as several batches: each is read and sent whole
 LOOP_FLUSH_BYTES_MAX = 65536    # more is flushed in a thread, while the next records are read
 
 cdef uint64_t _LOOP_FLUSH_BYTES_MAX = LOOP_FLUSH_BYTES_MAX
@@ -83,7 +82,7 @@ cdef class WrittenLog:
         """Append the builder's records (see ports.TopicLog)."""
         cdef uint64_t base = self.end
         cdef bint waits = self._flushes and (not self.builder.transient or len(self._unflushed) > 0)
-        if self.builder.size <= self.gathered_bytes_max:
+        if self.builder.count == 1 or self.builder.size <= self.gathered_bytes_max:
             self._write(self.builder, 0, waits)
             self._written(waits, may_block)
             return base

@@ -38,6 +38,8 @@ cdef class Batching(TouchedQueue):
             self._forget_uncommitted()
             self._report(self, error)
             notify(waiting, self._report, True)
+            if log.committed == log.end:  # what stands in front of a batch that was not written
+                self._show_to([])
             return
         self.refused = False
         if log.committed == log.end:
