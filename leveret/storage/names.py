@@ -87,7 +87,10 @@ def trash_name(key: bytes) -> str:
 
 
 def void_in_trash(files: FileSystem, topics: Path, keys: Iterable[bytes]) -> list[bytes]:
-    """Return those of the keys whose logs are in the trash."""
-    names = files.list_names(topics / TRASH)
+    """Return those of the keys whose logs are in the trash. Raises StorageError."""
+    try:
+        names = files.list_names(topics / TRASH)
+    except OSError as error:
+        raise storage_error("list", topics / TRASH, error) from error
     deleted = {name.partition("-")[0] for name in names}
     return [key for key in keys if trash_name(key) in deleted] if deleted else []

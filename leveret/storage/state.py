@@ -116,9 +116,10 @@ def _close_on_exec(file: Path) -> None:
 
     A node that begins anew would have one more open each time.
     """
-    there = file.stat()
-    for entry in Path("/proc/self/fd").iterdir():
-        number = int(entry.name)
+    there, opened = file.stat(), []
+    with suppress(OSError):  # there is no /proc
+        opened = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
+    for number in opened:
         with suppress(OSError):  # it was closed meanwhile
             if os.path.samestat(os.fstat(number), there):
                 os.set_inheritable(number, False)

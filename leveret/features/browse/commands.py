@@ -260,7 +260,7 @@ async def _transfer(
         if outcome.refused:
             tour.leave()
             break
-    if moves:
+    if moves and outcome.done:
         await queue.log.settlements_safe()
     if tour.last is None:
         _require(outcome, "the destination is full, or was deleted")
@@ -291,7 +291,8 @@ async def message_edit(
     mover = _move_to(node, found, None)
     outcome = MoveCounts()
     await mover.move([changed], outcome)
-    await found.log.settlements_safe()
+    if outcome.done:
+        await found.log.settlements_safe()
     if outcome.skipped:
         raise AdministrationError("invalid", f"message {seen.offset} is with a consumer")
     _require(outcome, f"queue '{found.name}' is full")
