@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from leveret.core.turn import TouchedQueue
 from leveret.errors import NotEnoughCopiesError
@@ -60,9 +60,8 @@ class Published(Protocol):
 
 @dataclass(slots=True)
 class AtomicPart:
-    """Part of a write in one log, which is notified when its records are committed."""
+    """Part of a write in one log."""
 
-    write: AtomicWrite
     records: BatchBuilder = field(default_factory=BatchBuilder)
     settles: list[tuple[int, int]] = field(default_factory=list)
     erases: bool = False  # what it settles is erased
@@ -71,9 +70,16 @@ class AtomicPart:
     is_written: bool = False  # and not lost, so that it must be undone if the write fails
     is_seen: bool = False  # its records need not be waited for
 
+
+class SeenPart(NamedTuple):
+    """Waits for the records of a part, whose write does not know of this: no cycle is left."""
+
+    write: AtomicWrite
+    part: AtomicPart
+
     def done(self, *, failed: bool) -> None:  # noqa: ARG002  # the write has its own outcome
-        """Have the write wait for its records no longer (see Waiter)."""
-        self.is_seen = True
+        """Have the write wait for the records no longer (see Waiter)."""
+        self.part.is_seen = True
         self.write.part_seen()
 
 
@@ -220,7 +226,7 @@ class AtomicWrite:
     def _part(self, writer: LogWriter) -> AtomicPart:
         part = self._parts.get(writer)
         if part is None:
-            part = self._parts[writer] = AtomicPart(self)
+            part = self._parts[writer] = AtomicPart()
         return part
 
     def commit(self, waiter: Waiter) -> None:
@@ -307,10 +313,10 @@ class AtomicWrite:
             part.first = writer.log.end
             part.stop = part.first + part.records.count
             part.is_written = True
-            prepared = partial(self._part_prepared, part)
+            prepared, seen = partial(self._part_prepared, part), SeenPart(self, part)
             try:
                 writer.prepare(
-                    self.transaction, part.records, settles, prepared, part, erases=part.erases
+                    self.transaction, part.records, settles, prepared, seen, erases=part.erases
                 )
             except Exception as error:  # noqa: BLE001  # the write must fail, whatever the error
                 part.is_written = False

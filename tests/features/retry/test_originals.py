@@ -1,4 +1,4 @@
-"""Who deletes an attempt deletes the message, also where a crash has brought that back."""
+"""Deleting an attempt deletes the message, also where a crash has brought that back."""
 
 import asyncio
 
