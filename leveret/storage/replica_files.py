@@ -33,9 +33,8 @@ from leveret.storage.files import read_exactly, storage_error
 from leveret.storage.names import list_logs
 from leveret.storage.reader import read_whole
 from leveret.storage.recovery import remove_drafts
-from leveret.storage.rewriting import EPOCH_MAX
 from leveret.storage.segment import OFFSET_MAX, Segment, list_segments
-from leveret.storage.segment_walk import SegmentEnd, walk_segment
+from leveret.storage.segment_walk import SegmentEnd, last_epoch, walk_segment
 from leveret.storage.segments import remove_files
 
 if TYPE_CHECKING:
@@ -234,27 +233,13 @@ def find_end(files: FileSystem, directory: Path) -> ReplicaEnd:
 def newest_epoch(files: FileSystem, topics: Path) -> int:
     """Return the highest epoch in which the newest file of a log was begun; 0 without any.
 
-    Waits for the device. Raises StorageError.
+    No older file of a log has a higher one. Waits for the device. Raises StorageError.
     """
     try:
-        return max((_epoch_of(files, topics / key) for key in list_logs(files, topics)), default=0)
+        logs = (list_segments(files, topics / key) for key in list_logs(files, topics))
+        return max((last_epoch(files, segments) for segments in logs), default=0)
     except OSError as error:
         raise storage_error("read the logs in", topics, error) from error
-
-
-def _epoch_of(files: FileSystem, directory: Path) -> int:
-    """Return the epoch of a log's newest file that has one. Raises OSError."""
-    for segment in reversed(list_segments(files, directory)):
-        handle = files.open(segment.path)
-        try:
-            epoch = leader_epoch_of(read_exactly(files, handle, 0, HEAD_BYTES))
-        except CorruptBatchError:
-            continue  # it was just being begun
-        finally:
-            files.close(handle)
-        if epoch <= EPOCH_MAX:
-            return epoch
-    return 0
 
 
 def _sound_end(files: FileSystem, segments: list[Segment], flushed: LogPlace) -> ReplicaEnd:

@@ -52,7 +52,6 @@ __all__ = [
 WRITE_BYTES = 256 * 1024  # gathered for one write
 WAIT_SECONDS_MIN = 0.01  # shorter waits are put together
 REVISION_BITS = 12  # of the number of a file in one reign: the rest is the reign's epoch
-EPOCH_MAX = (1 << 32 - REVISION_BITS) - 1
 
 
 def next_revision(revision: int, epoch: int) -> int | None:

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from leveret.errors import CorruptBatchError
 from leveret.ports.ranges import RangeSet
+from leveret.ports.records import HEADER_BYTES, Batch
 from leveret.storage.batch_walk import BatchWalk
 from leveret.storage.files import read_exactly, write_all
 from leveret.storage.index import SparseIndex
+from leveret.storage.scan import batch_bytes, verify
 from leveret.storage.segment import Segment
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leveret.storage.files import FileSystem
 
-__all__ = ["SegmentEnd", "ensure_index", "note_walk", "walk_segment"]
+__all__ = ["SegmentEnd", "ensure_index", "last_epoch", "note_walk", "walk_segment"]
 
 WALK_BYTES = 1 << 20  # one read
 
@@ -84,3 +89,23 @@ def ensure_index(files: FileSystem, segment: Segment) -> None:
             raise OSError(f"{segment.path} is damaged at byte {looked_at.size}")
         looked_at.write_index(files, end.offset)
     looked_at.sync_index(files)
+
+
+def last_epoch(files: FileSystem, segments: Sequence[Segment]) -> int:
+    """Return the epoch in which the newest of a log's files was begun; 0 without any.
+
+    A file that does not begin with a sound batch is passed over: it was just being begun, or is
+    damaged. Raises NewerFormatError, OSError.
+    """
+    for segment in reversed(segments):
+        handle = files.open(segment.path)
+        try:
+            size = batch_bytes(read_exactly(files, handle, 0, HEADER_BYTES), 0)
+            first = Batch.parse(read_exactly(files, handle, 0, min(size, segment.size)))
+            verify(first)
+        except CorruptBatchError:
+            continue
+        finally:
+            files.close(handle)
+        return first.leader_epoch
+    return 0

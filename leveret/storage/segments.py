@@ -20,7 +20,7 @@ from leveret.storage.encryption import HEAD_BYTES, Sealer, key_id_of, leader_epo
 from leveret.storage.files import read_exactly, storage_error, write_all
 from leveret.storage.index import SparseIndex
 from leveret.storage.segment import OFFSET_MAX, Segment
-from leveret.storage.segment_walk import ensure_index
+from leveret.storage.segment_walk import ensure_index, last_epoch
 from leveret.storage.segment_writer import SegmentWriter
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ class Segments(SegmentWriter):
     `checkpoint` returns the payload every segment begins with, None where nothing is kept;
     `on_roll` is called when a segment was sealed: it now waits for its last flush; `on_open` when a
     file was opened to be written to. `flushes`: confirms wait for flushes. `epoch` is that of all
-    batches that are written. `new_sealer`
+    batches that are written; a node that is alone has none, and goes on in that of the last reign:
+    should the log be copied again, no batch stands behind one of a higher epoch. `new_sealer`
     returns a sealer for a key; a segment has one key at most, so that its first bytes name the key
     it needs.
     """
@@ -219,6 +220,8 @@ class Segments(SegmentWriter):
         if self.items and not self.items[-1].suspect:
             self._open(self.items[-1])  # to be flushed
             self._shrink_copied()
+        if self._index is None:  # the first file of this run
+            self._epoch = self._epoch or self._last_epoch()
         revision = 0
         if self.items and self.items[-1].base == end:
             revision = self.items[-1].revision + 1
@@ -244,6 +247,13 @@ class Segments(SegmentWriter):
             self.sink.wrote()
         if rolled:
             self._on_roll()
+
+    def _last_epoch(self) -> int:
+        """Return the epoch of the last reign, 0 without any. Raises StorageError."""
+        try:
+            return last_epoch(self._files, self.items)
+        except OSError as error:
+            raise storage_error("read an epoch in", self.directory, error) from error
 
     def _remove_contradicting(self) -> None:
         """Unlink files that were cut off as a whole, before others hold the same offsets."""
@@ -307,9 +317,7 @@ class Segments(SegmentWriter):
     def _goes_on(self, segment: Segment) -> bool:
         """Whether a recovered segment has the key for new batches, and was begun in this reign.
 
-        Of segments of earlier reigns, nodes that follow have each to its end. A node that is alone
-        goes on in the epoch of the last reign: should the log be copied again, none stands behind a
-        higher one. Raises StorageError.
+        Of segments of earlier reigns, nodes that follow have each to its end. Raises StorageError.
         """
         assert segment.handle is not None
         try:

@@ -1,13 +1,17 @@
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
 
 from leveret.errors import StorageError
-from leveret.ports import Durability
+from leveret.ports import Durability, Retention
 from leveret.ports.records import BatchBuilder
 from leveret.storage.dump import dump_segment
+from leveret.storage.encryption import DataKey
 from leveret.storage.files import RealFileSystem
+from leveret.storage.replica_files import newest_epoch
+from leveret.storage.segment_walk import last_epoch
 from leveret.storage.state import MemoryStateStore
 from leveret.storage.written_log import LOOP_FLUSH_BYTES_MAX
 from tests.storage.faulty_files import FaultyFileSystem
@@ -28,6 +32,7 @@ from tests.support.waiting import LIMIT_SECONDS, eventually
 
 KEPT = [Durability.FSYNC, Durability.OS]
 ALL = [*KEPT, Durability.NONE]
+AGE_MS_MAX = 3_600_000
 
 
 @pytest.mark.parametrize("durability", ALL)
@@ -494,11 +499,94 @@ async def test_each_reign_begins_a_file_whose_batches_say_its_epoch(tmp_path, en
             log.write_settlements()
             put(log, b"two")
             directory = log.directory
-    found = [
+    assert epochs_in(directory) == [[3, 3, 3, 3], [4, 4, 4, 4]]
+
+
+def epochs_in(directory):
+    """Epochs of the batches in each file of a log."""
+    return [
         [each.batch.leader_epoch for each in dump_segment(RealFileSystem(), path)]
         for path in sorted(directory.glob("*.log"))
     ]
-    assert found == [[3, 3, 3, 3], [4, 4, 4, 4]]
+
+
+async def seal_for_age(store, log):
+    store._services.clock.now_ms += AGE_MS_MAX
+    log.check_retention()
+    await eventually(lambda: len(log.segments) > 1)
+
+
+async def begin_with_a_key(_, log):
+    log.use_key(DataKey(5, bytes(32)))
+
+
+async def go_on(_, log):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("roll", "segment_bytes_max", "flush_has_failed"),
+    [
+        (go_on, 1000, False),
+        (go_on, 100, False),
+        (go_on, 1000, True),
+        (seal_for_age, 1000, False),
+        (begin_with_a_key, 1000, False),
+    ],
+)
+async def test_a_node_that_is_alone_goes_on_in_the_last_reigns_epoch(
+    tmp_path, roll, segment_bytes_max, flush_has_failed
+):
+    async with store_at(tmp_path, epoch=7) as store:
+        log = open_log(store)
+        put(log, b"one")
+        (segment,) = log.segments
+    if flush_has_failed:
+        segment.mark_suspect(RealFileSystem())
+    for _ in range(2):
+        async with store_at(tmp_path, segment_bytes_max=segment_bytes_max) as store:
+            log = open_log(store, retention=Retention(age_ms_max=AGE_MS_MAX))
+            await roll(store, log)
+            put(log, b"more")
+    found = epochs_in(log.directory)
+    assert {epoch for epochs in found for epoch in epochs} == {7}
+    assert (len(found) == 1) is (
+        roll is go_on and segment_bytes_max == 1000 and not flush_has_failed
+    )
+
+
+async def test_nothing_is_written_where_the_last_reigns_epoch_cannot_be_read(tmp_path, monkeypatch):
+    async with store_at(tmp_path, epoch=7) as store:
+        log = open_log(store)
+        put(log, b"one")
+    log.segments[0].mark_suspect(RealFileSystem())
+    async with store_at(tmp_path) as store:
+        log = open_log(store)
+        with monkeypatch.context() as patch:
+            patch.setattr(store._files, "open", failing_open)
+            with pytest.raises(StorageError, match="epoch"):
+                put(log, b"two")
+        assert len(log.segments) == 1
+        put(log, b"two")
+    assert epochs_in(log.directory)[1] == [7, 7]
+
+
+def failing_open(path, *, create=False):
+    raise OSError(errno.EIO, "an error of the device")
+
+
+async def test_the_epoch_is_that_of_the_newest_file_which_has_a_sound_batch(tmp_path):
+    for epoch in (3, 4):
+        async with store_at(tmp_path, epoch=epoch) as store:
+            log = open_log(store)
+            put(log, b"one")
+    files, (older, newer) = RealFileSystem(), log.segments
+    assert last_epoch(files, [older, newer]) == newest_epoch(files, tmp_path / "topics") == 4
+    whole = newer.path.read_bytes()
+    for broken in (b"", bytes(len(whole)), whole[:60], whole[:29] + b"x" + whole[30:]):
+        newer.path.write_bytes(broken)
+        assert last_epoch(files, [older, newer]) == newest_epoch(files, tmp_path / "topics") == 3
+    assert last_epoch(files, [newer]) == last_epoch(files, []) == 0
 
 
 @pytest.mark.parametrize("committed", [True, False])

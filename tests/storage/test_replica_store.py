@@ -470,6 +470,18 @@ async def test_what_was_read_of_a_replica_is_as_in_the_leader(node):
         await node.store.read("%2F/never~~seen/0", START, 0, 100)
 
 
+async def test_a_log_to_which_a_node_has_written_alone_is_copied(node):
+    for epoch in (7, 0, 8):
+        node.leader.epoch = epoch - 1
+        node.leader.kill()
+        publish(node, epoch)
+        while node.leader.log.place.position < 900:  # until its file is full
+            publish(node, epoch)
+    await node.copy()
+    await node.flush()
+    assert await is_whole(node)
+
+
 async def test_what_was_derived_from_logs_is_forgotten_behind_a_reign(node):
     own = [b"run", b"definitions", b"records/audit.db", b"statistics\0x", b"closed/" + ONE.encode()]
     derived = [b"due/1", b"dedup/w/mark", b"schedules\0v", b"\0", b"zz"]
