@@ -46,6 +46,7 @@ from leveret.storage.led_logs import LedLogs
 from leveret.storage.names import list_logs
 from leveret.storage.replica_files import newest_epoch
 from leveret.storage.replica_store import ReplicaStore
+from leveret.storage.snapshot import remove_snapshot
 from leveret.storage.store import StorageLimits
 from leveret.storage.threads import StorageThreads
 
@@ -362,6 +363,8 @@ async def serve_in_cluster(
         parts.push_async_callback(node.metrics.close)
         await node.control.start()
         parts.push_async_callback(node.control.close)
+        # Of the last reign, or all that is removed of logs meanwhile would stay on the disk.
+        await asyncio.to_thread(remove_snapshot, configuration.data_dir)
         coordinator = await (connect or connect_zookeeper)(process)
         if coordinator is None:
             return time.monotonic()

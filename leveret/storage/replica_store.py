@@ -89,7 +89,8 @@ class GroupFlush:
 class ReplicaStore:
     """Files of all logs of a shard below `data`. Used on the event loop.
 
-    `described` is what `describe` has found last.
+    `described` is what `describe` has found last. What the last run was removing is removed behind
+    the first `describe`. Raises StorageError.
     """
 
     def __init__(  # noqa: PLR0917  # what it works with
@@ -121,6 +122,7 @@ class ReplicaStore:
             worked=self._removed,
         )
         self._flushed = self._read_notes()  # up to where logs are known to have been flushed
+        self._left = self._list_left(data / "transient")
         self.described: Mapping[str, LogFiles] = {}
 
     # -- what the files hold
@@ -138,6 +140,7 @@ class ReplicaStore:
             await self._run(self._forget_derived)
             await self._replace_marks()
             await self._open(keeps=keeps)
+            self._remove_left()
             ends = {key: log.end.copy() for key, log in self._logs.items()}
             self.described = await self._run(partial(self._describe, ends))
             return self.described
@@ -332,6 +335,26 @@ class ReplicaStore:
         self._files.remove_tree(doomed)
         with suppress(OSError):  # another partition is still in it
             self._files.remove_directory(parent)
+
+    def _list_left(self, transient: Path) -> list[Path]:
+        """Return what the last run has left to be removed. Raises StorageError.
+
+        Deleted logs are in the trash already, those of a reign that were not kept are put there.
+        """
+        trash = self._topics / TRASH
+        try:
+            if self._files.exists(transient):
+                self._files.make_directory(trash)
+                self._files.rename(transient, trash / secrets.token_hex(8))
+            return [trash / name for name in self._files.list_names(trash)]
+        except OSError as error:
+            raise storage_error("remove", transient, error) from error
+
+    def _remove_left(self) -> None:
+        """Remove what the last run has left, once no note is left of it, nor a mark of a reign."""
+        left, self._left = self._left, []
+        for doomed in left:
+            self._notes.when_written(partial(self._files.remove_tree, doomed))
 
     def _removed(self, error: OSError | None) -> None:
         if error is not None:

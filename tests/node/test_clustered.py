@@ -24,6 +24,7 @@ from leveret.node.clustered import NodeReign, serve_in_cluster
 from leveret.node.process import Process
 from leveret.storage.cluster_file import refuse_member
 from leveret.storage.lock import DirectoryLock
+from leveret.storage.snapshot import SNAPSHOT
 from tests.cluster.replicating import NEVER_MS, LoopTime
 from tests.support import coordinator
 from tests.support.coordinator import FakeEnsemble
@@ -386,6 +387,14 @@ async def test_a_node_that_has_left_its_cluster_has_all_definitions_or_does_not_
     assert await asyncio.to_thread(start, damaged, accept_loss=["definitions"]) == 1
     assert await asyncio.to_thread(start, left) == 1
     assert not list(left.glob("topics/%/leveret.definitions~~*/0"))
+
+
+async def test_who_does_not_lead_has_no_snapshot_of_its_last_reign(nodes):
+    snapshot = nodes.path / "0" / SNAPSHOT
+    (snapshot / "topics").mkdir(parents=True)
+    nodes.is_reachable = False
+    nodes.start(0)
+    await eventually(lambda: not snapshot.exists())
 
 
 async def test_a_directory_of_a_cluster_is_that_of_its_node(nodes):

@@ -550,6 +550,56 @@ async def test_a_log_that_was_deleted_right_before_the_end_is_not_missed(node):
     assert node.state.scan(LogMarks.PREFIX) == []
 
 
+async def test_what_the_last_run_was_removing_is_removed_once_it_is_not_missed(node):
+    async with reign(node) as store:
+        log = open_log(store, Durability.FSYNC)
+        put(log, b"one")
+        await committed(log, 1)
+    trash, transient = DATA / "topics" / TRASH, DATA / "transient"
+    node.files.make_directory(trash)
+    node.files.rename(DATA / "topics" / ONE, trash / f"{trash_name(ONE.encode())}-1")
+    node.files.make_directory(transient / ONE)
+    await node.die(node.files.lose_process())
+    node.state.write = write = Stalled(node.state.write)
+    describing = asyncio.get_running_loop().create_task(node.store.describe(keeps=True))
+    await eventually(write.has_begun.is_set)
+    assert f"{trash_name(ONE.encode())}-1" in node.files.list_names(trash)
+    write.may_go_on.set()
+    assert await describing == {}
+    await node.store.close()
+    assert node.files.list_names(trash) == []
+    assert not node.files.exists(transient)
+    await node.die(node.files.lose_process())
+    assert await node.store.describe(keeps=True) == {}
+
+
+async def test_what_a_replica_was_removing_is_removed_once_it_is_not_missed(node):
+    publish(node, 1)
+    await node.copy()
+    await node.flush()
+    await node.store._notes_written()
+    node.store._remove = lambda *_: None  # it ends in front of that
+    node.store.drop(ONE)
+    await node.flush()
+    await node.die(node.files.lose_process())
+    trash = DATA / "topics" / TRASH
+    assert len(node.files.list_names(trash)) == 1
+    assert await node.store.describe(keeps=True) == {}
+    await node.store.close()
+    assert node.files.list_names(trash) == []
+    await node.die(node.files.lose_process())
+    assert await node.store.describe(keeps=True) == {}
+
+
+async def test_a_transient_log_that_cannot_be_moved_away_is_told(node):
+    node.files.make_directory(DATA / "transient")
+    node.fail("rename")
+    with pytest.raises(StorageError, match="transient"):
+        node.open()
+    node.threads.close()
+    node.open()
+
+
 @pytest.mark.parametrize("dies_at", [None, "copied", "half"])
 def test_a_compacted_file_takes_the_place_of_another(dies_at):
     compacted = CompactedLog(checks=False)
