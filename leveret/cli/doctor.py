@@ -40,6 +40,9 @@ CLOCK_SECONDS_MAX = 60  # by which a file may be newer than now
 EARLIEST_SECONDS = 1_735_689_600  # 2025: a clock before that was never set
 SILENT_SECONDS = 30.0  # after which a node hangs: what it is asked takes a second
 NEAR_DISK = 1.25  # times the limit: time to do something
+IN_LOG = (
+    ", and whose definitions are in its cluster's log, so that logs were not compared with queues"
+)
 
 
 @with_keys
@@ -86,12 +89,17 @@ def _examine(
     data_dir: Path, configuration: Configuration, key_file: Path | None, *, deep: bool
 ) -> tuple[list[CheckResult], str]:
     """Return the findings, and a description of what was checked. Raises StorageError."""
-    from leveret.storage.health_checks import check_set_aside, readable
+    from leveret.storage.health_checks import (
+        check_cluster_file,
+        check_set_aside,
+        has_definitions_in_log,
+        readable,
+    )
     from leveret.storage.lock import DirectoryLock
 
     found = [
         result
-        for check in (_check_permissions, check_set_aside, _check_clock)
+        for check in (_check_permissions, check_set_aside, check_cluster_file, _check_clock)
         for result in readable(data_dir, check(data_dir))
     ]
     try:
@@ -111,7 +119,8 @@ def _examine(
         logs = _check_logs(data_dir, key_file, configuration, deep=deep, last=True)
         found += readable(data_dir, logs)
         found += readable(data_dir, _check_machine(data_dir, configuration))
-    return found, f"{data_dir}, whose node is stopped"
+    subject = f"{data_dir}, whose node is stopped"
+    return found, subject + IN_LOG if has_definitions_in_log(data_dir) else subject
 
 
 def _unlockable(data_dir: Path, what: str) -> CheckResult:

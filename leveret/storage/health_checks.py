@@ -18,12 +18,18 @@ from typing import TYPE_CHECKING, Final
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.check_results import CheckResult, Severity
 from leveret.ports.definitions import Definitions
+from leveret.storage.cluster_file import ClusterFile
 from leveret.storage.damage import survey
 from leveret.storage.database_checksum import verify_checksum
 from leveret.storage.decisions import DECISIONS_INCARNATION, DECISIONS_TOPIC
 from leveret.storage.encryption import HEAD_BYTES, key_id_of, key_id_text
-from leveret.storage.files import RehearsalFiles, read_exactly
-from leveret.storage.lineage import noted_changes, older_than_noted
+from leveret.storage.files import ReadOnlyFiles, RehearsalFiles, read_exactly
+from leveret.storage.lineage import (
+    DEFINITIONS_LOG,
+    has_shared_definitions,
+    noted_changes,
+    older_than_noted,
+)
 from leveret.storage.marks import LogMarks, boot_id
 from leveret.storage.names import INCARNATION_BYTES_MAX, encode_name, log_key
 from leveret.storage.recovery import recover
@@ -41,12 +47,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LogCheck",
+    "check_cluster_file",
     "check_database",
     "check_definitions_age",
     "check_records",
     "check_records_age",
     "check_set_aside",
     "check_state",
+    "has_definitions_in_log",
     "readable",
 ]
 
@@ -66,6 +74,30 @@ def readable(path: Path, results: Iterator[CheckResult]) -> Iterator[CheckResult
         remedy = "run this as the node's user, and see that it may read all of its directory"
         what = f"cannot be looked at: {error.strerror}"
         yield _error("directory.unreadable", subject, what, why, remedy)
+
+
+def has_definitions_in_log(data: Path) -> bool:
+    """Whether the definitions are those in the log of a cluster, of which leveret.db is a copy.
+
+    That copy may be as old as the node's last reign. Where the file that names the cluster cannot
+    be read, there may be one.
+    """
+    try:
+        is_member = ClusterFile(ReadOnlyFiles(), data).state.cluster is not None
+    except StorageError:
+        return True
+    return is_member or has_shared_definitions(data)
+
+
+def check_cluster_file(data: Path) -> Iterator[CheckResult]:
+    """Check that the file by which a node remembers its cluster can be read, if there is one."""
+    try:
+        ClusterFile(ReadOnlyFiles(), data)
+    except StorageError as error:
+        why = "no node starts here: what it once acknowledged to its cluster is unknown"
+        remedy = "if another node leads, move it away and start this node with `--replace`: it "
+        remedy += "copies all anew. If a newer release has written it, start that release instead"
+        yield _error("cluster.unreadable", data / "cluster.json", str(error), why, remedy)
 
 
 def check_database(path: Path, *, deep: bool) -> tuple[list[CheckResult], Definitions]:
@@ -147,7 +179,12 @@ def check_state(path: Path, *, deep: bool) -> tuple[list[CheckResult], dict[byte
 
 
 def check_definitions_age(path: Path, state: StateStore) -> Iterator[CheckResult]:
-    """Check that readable definitions belong to the logs and are not older than noted."""
+    """Check that readable definitions belong to the logs and are not older than noted.
+
+    Those of a cluster are taken from its log, whatever their copy is.
+    """
+    if has_definitions_in_log(path.parent):
+        return
     try:
         with closing(_opened(path)) as database:
             row = database.execute("SELECT identity, changes FROM store").fetchone()
@@ -215,9 +252,10 @@ class LogCheck:
     """Checks the logs of a data directory.
 
     `deep` reads every batch, else the first of each segment. `last` says whether the segments that
-    a running node writes to are checked, too. `key_ids` are the available keys, `advance(bytes)` is
-    called with the progress. With a stopped node's `state`, losses that the next start would report
-    are found.
+    a running node writes to are checked, too, and whether each log belongs to a queue: that is not
+    known where the definitions are in a cluster's log. `key_ids` are the available keys,
+    `advance(bytes)` is called with the progress. With a stopped node's `state`, losses that the
+    next start would report are found.
     """
 
     def __init__(
@@ -239,8 +277,10 @@ class LogCheck:
         self._key_ids = key_ids
         self._advance = advance
         self._marks = None if state is None else LogMarks(state, boot_id())
-        decisions = self._topics / log_key("", DECISIONS_TOPIC, DECISIONS_INCARNATION, 0)
-        self._decisions = decisions.parent
+        decisions = "", DECISIONS_TOPIC, DECISIONS_INCARNATION, 0
+        keys = log_key(*decisions), log_key(*DEFINITIONS_LOG[:4])
+        self._own = [(self._topics / key).parent for key in keys]
+        self._knows_queues = not has_definitions_in_log(data)
         self._known = {encode_name(vhost.name): set[str]() for vhost in definitions.vhosts}
         for known in self._known.values():
             known.add(INTERNAL_INCARNATION)
@@ -270,7 +310,7 @@ class LogCheck:
     def _check_vhost(self, vhost: Path) -> Iterator[CheckResult]:
         for topic in sorted(vhost.iterdir()):
             # A running node may have declared its queue since the definitions were read.
-            if self._last and not self._is_known(topic):
+            if self._last and self._knows_queues and not self._is_known(topic):
                 yield self._orphan(topic)
             yield from readable(topic, self._check_topic(topic))
 
@@ -286,7 +326,7 @@ class LogCheck:
         incarnation = topic.name.rpartition("~~")[2]
         if topic.parent.name in self._known:
             return incarnation in self._known[topic.parent.name]
-        return incarnation == INTERNAL_INCARNATION or topic == self._decisions
+        return incarnation == INTERNAL_INCARNATION or topic in self._own
 
     def _orphan(self, topic: Path) -> CheckResult:
         return CheckResult(

@@ -27,6 +27,7 @@ from leveret.storage.lock import DirectoryLock
 from leveret.storage.snapshot import SNAPSHOT
 from tests.cluster.replicating import NEVER_MS, LoopTime
 from tests.support import coordinator
+from tests.support.command_line import FREE_PORTS, CommandLine
 from tests.support.coordinator import FakeEnsemble
 from tests.support.http import HttpClient, http_text
 from tests.support.node import node_in_thread
@@ -395,6 +396,21 @@ async def test_who_does_not_lead_has_no_snapshot_of_its_last_reign(nodes):
     nodes.is_reachable = False
     nodes.start(0)
     await eventually(lambda: not snapshot.exists())
+
+
+@pytest.mark.usefixtures("processes")  # LMDB may kill the one that reads its file
+async def test_nothing_is_wrong_with_members_that_are_stopped(nodes):
+    first, others = await started(nodes)
+    await asyncio.to_thread(nodes.publish, others[0], 0, 5)
+    for number in (*others, first):
+        await nodes.stop(number)
+        data = nodes.path / str(number)
+        data.chmod(0o700)
+        told = CommandLine(data, "doctor", **FREE_PORTS)("--deep")
+        assert told == (
+            f"{data}, whose node is stopped, and whose definitions are in its cluster's log, so "
+            "that logs were not compared with queues: nothing is wrong\n"
+        )
 
 
 async def test_a_directory_of_a_cluster_is_that_of_its_node(nodes):

@@ -7,16 +7,22 @@ import pytest
 
 from leveret.ports.check_results import Severity
 from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
+from leveret.storage import lineage
+from leveret.storage.cluster_file import ClusterFile
 from leveret.storage.files import ReadOnlyFiles, RealFileSystem
 from leveret.storage.health_checks import (
     LogCheck,
+    check_cluster_file,
     check_database,
+    check_definitions_age,
     check_records,
     check_set_aside,
     check_state,
 )
+from leveret.storage.lineage import DEFINITIONS_LOG
 from leveret.storage.metadata import SqliteMetadataStore
-from leveret.storage.state import LmdbStateStore
+from leveret.storage.names import log_key
+from leveret.storage.state import LmdbStateStore, MemoryStateStore
 from tests.storage.harness import open_log, put, store_at
 from tests.storage.keys import encrypted_keyring
 
@@ -90,6 +96,30 @@ def test_logs_of_nobody(logs):
     assert checked(logs, nobody, last=False) == []
 
 
+def test_logs_of_a_member_are_those_of_its_cluster(logs):
+    ClusterFile(RealFileSystem(), logs).change(cluster="c1", node=1)
+    assert checked(logs, Definitions()) == []
+
+
+def test_logs_of_a_former_member_are_those_of_its_cluster_until_it_has_the_definitions(logs):
+    definitions = logs / "topics" / log_key(*DEFINITIONS_LOG[:4])
+    definitions.mkdir(parents=True)
+    assert checked(logs) == []
+    assert checked(logs, Definitions()) == [("log.orphan", Severity.WARNING)]
+    (logs / "leveret.db").touch()
+    assert checked(logs, Definitions()) == []
+    definitions.rmdir()
+    assert checked(logs, Definitions()) == [("log.orphan", Severity.WARNING)]
+
+
+def test_a_file_of_a_cluster_that_cannot_be_read(logs):
+    assert list(check_cluster_file(logs)) == []
+    (logs / "cluster.json").write_text("{}")
+    (finding,) = check_cluster_file(logs)
+    assert (finding.check, finding.severity) == ("cluster.unreadable", Severity.ERROR)
+    assert checked(logs, Definitions()) == []
+
+
 def test_files_of_nobody(logs):
     (segments(logs)[0].parent / "notes.txt").write_text("mine")
     assert checked(logs) == [("log.foreign", Severity.WARNING)]
@@ -139,6 +169,15 @@ def test_definitions_of_a_newer_release(database):
     connection.close()
     found, _ = check_database(database, deep=False)
     assert [finding.check for finding in found] == ["definitions.version"]
+
+
+def test_definitions_that_are_older_than_noted(database):
+    state = MemoryStateStore()
+    state.write([(lineage.KEY, lineage.NOTE.pack(bytes(16), 9))], durable=True)
+    (finding,) = check_definitions_age(database, state)
+    assert (finding.check, finding.severity) == ("definitions.older", Severity.ERROR)
+    ClusterFile(RealFileSystem(), database.parent).change(cluster="c1", node=1)
+    assert list(check_definitions_age(database, state)) == []  # a member has them from the log
 
 
 def test_records_beside_the_definitions(tmp_path, database):
