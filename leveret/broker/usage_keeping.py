@@ -2,8 +2,9 @@
 
 Called by the node's clock and by readers of the figures. After a crash, what queues have stored and
 was not counted is counted at the start (usage_catch_up), so that messages in of queues are exact;
-of users, of virtual hosts, and of messages out, at most the last minute's counts are lost. An hour
-not yet published is published after the next start.
+of users, of virtual hosts, and of messages out, at most the last minute's counts are lost. A member
+of a cluster loses as much of messages in of queues: others may have led since, and what was stored
+then is in their usage. An hour not yet published is published after the next start.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from leveret.core.queues.declared_queue import DeclaredQueue
 from leveret.core.routing.message import MadeMessage
 from leveret.core.settings.arguments import QUEUE_TYPE
 from leveret.errors import LeveretError
-from leveret.ports.usage import HOUR_SECONDS, Account, CountedLog, CountedLogs, Subject, Usage
+from leveret.ports.usage import (
+    HOUR_SECONDS,
+    NOTHING_COUNTED,
+    Account,
+    CountedLog,
+    CountedLogs,
+    Subject,
+    Usage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
@@ -37,7 +46,7 @@ class UsageKeeper:
 
     `committed(queues)` waits until all that was published to them is committed, and returns whether
     it is. Usage is kept for `days_max` days. Without `publishes` nothing is published: hours that
-    end meanwhile count as published.
+    end meanwhile count as published. In a cluster, `node_id` is the node's number.
     """
 
     def __init__(
@@ -49,6 +58,7 @@ class UsageKeeper:
         days_max: int,
         *,
         publishes: bool = True,
+        node_id: int | None = None,
     ) -> None:
         self._broker = broker
         self._store = store
@@ -56,13 +66,18 @@ class UsageKeeper:
         self._committed = committed
         self._days_max = days_max
         self._publishes = publishes
+        self._node_id = node_id
         self._hour = self._now_hour()  # the hour that gathered usage is charged to
 
     async def catch_up(self) -> None:
         """Count what queues have stored and an earlier run has not counted. Raises StorageError.
 
-        Called once, before clients come.
+        Called once, before clients come. In a cluster nothing is read: all that others have stored
+        while they led would be, and clients wait.
         """
+        if self._node_id is not None:
+            await self._store.forget_counted()  # or a node that leaves the cluster would read it
+            return
         known = await self._store.counted()
         logs = {_log(part): (queue, part) for queue, part in self._opened_parts()}
         if known.at_ms is None:  # nothing was noted so far: later runs count from here on
@@ -92,7 +107,12 @@ class UsageKeeper:
                 yield from ((source, part) for part in _restorable_parts(source))
 
     def _counted_now(self, used: Iterable[Account]) -> CountedLogs:
-        """Return the present ends of the logs of queues that have been used."""
+        """Return the present ends of the logs of queues that have been used.
+
+        In a cluster none are noted: this node's usage says nothing of what others will store.
+        """
+        if self._node_id is not None:
+            return NOTHING_COUNTED
         ends: dict[CountedLog, int] = {}
         for account in used:
             vhost = self._broker.vhosts.get(account.vhost)

@@ -75,6 +75,7 @@ async def open_telemetry(
         committed,
         configuration.usage_days_max,
         publishes=configuration.usage_stream,
+        node_id=configuration.node_id if configuration.cluster else None,
     )
     try:
         await usage.catch_up()

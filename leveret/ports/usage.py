@@ -105,6 +105,13 @@ class UsageStore(Protocol):
         """Delete what was noted of logs that exist no more."""
         ...
 
+    async def forget_counted(self) -> None:
+        """Delete what was noted of all logs, as if nothing was ever counted. Usage remains.
+
+        Durable on return. Raises StorageError.
+        """
+        ...
+
     async def read(self, since: int, until: int) -> Sequence[tuple[int, Account, Usage]]:
         """Return (hour, account, usage) of the hours that begin in [since, until), ascending."""
         ...

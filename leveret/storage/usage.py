@@ -84,6 +84,11 @@ class SqliteUsageStore:
         """Delete what was noted of logs (see ports.usage)."""
         await self.file.write(FORGET_LOG, list(logs))
 
+    async def forget_counted(self) -> None:
+        """Delete what was noted of all logs (see ports.usage)."""
+        once: list[tuple[object, ...]] = [()]
+        await self.file.write_all([("DELETE FROM counted", once), ("DELETE FROM counting", once)])
+
     async def read(self, since: int, until: int) -> Sequence[tuple[int, Account, Usage]]:
         """Return the usage of a range of hours (see ports.usage)."""
         rows = await self.file.rows(READ, (since, until))

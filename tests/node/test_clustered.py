@@ -339,6 +339,23 @@ async def test_who_leads_no_more_is_cut_off_before_it_begins_anew(nodes):
     client[1].close()
 
 
+async def test_who_leads_again_counts_no_usage_of_other_reigns(nodes):
+    async def led_by(leader, other):
+        """Return the messages that a node has counted, after it has led and two more came."""
+        await until(nodes.leader, lambda number: number == leader)
+        nodes.start(other)
+        await nodes.in_sync(2)
+        await asyncio.to_thread(nodes.publish, leader, 0, 2)
+        asked = {"since": 0, "until": 1 << 40, "subject": "queue", "name": "q"}
+        rows = (await nodes.ask(leader, "usage.list", **asked))["result"]
+        await nodes.stop(leader)
+        return sum(row["messages_in"] for row in rows)
+
+    nodes.start(0)
+    counted = [await led_by(leader, 1 - leader) for leader in (0, 1, 0)]
+    assert counted == [2, 2, 4]
+
+
 @pytest.mark.parametrize("has_ports", [False, True])
 async def test_a_reign_that_ends_before_it_serves_takes_no_client(nodes, monkeypatch, has_ports):
     monkeypatch.setattr(clustered, "RESIGN_SECONDS", NEVER_MS)

@@ -51,6 +51,9 @@ async def test_how_far_logs_were_counted_is_kept_with_the_usage(tmp_path: Path) 
     assert await store.counted() == CountedLogs({log: 6, other: 2}, 2000)
     await store.forget_logs([log])
     assert await store.counted() == CountedLogs({other: 2}, 2000)
+    await store.forget_counted()
+    assert await store.counted() == CountedLogs({}, None)
+    assert await store.read(3600, 3601) == [(3600, QUEUE, Usage(8, 80))]
     await store.close()
 
 

@@ -11,7 +11,15 @@ from leveret.broker.usage_keeping import USAGE_STREAM, UsageKeeper
 from leveret.core.telemetry.usage import UsageMeter
 from leveret.errors import StorageError
 from leveret.ports.after_all import AfterAll
-from leveret.ports.usage import HOUR_SECONDS, Account, CountedLog, CountedLogs, Subject, Usage
+from leveret.ports.usage import (
+    HOUR_SECONDS,
+    NOTHING_COUNTED,
+    Account,
+    CountedLog,
+    CountedLogs,
+    Subject,
+    Usage,
+)
 from tests.support.client import Client
 from tests.support.stage import Stage
 
@@ -28,7 +36,7 @@ class MemoryUsageStore:
         self.ends: dict[CountedLog, int] = {}
         self.at_ms: int | None = None
 
-    async def add(self, hour, used, counted):
+    async def add(self, hour, used, counted=NOTHING_COUNTED):
         if self.error is not None:
             raise self.error
         self.ends |= counted.ends
@@ -43,6 +51,9 @@ class MemoryUsageStore:
     async def forget_logs(self, logs):
         for log in logs:
             del self.ends[log]
+
+    async def forget_counted(self):
+        self.ends, self.at_ms = {}, None
 
     async def read(self, since, until):
         return [
@@ -248,6 +259,31 @@ def test_what_was_noted_of_deleted_queues_is_forgotten(stage, store, made_keeper
     run(stage, made_keeper().catch_up())
     assert store.ends == {}
     assert sum(used[QUEUE].messages_in for used in store.hours.values()) == 1
+
+
+def test_a_member_of_a_cluster_counts_only_what_is_stored_while_it_leads(stage, store, made_keeper):
+    def others_lead():
+        client.publish("q", *[b"while others led"] * 3)
+        restart(queue)
+        stage.broker.usage = UsageMeter()
+
+    client = Client(stage).open()
+    client.declare("q", durable=True)
+    queue = stage.queue("q")
+    run(stage, made_keeper().catch_up())
+    client.publish("q", b"while it was alone")
+    run(stage, made_keeper().keep())
+    others_lead()
+    fetch, queue.log.fetch = queue.log.fetch, None  # clients wait: nothing is read
+    keeper = made_keeper(node_id=1)
+    run(stage, keeper.catch_up())
+    client.publish("q", b"while it led")
+    run(stage, keeper.keep())
+    queue.log.fetch = fetch
+    others_lead()
+    run(stage, made_keeper().catch_up())  # after it has left the cluster
+    (used,) = store.hours.values()
+    assert used[QUEUE].messages_in == 2
 
 
 def test_old_hours_are_forgotten(stage, store, keeper):
