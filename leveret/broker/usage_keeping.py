@@ -153,7 +153,9 @@ class UsageKeeper:
     async def _tell(self, hour: int) -> bool:
         """Publish an hour's records. Returns whether the stream has committed them.
 
-        An hour may be published twice if the node stops in between; its records name the hour.
+        An hour may be published twice if the node stops in between; its records name the hour. In a
+        cluster several nodes may have led in an hour, and one of them may publish its part when it
+        leads again, much later: records name the node, too.
         """
         vhost = self._broker.vhosts.get(USAGE_VHOST)
         if vhost is None:
@@ -166,9 +168,10 @@ class UsageKeeper:
             arguments={QUEUE_TYPE: "stream"},
             owner=None,
         )
+        source = {"hour": hour} | ({} if self._node_id is None else {"node": self._node_id})
         stream = self._broker.find_queue(vhost, declared.definition.name, None)
         for _, account, usage in await self._store.read(hour, hour + 1):
-            record = {"hour": hour, **account._asdict(), **usage._asdict()}
+            record = {**source, **account._asdict(), **usage._asdict()}
             message = MadeMessage(
                 b"",
                 USAGE_STREAM.encode(),

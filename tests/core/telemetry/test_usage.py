@@ -98,8 +98,8 @@ def made_keeper(stage, store):
             queue.await_commit(gate)
         return not await gate
 
-    def make(**options):
-        return UsageKeeper(stage.broker, store, lambda: stage.now, committed, 2, **options)
+    def make(kept_in=store, **options):
+        return UsageKeeper(stage.broker, kept_in, lambda: stage.now, committed, 2, **options)
 
     return make
 
@@ -172,6 +172,26 @@ def test_usage_counts_for_its_hour_and_is_told_when_that_is_over(stage, store, k
         "name": "q",
         **store.hours[hour][QUEUE]._asdict(),
     }
+
+
+def test_what_two_nodes_have_counted_of_an_hour_is_told_apart(stage, made_keeper):
+    stores = [MemoryUsageStore(), MemoryUsageStore()]
+    client = Client(stage).open()
+    client.declare("q")
+    for node, store in enumerate(stores):
+        client.publish("q", *[b"x"] * (node + 1))
+        run(stage, made_keeper(store, node_id=node).keep())
+    stage.now += HOUR_SECONDS * 1000
+    for node in (1, 0):  # who leads at the end of the hour, and who leads again later
+        run(stage, made_keeper(stores[node], node_id=node).keep())
+    records = [
+        json.loads(record[6])
+        for batch in stage.log(USAGE_STREAM).batches
+        for record in batch.records()
+    ]
+    told = {each["node"]: each["messages_in"] for each in records if each["subject"] == "queue"}
+    assert told == {0: 1, 1: 2}
+    assert len({each["hour"] for each in records}) == 1
 
 
 def test_without_the_stream_hours_that_end_are_never_told(stage, store, made_keeper):
