@@ -156,7 +156,7 @@ class ReplicatedLog(Protocol):
         """Note that all copies that count end at a place or behind, as durably as the log itself.
 
         The record behind the place has the `offset`. Both may go back when another copy counts, but
-        what is committed stays so.
+        what is committed stays so. No more is committed by it while the log refuses.
         """
         ...
 

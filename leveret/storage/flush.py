@@ -49,6 +49,7 @@ UNCOPIED_BATCH_BYTES_MAX = (1 << 32) - 1  # what a batch's header can say
 # that is not may be copied later.
 GATHERED_BYTES_MAX = 16 << 20
 UNCOPIED_GATHERED_BYTES_MAX = BATCH_BYTES_MAX // 2
+REFUSING = "refusing"  # as a reader that needs records (see Reclaimer.keep_from)
 
 
 @dataclass(slots=True)
@@ -341,8 +342,13 @@ class FlushedLog(WrittenLog, ABC):
             call_each(self._commit_callbacks, self._services.report)
 
     def replicated(self, place: LogPlace, offset: int) -> None:
-        """Note how far all copies that count have the log (see ports.ReplicatedLog)."""
-        self._replicated, self._replicated_place = max(offset, self.committed), place
+        """Note how far all copies that count have the log (see ports.ReplicatedLog).
+
+        While it refuses, they are too few to commit records. Settlements and removals go on.
+        """
+        if self._refusal is None:
+            self._replicated = max(offset, self.committed)
+        self._replicated_place = place
         due = []
         while self._unreplicated and self._unreplicated[0][0] <= place:
             due.append(self._unreplicated.popleft()[1])
@@ -366,6 +372,8 @@ class FlushedLog(WrittenLog, ABC):
     def refuse(self, error: NotEnoughCopiesError | None) -> None:
         """Store nothing more from now on, or do so again (see ports.ReplicatedLog)."""
         self._refusal = error
+        # A part that is aborted meanwhile is settled, though no more is committed: its file stays.
+        self._reclaimer.keep_from(REFUSING, None if error is None else self.committed)
         if error is not None:
             self._parts.refuse(error)
             refused = (partial(callback, error) for callback in self._failure_callbacks)

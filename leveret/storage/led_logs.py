@@ -96,12 +96,16 @@ class LedLogs:
     # -- what replication asks for
 
     def replicated(self, key: str, place: LogPlace, offset: int) -> None:
-        """Tell a log up to where its copies have it (see ports.ReplicatedLog)."""
+        """Tell a log up to where its copies have it (see ports.ReplicatedLog).
+
+        One that refuses is told again once it does not any more, to commit what it has.
+        """
         log = self._opened(key)
-        if log is not None and log.is_refusing:
+        if log is None:
+            return
+        if log.is_refusing:
             self._held[key] = place, offset
-        elif log is not None:
-            log.replicated(place, offset)
+        log.replicated(place, offset)
 
     def members(self, count: int, joined: int) -> None:
         """Have logs that need more in-sync members store and commit nothing (effects.Members)."""

@@ -82,6 +82,7 @@ async def test_a_log_that_needs_two_copies_refuses_what_comes_to_one(cluster):
         put(log, b"refused")
     assert log.end == 41
     log.settle([(0, 10)])  # consumers go on
+    await log.settlements_safe()
     await cluster.start(others[1].number)
     await cluster.in_sync(2)
     await publish(leader, 41, 20)
