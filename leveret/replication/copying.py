@@ -175,12 +175,19 @@ class FollowerCopy:
         """Tell it of a file or log that is no more."""
         if isinstance(operation, Drop):
             log = operation.log
-            self.unsafe.pop(log, None)
+            if self.unsafe.pop(log, None) is not None:
+                self._forget_ends(log)
             self._unsent.pop(log, None)
             self._files = deque(file for file in self._files if file[0] != log)
             if self._reading is not None and self._reading[0] == log:
                 self.reads_deleted = True
         self._removals.append((operation, now_ms))
+
+    def _forget_ends(self, log: str) -> None:
+        """Forget what is under way of a deleted log: another one may get its name."""
+        made = () if self._frame is None else (self._frame,)
+        for frame in (*self._frames, *made):
+            frame.ends = [end for end in frame.ends if end[0] != log]
 
     def replaced(self, log: str, old: tuple[int, int], by: int, now_ms: int) -> None:
         """Copy a compacted file to it, of the revision `by`, which takes the place of another."""

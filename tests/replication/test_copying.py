@@ -166,3 +166,27 @@ def test_what_is_read_before_it_is_told_is_sent_once(copy, stop, is_acknowledged
     assert appended(copy.send(EPOCH)) == [(end(100)[0], 100)]
     copy.acknowledged(copy.sent)
     assert copy.unsafe == {}
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_a_new_log_of_a_deleted_ones_name_is_safe_once_its_own_bytes_are(copy, is_sent):
+    copy.wrote("one", end(0), end(500), now_ms=0)
+    if is_sent:
+        sent(copy, {"one": 500})
+    else:
+        assert len(copy.send(EPOCH)) == 1
+        copy.read(RawBatches(bytearray(500), *end(500)))
+    copy.removed(Drop("one"), now_ms=1)
+    copy.wrote("one", end(0), end(200), now_ms=2)
+    if is_sent:
+        copy.acknowledged(1)
+        assert copy.take_moved() == []
+        assert copy.unsafe["one"].safe == end(0)
+    [frame] = sent(copy, {"one": 200})
+    assert frame.operations[-2:] == (Drop("one"), Append("one", end(0)[0], bytearray(200)))
+    copy.wrote("one", end(200), end(300), now_ms=3)
+    copy.acknowledged(copy.sent)
+    assert copy.unsafe["one"].safe == end(200)
+    sent(copy, {"one": 300})
+    copy.acknowledged(copy.sent)
+    assert copy.unsafe == {}
