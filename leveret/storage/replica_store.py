@@ -81,7 +81,7 @@ class GroupFlush:
     done: Callable[[StorageError | None], None]
     end: asyncio.Future[None]
     places: Mapping[str, LogPlace] = field(default_factory=dict)
-    dropped: list[str] = field(default_factory=list)
+    dropped: Mapping[str, None] = field(default_factory=dict)
     left: int = 0  # logs whose flush has not ended
     failure: StorageError | None = None
 
@@ -109,7 +109,7 @@ class ReplicaStore:
         self._threads = threads
         self._logs: dict[str, FileReplicaLog] = {}
         self._dirty: dict[str, FileReplicaLog] = {}
-        self._dropped: list[str] = []
+        self._dropped: dict[str, None] = {}
         self._flush: GroupFlush | None = None  # that is running
         self._figures = flushes or FlushFigures()  # say whether the disk is quick
         self._lock = asyncio.Lock()
@@ -247,7 +247,7 @@ class ReplicaStore:
     def append(self, log: str, place: LogPlace, data: bytes | bytearray | memoryview) -> None:
         """Append batches to a log (see FileReplicaLog.append).
 
-        Raises CorruptBatchError, StorageError.
+        Raises CorruptBatchError, StorageError, which is also for one that is being deleted.
         """
         self._changing(log).append(place, data)
 
@@ -256,19 +256,26 @@ class ReplicaStore:
     ) -> None:
         """Copy a compacted file into a log (see FileReplicaLog.copy).
 
-        Raises CorruptBatchError, StorageError.
+        Raises as `append` does.
         """
         self._changing(log).copy(place, data, is_last=is_last)
 
     def remove(self, log: str, base: int, revision: int) -> None:
-        """Remove a file of a log, at the end of the next flush."""
+        """Remove a file of a log, at the end of the next flush. Raises StorageError."""
         self._changing(log).remove(base, revision)
 
     def drop(self, log: str) -> None:
-        """Remove a log, at the end of the next flush."""
-        self._dropped.append(log)
+        """Remove a log, at the end of the next flush, if there is such a one."""
+        if log in self._logs:
+            self._dropped[log] = None
 
     def _changing(self, key: str) -> FileReplicaLog:
+        """Return a log that is to be flushed next. Raises StorageError if it is being deleted.
+
+        Another one of its name would be moved away with its files.
+        """
+        if key in self._dropped or (self._flush is not None and key in self._flush.dropped):
+            raise StorageError(f"the log {key} comes again while it is being deleted")
         log = self._logs.get(key)
         if log is None:
             log = self._logs[key] = self._log(key, ReplicaEnd([]))
@@ -287,7 +294,7 @@ class ReplicaStore:
 
     def _begin_flush(self, flush: GroupFlush) -> None:
         logs, self._dirty = self._dirty, {}
-        flush.dropped, self._dropped = self._dropped, []
+        flush.dropped, self._dropped = self._dropped, {}
         flush.places = {key: log.place for key, log in logs.items()}
         flush.left = len(logs)
         if not logs:
@@ -317,7 +324,6 @@ class ReplicaStore:
     def _drop(self, key: str) -> None:
         """Move a log's files away, to be removed behind its note. Raises StorageError."""
         self._forget(key)
-        self._dirty.pop(key, None)
         directory, trash = self._topics / key, self._topics / TRASH
         doomed = trash / f"{trash_name(key.encode())}-{secrets.token_hex(8)}"
         try:

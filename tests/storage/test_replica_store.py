@@ -392,6 +392,41 @@ async def test_a_dropped_log_is_not_missed(node, dies):
     assert await node.store.describe(keeps=True) == {}
 
 
+@pytest.mark.parametrize("is_flushing", [False, True])
+async def test_a_log_that_is_being_dropped_takes_nothing_of_a_new_one(node, is_flushing):
+    publish(node, 1, 2)
+    await node.copy()
+    node.store.drop(ONE)
+    end = asyncio.get_running_loop().create_future()
+    node.store.flush(end.set_result)
+    if is_flushing:
+        await asyncio.sleep(0)
+    changes = [
+        lambda: node.store.append(ONE, START, b""),
+        lambda: node.store.copy(ONE, LogPlace(0, 4096), b"", is_last=True),
+        lambda: node.store.remove(ONE, 0, 0),
+    ]
+    for change in changes:
+        with pytest.raises(StorageError, match="is being deleted"):
+            change()
+    assert not end.done()
+    assert await end is None
+    assert await node.store.describe(keeps=True) == {}
+    node.rest = START, 0
+    await node.copy()
+    await node.flush()
+    assert await is_whole(node)
+
+
+async def test_a_new_log_of_a_name_that_is_not_there_is_not_dropped(node):
+    publish(node, 1, 2)
+    node.store.drop(ONE)
+    await node.copy()
+    await node.flush()
+    await node.die(node.files.lose_machine())
+    assert await is_whole(node)
+
+
 async def test_a_log_is_cut_durably(node):
     publish(node, 1, 2, 3)
     await node.copy()
