@@ -186,7 +186,8 @@ def open_replica(files: FileSystem, directory: Path, flushed: LogPlace = START) 
         end = _sound_end(files, segments, flushed)
         if end.place < flushed:
             raise CorruptBatchError(f"{directory} is damaged at {end.place}, before {flushed}")
-        if end.place != place:
+        # A file that was just being begun may be empty, and then ends where a log without any does.
+        if end.place != place or len(end.segments) < len(segments):
             cut_replica(files, directory, end.place)
         for segment in end.segments:
             if segment.index is not None:

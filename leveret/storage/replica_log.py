@@ -51,8 +51,8 @@ class CopiedFile:
 class FileReplicaLog:
     """Log of a node that follows: its files, which are not read for any client.
 
-    Used on the event loop. Opened with what `open_replica` has found; after an error of a flush it
-    must be opened anew.
+    Used on the event loop. Opened with what `open_replica` has found; unless it is still sound
+    after an error, it must be opened anew.
     """
 
     def __init__(
@@ -179,13 +179,15 @@ class FileReplicaLog:
 
     def _undo(self, segment: Segment, *, begins: bool) -> None:
         """Take back what was written of a batch. Should that fail, opening the replica does it."""
-        with suppress(OSError):
+        try:
             if begins:
                 segment.release(self._files)
                 self._files.unlink(segment.path)
             elif segment.handle is not None:
                 self._files.truncate(segment.handle, segment.size)
                 self._file_bytes = segment.size
+        except OSError:
+            self.is_sound = False
 
     def _end_file(self) -> None:
         """Have the newest file end where its content does. Raises StorageError.

@@ -443,8 +443,11 @@ class SimulatedCluster:
         process = self.processes.pop(node)
         process.die()
         disk = process.disk
-        files = disk.files
-        disk.files = files.lose_process() if kept_bytes is None else files.lose_machine(kept_bytes)
+        if kept_bytes is None:
+            disk.files = disk.files.lose_process()
+        else:
+            keeps_names = self.chance.random() < 0.5
+            disk.files = disk.files.lose_machine(kept_bytes, keeps_names=keeps_names)
         incarnation = process.incarnation
         if self.live.get(node) == incarnation:
             self.loop.call_later(EXPIRES_SECONDS, self._expire, node, incarnation)

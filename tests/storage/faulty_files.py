@@ -210,11 +210,14 @@ class FaultyFileSystem:
                 copied[path] = copies.setdefault(id(content), content.copy())
         return made
 
-    def lose_machine(self, kept_bytes: int = 0) -> FaultyFileSystem:
-        """Leave what is flushed, as a power cut does, and `kept_bytes` of a file's later writes."""
-        return self._with(
-            {path: each.after_power_cut(kept_bytes) for path, each in self.durable.items()}
-        )
+    def lose_machine(self, kept_bytes: int = 0, *, keeps_names: bool = False) -> FaultyFileSystem:
+        """Leave what is flushed, as a power cut does, and `kept_bytes` of a file's later writes.
+
+        `keeps_names`: names are there too that were not flushed, of files that may be empty. With
+        most file systems, another file's flush has that effect.
+        """
+        names = self.files if keeps_names else self.durable
+        return self._with({path: each.after_power_cut(kept_bytes) for path, each in names.items()})
 
     def _with(self, contents) -> FaultyFileSystem:
         made = FaultyFileSystem()

@@ -257,15 +257,15 @@ class LogMachine(RuleBasedStateMachine):
         assert self.settlements() == self.settled
 
     @precondition(lambda self: self.durability is Durability.FSYNC)
-    @rule(kept_bytes=st.integers(0, 400), may_block=st.booleans())
-    def cut_the_power_and_open(self, kept_bytes, may_block=False):
+    @rule(kept_bytes=st.integers(0, 400), keeps_names=st.booleans(), may_block=st.booleans())
+    def cut_the_power_and_open(self, kept_bytes, keeps_names=False, may_block=False):
         self.log.write_settlements()
         self.append(1, 1, 10, may_block)
         self.committer.drain()
         sure = len(self.written)
         self.append(2, 1, 50)
         abandon(self.store)
-        self.files = self.files.lose_machine(kept_bytes)
+        self.files = self.files.lose_machine(kept_bytes, keeps_names=keeps_names)
         self.boots += 1
         self.open()
         assert sure <= self.log.end <= len(self.written)

@@ -274,14 +274,19 @@ class ReplicaMachine(RuleBasedStateMachine):
             assert self.flushed[0] <= self.replica.place < before.place
         self.has_flushed(self.replica.place, self.replica.offset)
 
-    @rule(kept_bytes=st.integers(0, 400))
-    def cut_the_power(self, kept_bytes):
+    @rule(kept_bytes=st.integers(0, 400), keeps_names=st.booleans())
+    def cut_the_power(self, kept_bytes, keeps_names):
         before = self.replica.place
         self.committer.close()
-        self.files = self.files.lose_machine(kept_bytes)
+        self.files = self.files.lose_machine(kept_bytes, keeps_names=keeps_names)
         self.open()
         assert self.flushed[0] <= self.replica.place <= before
         self.has_flushed(self.replica.place, self.replica.offset)
+
+    @precondition(lambda self: self.flushed[0] < self.replica.place)
+    @rule()
+    def cut_the_power_right_behind_a_new_name(self):
+        self.cut_the_power(0, keeps_names=True)
 
     @rule(data=st.data())
     def cut(self, data):

@@ -238,6 +238,19 @@ async def test_a_machine_that_dies_leaves_what_was_flushed(node):
     assert described[ONE].place == flushed
 
 
+async def test_a_new_file_that_a_power_cut_has_emptied_is_removed(node):
+    publish(node, 1, 2)
+    await node.copy()
+    await node.die(node.files.lose_machine(keeps_names=True))
+    assert node.names == [FILE]
+    assert await node.store.describe(keeps=True) == {}
+    assert node.names == []
+    node.rest = START, 0
+    await node.copy()
+    await node.flush()
+    assert await is_whole(node)
+
+
 async def test_a_description_flushes_what_was_appended(node):
     publish(node, 1, 2, 3)
     await node.copy()
@@ -326,6 +339,18 @@ async def test_bytes_that_do_not_follow_are_refused(node):
     await node.copy()
     await node.flush()
     assert (await node.store.describe(keeps=True))[ONE].place == node.leader.log.place
+
+
+async def test_a_new_file_of_which_nothing_can_be_taken_back_is_opened_anew(node):
+    publish(node, 1, 2)
+    node.fail("pwrite")
+    node.fail("unlink")
+    with pytest.raises(StorageError, match="cannot write"):
+        await node.copy()
+    assert await node.store.describe(keeps=True) == {}
+    await node.copy()
+    await node.flush()
+    assert await is_whole(node)
 
 
 async def test_a_gap_that_a_removed_file_has_left_is_no_loss(node):
