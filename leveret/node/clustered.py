@@ -325,10 +325,13 @@ class ClusteredNode:
         configuration = self.process.configuration
         data, files = configuration.data_dir, RealFileSystem()
         state, loop = self._databases.state, self.process.loop
+        segments_max = configuration.open_segments_max
         return MemberParts(
             coordinator=coordinator,
             file=self._file,
-            files=ReplicaStore(data, files, state, loop, self.threads),
+            files=ReplicaStore(
+                *(data, files, state, loop, self.threads), open_segments_max=segments_max
+            ),
             lead=partial(NodeReign, self),
             now_ms=boottime_ms,
             listen=configuration.cluster_address,

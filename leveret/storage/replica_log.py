@@ -369,11 +369,15 @@ class FileReplicaLog:
                 return [partial(remove_files, self._files, segment, before)]
         return []
 
+    def rest(self) -> None:
+        """Close the files until they are written to, those that are being flushed behind that."""
+        for segment in self._end.segments:
+            segment.release(self._files)
+
     def close(self) -> None:
         """Close the files, and forget those that are not whole."""
         self.forget_unfinished()
-        for segment in self._end.segments:
-            segment.release(self._files)
+        self.rest()
 
 
 def _files_flushed(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -90,7 +91,8 @@ class ReplicaStore:
     """Files of all logs of a shard below `data`. Used on the event loop.
 
     `described` is what `describe` has found last. What the last run was removing is removed behind
-    the first `describe`. Raises StorageError.
+    the first `describe`. The files of the `open_segments_max` logs that were written to last stay
+    open, and those of others until they are flushed. Raises StorageError.
     """
 
     def __init__(  # noqa: PLR0917  # what it works with
@@ -101,6 +103,8 @@ class ReplicaStore:
         loop: asyncio.AbstractEventLoop,
         threads: StorageThreads,
         flushes: FlushFigures | None = None,
+        *,
+        open_segments_max: int = 4096,
     ) -> None:
         self._topics = data / "topics"
         self._files = files
@@ -109,6 +113,8 @@ class ReplicaStore:
         self._threads = threads
         self._logs: dict[str, FileReplicaLog] = {}
         self._dirty: dict[str, FileReplicaLog] = {}
+        self._open_segments_max = open_segments_max
+        self._written: OrderedDict[str, None] = OrderedDict()  # logs with open files, latest last
         self._dropped: dict[str, None] = {}
         self._flush: GroupFlush | None = None  # that is running
         self._figures = flushes or FlushFigures()  # say whether the disk is quick
@@ -215,6 +221,7 @@ class ReplicaStore:
 
     def _forget(self, key: str) -> None:
         log = self._logs.pop(key, None)
+        self._written.pop(key, None)
         if log is not None:
             log.close()
 
@@ -249,7 +256,17 @@ class ReplicaStore:
 
         Raises CorruptBatchError, StorageError, which is also for one that is being deleted.
         """
-        self._changing(log).append(place, data)
+        replica = self._changing(log)
+        self._make_room(log)
+        replica.append(place, data)
+
+    def _make_room(self, key: str) -> None:
+        """Have a log's file stay open from now on; close that of the log written longest ago."""
+        self._written[key] = None
+        self._written.move_to_end(key)
+        if len(self._written) > self._open_segments_max:
+            oldest, _ = self._written.popitem(last=False)
+            self._logs[oldest].rest()
 
     def copy(
         self, log: str, place: LogPlace, data: bytes | bytearray | memoryview, *, is_last: bool

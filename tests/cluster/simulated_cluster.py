@@ -270,6 +270,7 @@ class NodeProcess:
             cluster.loop,
             self.threads,
             SteadyDisk(quick=cluster.chance.random() < 0.5),
+            open_segments_max=2,
         )
         self.links = SimulatedLinks(self)
         self.reign: SimulatedReign | None = None

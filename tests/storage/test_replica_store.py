@@ -25,13 +25,14 @@ from tests.support.waiting import LIMIT_SECONDS, eventually
 ONE = "%2F/orders~~i1/0"
 FILE = "00000000000000000000.log"
 DEADLINE_SECONDS = 60
+OPEN_MAX = 4
 
 
 class Node:
     """A replica store, and the log that it copies."""
 
-    def __init__(self, leader):
-        self.leader = leader
+    def __init__(self, leader, **limits):
+        self.leader, self.limits = leader, limits
         self.files, self.state = FaultyFileSystem(), MemoryStateStore()
         self.rest = START, 0
         self.open()
@@ -39,7 +40,7 @@ class Node:
     def open(self):
         loop = asyncio.get_running_loop()
         self.threads = StorageThreads.start(loop, commit_threads=2, fetch_threads=2)
-        self.store = ReplicaStore(DATA, self.files, self.state, loop, self.threads)
+        self.store = ReplicaStore(DATA, self.files, self.state, loop, self.threads, **self.limits)
 
     async def stop(self):
         await self.store.close()
@@ -784,6 +785,54 @@ async def test_who_leaves_files_to_a_reign_has_them_on_the_disk(node):
     assert not any(name.endswith(".doubtful") for name in node.names)
     await node.die(node.files.lose_machine())
     assert (await node.store.describe(keeps=True))[ONE].place == node.rest[0]
+
+
+@pytest.fixture
+async def frugal_node(node):
+    """A node that keeps few files open, and a log of which it copies the bytes to many."""
+    frugal = Node(node.leader, open_segments_max=OPEN_MAX)
+    await frugal.store.describe(keeps=True)
+    yield frugal
+    await frugal.stop()
+
+
+def append_to(node, numbers, raw, place):
+    for number in numbers:
+        node.store.append(f"%2F/q{number}~~i1/0", place, raw.data)
+
+
+@pytest.mark.parametrize("at_once", [1, 2 * OPEN_MAX])
+async def test_few_files_are_open_of_many_logs(frugal_node, at_once):
+    node, place, offset = frugal_node, START, 0
+    numbers = range(4 * OPEN_MAX)
+    for number in range(3):
+        publish(node, number)
+        raw = await node.leader.log._reader.fetch_raw(place, offset, 1 << 20)
+        for first in numbers[::at_once]:
+            append_to(node, numbers[first : first + at_once], raw, place)
+            await node.flush()
+            assert len(node.files.handles) <= OPEN_MAX
+        place, offset = raw.stop, raw.offset
+    await node.die(node.files.lose_machine())
+    described = await node.store.describe(keeps=True)
+    assert {log.place for log in described.values()} == {place}
+    assert len(described) == len(numbers)
+
+
+async def test_a_log_that_is_written_to_all_the_time_keeps_its_file(frugal_node):
+    node, place, offset = frugal_node, START, 0
+    handles = {}
+    for number in range(1, 4 * OPEN_MAX):
+        publish(node, number)
+        raw = await node.leader.log._reader.fetch_raw(place, offset, 100)
+        append_to(node, [0], raw, place)
+        place, offset = raw.stop, raw.offset
+        if number == 1:
+            first = raw
+        append_to(node, [number], first, START)
+        await node.flush()
+        newest = node.store._logs["%2F/q0~~i1/0"].end.segments[-1]
+        assert handles.setdefault(newest.path, newest.handle) == newest.handle is not None
 
 
 async def test_a_file_that_comes_twice_is_there_once(node):
