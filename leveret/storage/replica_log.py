@@ -46,6 +46,19 @@ class CopiedFile:
     segment: Segment
     end: ReplicaEnd
     handle: int
+    is_open: bool = True
+
+    def close(self, files: FileSystem) -> None:
+        """Close the file, unless that was done."""
+        if self.is_open:
+            self.is_open = False
+            files.close(self.handle)
+
+    def discard(self, files: FileSystem) -> None:
+        """Close the file, and remove it if it is a draft still; what cannot be goes later."""
+        self.close(files)
+        with suppress(OSError):
+            files.unlink(draft_path(self.segment))
 
 
 class FileReplicaLog:
@@ -266,19 +279,17 @@ class FileReplicaLog:
     def _forget_draft(self) -> None:
         draft, self._draft = self._draft, None
         if draft is not None:
-            self._files.close(draft.handle)
+            draft.discard(self._files)
 
     def remove(self, base: int, revision: int) -> None:
         """Have a file removed by the next flush, if there is such a one."""
         self._changes.append((base, revision))
 
     def forget_unfinished(self) -> None:
-        """Forget drafts, and files that were to be removed or added."""
+        """Remove drafts, and forget files that were to be removed or added."""
         self._forget_draft()
         changes, self._changes = self._changes, []
-        for change in changes:
-            if isinstance(change, CopiedFile):
-                self._files.close(change.handle)
+        _discard(self._files, changes)
 
     # -- flushing
 
@@ -331,11 +342,13 @@ class FileReplicaLog:
         if error is not None:
             for segment in flush.segments:
                 segment.mark_suspect(self._files)
+            _discard(self._files, changes)
         if error is not None or not changes:
             self._end_flush(done, error)
             return
         works = [work for change in changes for work in self._change(change)]
-        self._committer.submit(partial(_do_all, works), partial(self._end_flush, done))
+        work = partial(_do_all, works, partial(_discard, self._files, changes))
+        self._committer.submit(work, partial(self._end_flush, done))
 
     def _end_flush(
         self, done: Callable[[StorageError | None], None], error: OSError | None
@@ -398,9 +411,21 @@ def _failure_of(work: Callable[[], None]) -> OSError | None:
     return None
 
 
-def _do_all(works: list[Callable[[], None]]) -> None:
-    for work in works:
-        work()
+def _do_all(works: list[Callable[[], None]], discard: Callable[[], None]) -> None:
+    """Do works in their order; discard what is left of them if one fails. Raises OSError."""
+    try:
+        for work in works:
+            work()
+    except OSError:
+        discard()
+        raise
+
+
+def _discard(files: FileSystem, changes: list[CopiedFile | tuple[int, int]]) -> None:
+    """Discard drafts of changes that are not made."""
+    for change in changes:
+        if isinstance(change, CopiedFile):
+            change.discard(files)
 
 
 def _publish(files: FileSystem, draft: CopiedFile) -> None:
@@ -409,7 +434,7 @@ def _publish(files: FileSystem, draft: CopiedFile) -> None:
     try:
         files.fdatasync(draft.handle)
     finally:
-        files.close(draft.handle)
+        draft.close(files)
     segment.write_index(files, segment.stop)
     files.rename(draft_path(segment), segment.path)
     files.sync_directory(segment.directory)

@@ -787,6 +787,47 @@ async def test_who_leaves_files_to_a_reign_has_them_on_the_disk(node):
     assert (await node.store.describe(keeps=True))[ONE].place == node.rest[0]
 
 
+async def copy_as_compacted(node, files, *, is_last):
+    """Copy files as if each had been compacted."""
+    for base, revision in files:
+        place = LogPlace(base, revision)
+        raw = await node.leader.log._reader.fetch_raw(place, base, 1 << 20)
+        node.store.copy(ONE, LogPlace(base, 4096), raw.data, is_last=is_last)
+
+
+@pytest.mark.parametrize(
+    ("refused", "appends"), [("fdatasync", True), ("fdatasync", False), ("rename", False)]
+)
+async def test_files_that_a_flush_does_not_add_leave_nothing(node, refused, appends):
+    publish(node, *range(20))
+    await node.copy()
+    if not appends:
+        await node.flush()
+    files = node.wanted.files[:3]
+    await copy_as_compacted(node, files, is_last=True)
+    node.fail(refused)
+    with pytest.raises(StorageError):
+        await node.flush()
+    assert len(node.files.handles) == 1  # of the newest file
+    assert not any(name.endswith(".new") for name in node.names)
+    assert await is_whole(node)
+    await copy_as_compacted(node, files, is_last=True)
+    await node.flush()
+    described = await node.store.describe(keeps=True)
+    assert {(base, 4096) for base, _ in files} <= set(described[ONE].files)
+
+
+async def test_files_that_are_not_copied_to_their_end_leave_nothing(node):
+    publish(node, *range(20))
+    await node.copy()
+    await node.flush()
+    await copy_as_compacted(node, node.wanted.files[:1], is_last=True)
+    await copy_as_compacted(node, node.wanted.files[1:2], is_last=False)
+    await node.store.describe(keeps=True)
+    assert len(node.files.handles) == 1
+    assert not any(name.endswith(".new") for name in node.names)
+
+
 @pytest.fixture
 async def frugal_node(node):
     """A node that keeps few files open, and a log of which it copies the bytes to many."""
