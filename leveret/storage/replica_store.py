@@ -232,10 +232,13 @@ class ReplicaStore:
     def has_last(self, theirs: LogFiles) -> bool:
         """Whether a log has another node's last batch where that has it (see attaching.compare).
 
-        For a worker thread, while nothing is written. Raises StorageError.
+        For a worker thread, while nothing is written. Raises StorageError, also if the logs were
+        left to a reign meanwhile.
         """
         log = self._logs.get(theirs.log)
-        return log is not None and has_last_batch(self._files, log.end.segments, theirs)
+        if log is None:  # neither answer would be true: the follower attaches anew to the reign
+            raise StorageError(f"this node is about to lead and has closed {theirs.log}")
+        return has_last_batch(self._files, log.end.segments, theirs)
 
     async def read(self, log: str, place: LogPlace, offset: int, bytes_max: int) -> RawBatches:
         """Return raw batches (see ports.ReplicatedLog.fetch_raw).

@@ -227,6 +227,16 @@ async def test_what_was_flushed_is_described_like_the_leaders(node):
     assert not node.store.has_last(described[ONE]._replace(checksum=1))
 
 
+async def test_a_log_is_not_compared_once_it_is_left_to_a_reign(node):
+    publish(node, 1)
+    await node.copy()
+    await node.flush()
+    theirs = (await node.store.describe(keeps=True))[ONE]
+    await node.store.leave()
+    with pytest.raises(StorageError, match="is about to lead"):
+        node.store.has_last(theirs)
+
+
 async def test_a_machine_that_dies_leaves_what_was_flushed(node):
     publish(node, 1, 2, 3)
     await node.copy()
