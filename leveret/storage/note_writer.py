@@ -57,13 +57,14 @@ class NoteWriter:
         self._changes: dict[bytes, bytes | None] = {}
         self._afterwards: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._is_stopped = False
         self._is_writing = False
         self._writes_again = False
         self._refused = False  # the operator knows
 
     def start(self) -> None:
-        """Scan the logs once after the interval, unless a scan is scheduled."""
-        if self._timer is None:
+        """Scan the logs once after the interval, unless a scan is scheduled or scanning stopped."""
+        if self._timer is None and not self._is_stopped:
             self._timer = self._loop.call_later(self._interval_seconds, self.look)
 
     def note(self, key: bytes, value: bytes | None) -> None:
@@ -124,7 +125,8 @@ class NoteWriter:
         self._committer.submit(work, done)
 
     def stop(self) -> None:
-        """Stop scanning, because the node stops."""
+        """Stop scanning for good, because the node stops; what is queued can still be written."""
+        self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
 

@@ -26,14 +26,18 @@ class Committer:
 
 
 class Loop:
-    def call_later(self, *_):
-        pass
+    def __init__(self):
+        self.timers = []
+
+    def call_later(self, *timer):
+        self.timers.append(timer)
 
 
-def make_writer():
+def make_writer(loop=None):
     committer, told = Committer(), []
     state = MemoryStateStore()
-    writer = NoteWriter(state, Loop(), committer, {}, interval_ms=1000, worked=told.append)
+    loop = loop or Loop()
+    writer = NoteWriter(state, loop, committer, {}, interval_ms=1000, worked=told.append)
     return writer, committer, state, told
 
 
@@ -88,3 +92,15 @@ def test_what_is_noted_during_a_write_is_written_behind_it():
     while committer.run():
         pass
     assert seen == [b"two"]
+
+
+def test_work_behind_the_end_is_done_and_starts_no_timer():
+    loop, done = Loop(), []
+    writer, committer, *_ = make_writer(loop)
+    writer.stop()
+    writer.when_written(lambda: done.append(1))
+    writer.write()
+    while committer.run():
+        pass
+    assert done == [1]
+    assert loop.timers == []
