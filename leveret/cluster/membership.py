@@ -27,9 +27,9 @@ from leveret.cluster.entries import (
     parse_entry,
     shard_path,
 )
-from leveret.cluster.shard_entries import ShardEntries
 from leveret.errors import LeveretError
 from leveret.ports.coordinator import (
+    CheckEntry,
     CoordinatorUnavailableError,
     CreateEntry,
     DeleteEntry,
@@ -157,7 +157,7 @@ class Membership:
         for _ in range(ATTEMPTS_MAX):
             found = await self._coordinator.read(path)
             registered = None if found is None else parse_entry(NodeValue, path, found)
-            await self._check_registered(registered)
+            left = await self._check_registered(registered)
             state = self._file.state
             last = 0 if registered is None else registered.incarnation
             incarnation = max(state.incarnation, last) + 1
@@ -171,15 +171,22 @@ class Membership:
             value = NodeValue(
                 directory=state.directory, incarnation=incarnation, rack=self._settings.rack
             ).to_bytes()
-            operation: EntryOperation = (
+            operations: list[EntryOperation] = [
                 CreateEntry(path, value) if found is None else SetEntry(path, value, found.version)
-            )
-            if await self._coordinator.commit(operation) is WriteOutcome.DONE:
+            ]
+            if left is not None:
+                operations.append(left)
+            if await self._coordinator.commit(*operations) is WriteOutcome.DONE:
                 return incarnation
         raise _undecided("register the node")
 
-    async def _check_registered(self, registered: NodeValue | None) -> None:
-        """Raise MembershipError unless this directory may be that of the registered node."""
+    async def _check_registered(self, registered: NodeValue | None) -> CheckEntry | None:
+        """Raise MembershipError unless this directory may be that of the registered node.
+
+        If it takes the place of another one, return what holds as long as the node is not in sync.
+        Until it is registered, the leader may take the process with the other one back into the
+        set.
+        """
         state, node = self._file.state, self._settings.node
         if registered is None:
             if self._settings.has_data and not self._belongs:
@@ -189,10 +196,10 @@ class Membership:
                     "the cluster, start it first, with a path of ZooKeeper at which there is no "
                     "cluster, and the other nodes with empty directories"
                 )
-            return
+            return None
         is_same = registered.directory == state.directory
         if is_same and registered.incarnation <= state.incarnation:
-            return
+            return None
         if not self._settings.replaces:
             problem = (
                 "is an older copy of it" if is_same else "is another one, or its disk was lost"
@@ -203,19 +210,28 @@ class Membership:
                 "start with --replace: the node then leaves all in-sync sets, and copies "
                 "everything anew"
             )
-        await self._leave_sets()
+        if is_same:
+            # With a newer incarnation the copy would look like what it was copied from, also to a
+            # start after this one.
+            directory = secrets.token_hex(ID_BYTES)
+            await asyncio.to_thread(self._file.change, directory=directory)
+        return await self._leave_sets()
 
-    async def _leave_sets(self) -> None:
+    async def _leave_sets(self) -> CheckEntry | None:
         """Take the node out of the in-sync set, of which it has not everything any more.
 
-        Raises MembershipError if it is alone in it: nobody could be elected then, not even the same
-        node with its old disk.
+        Returns what holds as long as it is out; None if there is no shard. Raises MembershipError
+        if it is alone in it: nobody could be elected then, not even the same node with its old
+        disk.
         """
-        entries, node = ShardEntries(self._coordinator, SHARD), self._settings.node
+        path, node = shard_path(SHARD), self._settings.node
         for _ in range(ATTEMPTS_MAX):
-            entry = await entries.read()
-            if entry is None or node not in entry.isr:
-                return
+            found = await self._coordinator.read(path)
+            if found is None:
+                return None
+            entry = parse_entry(ShardValue, path, found).entry
+            if node not in entry.isr:
+                return CheckEntry(path, found.version)
             if entry.isr == {node}:
                 raise MembershipError(
                     f"node {node} alone was in sync, so no other node has all that was confirmed, "
@@ -227,7 +243,8 @@ class Membership:
             without = entry.changed(isr=entry.isr - {node})
             if entry.leader == node:
                 without = without._replace(leader=None, incarnation=0)
-            await entries.write(without)
+            value = ShardValue.of(without).to_bytes()
+            await self._coordinator.commit(SetEntry(path, value, found.version))
         raise _undecided("leave the in-sync set")
 
     async def _go_live(self, incarnation: int) -> None:

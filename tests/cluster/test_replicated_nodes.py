@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
-from leveret.cluster.entries import CLUSTER, CONTROLLER, MalformedEntryError, shard_path
-from leveret.cluster.membership import MembershipError
+from leveret.cluster.entries import (
+    CLUSTER,
+    CONTROLLER,
+    MalformedEntryError,
+    ShardValue,
+    node_path,
+    parse_entry,
+    shard_path,
+)
+from leveret.cluster.membership import Membership, MembershipError
 from leveret.errors import NotEnoughCopiesError, StorageError
 from leveret.ports.coordinator import WriteOutcome
 from leveret.replication.messages import Acknowledge, Attached
@@ -314,6 +323,63 @@ async def test_a_node_that_has_lost_its_disk_copies_everything_anew(cluster):
     await cluster.in_sync(3)
     await eventually(lambda: cluster.content(7) == cluster.content(leader.number))
     assert node.member.role is Role.FOLLOWING
+
+
+def copy_directory(cluster, number):
+    """Make an older copy of a node's directory, as far as the coordinator is concerned."""
+    content = json.loads((cluster.path / str(number) / "cluster.json").read_text())
+    (cluster.path / "7" / "cluster.json").write_text(json.dumps({**content, "incarnation": 0}))
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+async def test_a_node_is_registered_anew_only_while_it_is_not_in_sync(cluster, is_copy):
+    leader = await cluster.leader()
+    number = next(one for one, node in cluster.nodes.items() if node is not leader)
+    (cluster.path / "7").mkdir()
+    if is_copy:
+        copy_directory(cluster, number)
+    client, outcomes = cluster.ensemble.client(), []
+    commit = client.commit
+
+    async def commit_late(*operations):
+        if node_path(number) not in {operation.path for operation in operations}:
+            return await commit(*operations)
+        if not outcomes:  # the process with the old disk is live, and follows
+            await cluster.in_sync(3)
+        outcomes.append(await commit(*operations))
+        entry = parse_entry(ShardValue, shard_path(0), cluster.ensemble.entries[shard_path(0)])
+        assert outcomes[-1] is WriteOutcome.CONFLICT or number not in entry.entry.isr
+        return outcomes[-1]
+
+    client.commit = commit_late
+    await cluster.in_sync(3)
+    settings = replace(cluster.nodes[number].settings, replaces=True)
+    file = ClusterFile(RealFileSystem(), cluster.path / "7")
+    incarnation = await Membership(client, file, settings).register()
+    assert outcomes[0] is WriteOutcome.CONFLICT
+    assert incarnation > cluster.nodes[number].member.incarnation
+
+
+async def test_an_older_copy_is_not_taken_for_the_node_after_a_crash(cluster):
+    leader = await cluster.leader()
+    number = next(one for one, node in cluster.nodes.items() if node is not leader)
+    (cluster.path / "7").mkdir()
+    copy_directory(cluster, number)
+    client, settings = cluster.ensemble.client(), cluster.nodes[number].settings
+    commit = client.commit
+
+    async def crash(*operations):
+        if node_path(number) in {operation.path for operation in operations}:
+            raise EOFError
+        return await commit(*operations)
+
+    client.commit = crash
+    file = ClusterFile(RealFileSystem(), cluster.path / "7")
+    with pytest.raises(EOFError):
+        await Membership(client, file, replace(settings, replaces=True)).register()
+    file = ClusterFile(RealFileSystem(), cluster.path / "7")
+    with pytest.raises(MembershipError, match="start with --replace"):
+        await Membership(cluster.ensemble.client(), file, settings).register()
 
 
 async def test_a_node_that_was_alone_in_sync_is_not_replaced(empty):
