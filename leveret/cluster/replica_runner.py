@@ -17,6 +17,7 @@ from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.coordinator import WriteOutcome
 from leveret.replication import effects as do
 from leveret.replication.attaching import compare
+from leveret.replication.codec import MalformedMessageError
 from leveret.replication.messages import Append, Copy, Message, Remove
 from leveret.replication.replica import Role
 
@@ -328,7 +329,7 @@ class ReplicaRunner:
                 ours, has_last = await logs.describe(), logs.has_last
             work = partial(compare, ours, effect.logs, keeps=effect.keeps, has_last=has_last)
             found: Comparison = await asyncio.to_thread(work)
-        except StorageError as error:
+        except (StorageError, MalformedMessageError) as error:
             logger.warning("node %d cannot attach: %s", effect.follower, error)
             self._links.disconnect(effect.follower)
         else:

@@ -47,6 +47,8 @@ from leveret.replication.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from leveret.replication.messages import Message, Operation
 
 __all__ = ["FRAME_BYTES_MAX", "LENGTH", "LinkDecoder", "LinkEncoder", "MalformedMessageError"]
@@ -94,8 +96,8 @@ class LinkEncoder:
             HEAD.pack(kind, VERSION, self._shard, message.epoch)
         ]
         if isinstance(message, Attach):
-            pieces += [NUMBER.pack(message.incarnation), COUNT.pack(len(message.logs))]
-            pieces += map(_encode_log, message.logs)
+            logs = [_encode_log(log) for log in message.logs]
+            pieces += [NUMBER.pack(message.incarnation), COUNT.pack(len(logs)), *logs]
         elif isinstance(message, Attached):
             self._numbers.clear()
             self._next = 0
@@ -164,7 +166,7 @@ class LinkDecoder:
     def decode(self, frame: bytes | bytearray | memoryview) -> Message:
         """Return the message of a frame, whose length was taken off.
 
-        Batches in it are views of the frame. Raises MalformedMessageError.
+        Batches and logs in it are views of the frame. Raises MalformedMessageError.
         """
         fields = FrameFields(memoryview(frame))
         kind, version, shard, epoch = fields.take(HEAD)
@@ -178,7 +180,7 @@ class LinkDecoder:
     def _message(self, kind: int, fields: FrameFields, epoch: int) -> Message:
         match kind:
             case 1:
-                return self._attach(fields, epoch)
+                return Attach(epoch, fields.number(), EncodedLogs(fields.bytes(fields.left)))
             case 2:
                 return self._attached(fields, epoch)
             case 3:
@@ -190,13 +192,6 @@ class LinkDecoder:
             case 6:
                 return Acknowledge(epoch, fields.number())
         raise MalformedMessageError(f"a frame of the unknown kind {kind}")
-
-    def _attach(self, fields: FrameFields, epoch: int) -> Attach:
-        incarnation = fields.number()
-        logs = tuple(_decode_log(fields) for _ in range(fields.count(LOG_BYTES_MIN)))
-        if len({log.log for log in logs}) < len(logs):
-            raise MalformedMessageError("a log is named twice")
-        return Attach(epoch, incarnation, logs)
 
     def _attached(self, fields: FrameFields, epoch: int) -> Attached:
         self._names.clear()
@@ -283,6 +278,29 @@ class FrameFields:
         if LOG_NAME.fullmatch(name) is None:
             raise MalformedMessageError("no name of a log")
         return name
+
+
+class EncodedLogs:
+    """Logs at the end of a frame, decoded whenever they are iterated over.
+
+    There may be so many that it takes seconds, which no event loop can wait for. Numbers of logs
+    have no part in it, so that it is all the same when it is done, and in which thread.
+    """
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+
+    def __iter__(self) -> Iterator[LogFiles]:
+        """Decode one log after another. Raises MalformedMessageError."""
+        fields, names = FrameFields(self._data), set()
+        for _ in range(fields.count(LOG_BYTES_MIN)):
+            log = _decode_log(fields)
+            if log.log in names:
+                raise MalformedMessageError("a log is named twice")
+            names.add(log.log)
+            yield log
+        if fields.left:
+            raise MalformedMessageError(f"{fields.left} bytes behind the last log")
 
 
 def _decode_log(fields: FrameFields) -> LogFiles:

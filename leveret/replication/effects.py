@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from leveret.ports.replication import LogFiles, LogPlace
     from leveret.replication.messages import Message, Operation
     from leveret.replication.shard import ShardEntry
@@ -109,7 +111,7 @@ class CompareLogs(NamedTuple):
 
     follower: int
     number: int
-    logs: tuple[LogFiles, ...]
+    logs: Iterable[LogFiles]
     keeps: bool  # whether the follower is in sync (attaching.compare)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from leveret.ports.replication import LogFiles, LogPlace
 
 __all__ = [
@@ -28,11 +30,14 @@ __all__ = [
 
 
 class Attach(NamedTuple):
-    """A follower's logs, all of which are flushed as they are named here."""
+    """A follower's logs, all of which are flushed as they are named here.
+
+    As the leader gets them, they are decoded when they are compared (see codec.EncodedLogs).
+    """
 
     epoch: int
     incarnation: int
-    logs: tuple[LogFiles, ...]
+    logs: Iterable[LogFiles]
 
 
 class Attached(NamedTuple):

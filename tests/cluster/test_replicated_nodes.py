@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from dataclasses import replace
 
 import pytest
@@ -20,7 +21,9 @@ from leveret.cluster.entries import (
 from leveret.cluster.membership import Membership, MembershipError
 from leveret.errors import NotEnoughCopiesError, StorageError
 from leveret.ports.coordinator import WriteOutcome
-from leveret.replication.messages import Acknowledge, Attached
+from leveret.ports.replication import LogFiles
+from leveret.replication import codec
+from leveret.replication.messages import Acknowledge, Attach, Attached
 from leveret.replication.replica import Role
 from leveret.storage.cluster_file import ClusterFile, refuse_member
 from leveret.storage.files import RealFileSystem
@@ -159,6 +162,37 @@ async def test_bytes_that_are_no_message_close_a_link(cluster):
     link.send([(5).to_bytes(4, "little") + b"\x99" * 5])
     await eventually(lambda: not link.is_open)
     await publish(leader, 0, 10)
+
+
+async def test_logs_that_are_none_close_a_link(cluster):
+    leader = await cluster.leader()
+    await cluster.in_sync(3)
+    follower = next(node for node in cluster.nodes.values() if node is not leader)
+    link, encoder, _ = follower.links[True, leader.number]
+    epoch = leader.member.runner.replica.entry.epoch
+    link.send(encoder.encode(Attach(epoch, 1, (LogFiles("no log"),))))
+    await eventually(lambda: not link.is_open)
+    await cluster.in_sync(3)
+    await publish(leader, 0, 10)
+
+
+async def test_logs_of_followers_are_not_decoded_on_the_loop(empty, monkeypatch):
+    threads = []
+
+    def decode(fields):
+        threads.append(threading.current_thread())
+        return decode_log(fields)
+
+    decode_log = codec._decode_log
+    monkeypatch.setattr(codec, "_decode_log", decode)
+    leader = await empty.start(0)
+    await publish(await empty.leader(), 0, 10)
+    follower = await empty.start(1)
+    await empty.in_sync(2)
+    await eventually(lambda: empty.content(1) == empty.content(0))
+    leader.member.runner._links.disconnect(follower.number)
+    await eventually(lambda: threads)
+    assert threading.current_thread() not in threads
 
 
 async def test_a_leader_whose_session_is_over_serves_nobody(cluster):

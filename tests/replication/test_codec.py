@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from leveret.ports.replication import BATCH_BYTES_MAX, EpochEnd, LogFiles, LogPlace
 from leveret.replication.codec import (
     FRAME_BYTES_MAX,
+    HEAD,
     LENGTH,
     NAME_LENGTH,
+    NUMBER,
     OPERATION,
     PLACE,
     LinkDecoder,
@@ -83,7 +85,12 @@ def frame_of(encoder, message):
 
 def decode(frames):
     decoder = LinkDecoder(SHARD)
-    return [decoder.decode(frame) for frame in frames]
+    return [with_logs(decoder.decode(frame)) for frame in frames]
+
+
+def with_logs(message):
+    """Decode the logs of a message, too."""
+    return message._replace(logs=tuple(message.logs)) if isinstance(message, Attach) else message
 
 
 @given(st.lists(messages, max_size=6))
@@ -165,6 +172,18 @@ def test_a_number_of_things_that_cannot_be_in_a_frame_is_refused():
     frame[-4:] = b"\xff\xff\xff\xff"
     with pytest.raises(MalformedMessageError, match="do not fit"):
         decode([frame])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_logs_are_decoded_when_they_are_asked_for(count):
+    log = LogFiles(log_key("/", "q", "x", 0))
+    frame = bytearray(frame_of(LinkEncoder(SHARD), Attach(1, 1, (log, log))))
+    frame[HEAD.size + NUMBER.size] = count
+    attach = LinkDecoder(SHARD).decode(frame)
+    assert attach[:2] == (1, 1)
+    for _ in range(2):
+        with pytest.raises(MalformedMessageError, match=r"twice|behind|early|fit"):
+            tuple(attach.logs)
 
 
 def test_batches_are_not_copied():
