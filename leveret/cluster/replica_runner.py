@@ -152,7 +152,8 @@ class ReplicaRunner:
 
     def tick(self) -> None:
         """Have done what is due; call it some times in a second."""
-        self._do(self._replica.tick(self._live(), self._now_ms()))
+        flush_ms = self._files.oldest_flush_ms
+        self._do(self._replica.tick(self._live(), self._now_ms(), flush_ms))
 
     def connected(self, node: int) -> None:
         """Pass on that a link to the leader was opened."""

@@ -17,6 +17,9 @@ class ReplicationLimits:
     # One whose link has ended, and which has not come back: its process has ended, or its machine.
     # A link that was cut for a moment takes less.
     absent_ms_max: int = 1_000
+    # A leader whose flush takes this long has a disk that hangs, and has another one lead. It is
+    # longer than followers may lag: where all disks hang, it is alone by then, and goes on.
+    flush_ms_max: int = 5_000
     frame_bytes_max: int = 1 << 20  # some ms of a network, so that logs take turns
     window_bytes_max: int = 8 << 20  # under way to a follower: what a disk flushes in some 50 ms
     # Files to be removed at a follower or copied to it as a whole, that wait for the window: one

@@ -86,6 +86,7 @@ class Replica:
         self._limits = limits or ReplicationLimits()
         self._numbers = count(1)  # of what is asked of the disk
         self._describing = 0  # the number of that, for a reign
+        self._elected_ms = 0
         self._awaited = {"epoch", "files"}  # before an elected node answers anybody
         self._has_attached = False  # in this incarnation, to anybody
         self._reason = ""
@@ -137,7 +138,7 @@ class Replica:
 
     def _begin_reign(self, entry: ShardEntry, now_ms: int) -> list[Effect]:
         effects = self._follow(None)
-        self.role = Role.ELECTED
+        self.role, self._elected_ms = Role.ELECTED, now_ms
         self.leader = Leader(self.node, entry, self._limits, now_ms)
         effects.append(KeepEpoch(entry.epoch))
         if entry.isr == {self.node}:
@@ -197,10 +198,18 @@ class Replica:
             effects += self._leave(self.leader)
         return effects
 
-    def tick(self, live: Mapping[int, int], now_ms: int) -> list[Effect]:
-        """Do what is due: the incarnations of nodes that are live are `live`."""
+    def tick(self, live: Mapping[int, int], now_ms: int, flush_ms: int = 0) -> list[Effect]:
+        """Do what is due: the incarnations of nodes that are live are `live`.
+
+        The oldest flush that this node's disk is at takes `flush_ms` already.
+        """
         if self.leader is None or self.role is Role.LEAVING:
             return []
+        if self.role is Role.ELECTED:
+            # Its epoch shows whether the disk hangs: all files of many logs take longer on any.
+            flush_ms = now_ms - self._elected_ms if "epoch" in self._awaited else 0
+        if flush_ms > self._limits.flush_ms_max and self.leader.set.smaller > 1:
+            return self.resign(f"its disk hangs: a flush takes {flush_ms} ms already")
         return self.leader.tick(live, now_ms)
 
     # -- its disk

@@ -57,6 +57,7 @@ cdef struct Job:
     Job* next
     PyObject* work
     PyObject* done
+    bint is_flush
     int count
     int* descriptors
     int failure             # errno of the flush
@@ -68,6 +69,7 @@ cdef struct Thread:
     sem_t wakes             # posted once there is a job, or the end
     Job* job
     Thread* next            # that began to sleep before this one
+    int64_t flushes_since_us    # 0 while it flushes nothing; below the mutex
 
 
 cdef int64_t monotonic_us() noexcept nogil:
@@ -175,6 +177,7 @@ cdef class Committer:
         """
         cdef Job* job = self._new_job(done)
         cdef int count = len(descriptors)
+        job.is_flush = True
         job.descriptors = <int*>malloc(count * sizeof(int))
         if job.descriptors == NULL:
             free(job)
@@ -184,13 +187,15 @@ cdef class Committer:
             job.count += 1
         self._hand_over(job)
 
-    def submit(self, work, done):
+    def submit(self, work, done, *, bint is_flush=False):
         """Run `work` in a thread, then call `done(error)` on the loop.
 
+        `is_flush` says whether it waits for nothing but the disk (see `oldest_flush_us`).
         The error is the OSError that `work` raised, or None. Any other exception of `work` is a
         bug, and becomes an OSError that names it, so that no caller waits for ever.
         """
         cdef Job* job = self._new_job(done)
+        job.is_flush = is_flush
         job.work = <PyObject*>work
         Py_INCREF(work)
         self._hand_over(job)
@@ -230,12 +235,13 @@ cdef class Committer:
                 job = self._next_job(thread)
                 if job == NULL:
                     break
+                self._begin(thread, job)
                 if job.work == NULL:
                     flush(job)
                 else:
                     with gil:
                         work_through(job)
-                self._finish(job)
+                self._finish(thread, job)
 
     cdef Job* _next_job(self, Thread* thread) noexcept nogil:
         """Wait for a job; NULL at the end."""
@@ -255,11 +261,22 @@ cdef class Committer:
         pthread_mutex_unlock(&self.mutex)
         return job
 
-    cdef void _finish(self, Job* job) noexcept nogil:
+    cdef void _begin(self, Thread* thread, Job* job) noexcept nogil:
+        """Note since when a thread flushes, if that is its job."""
+        cdef int64_t now_us
+        if not job.is_flush:
+            return
+        now_us = monotonic_us()
+        pthread_mutex_lock(&self.mutex)
+        thread.flushes_since_us = now_us
+        pthread_mutex_unlock(&self.mutex)
+
+    cdef void _finish(self, Thread* thread, Job* job) noexcept nogil:
         """Have a job reported; only the first of those that end together wakes the loop."""
         cdef uint64_t one = 1
         cdef bint is_first
         pthread_mutex_lock(&self.mutex)
+        thread.flushes_since_us = 0
         is_first = self.finished == NULL
         job.next = self.finished
         self.finished = job
@@ -268,6 +285,19 @@ cdef class Committer:
             write(self.descriptor, &one, sizeof(one))
 
     # -- on the loop
+
+    @property
+    def oldest_flush_us(self):
+        """Time since the oldest flush that is running has begun; 0 while none is."""
+        cdef int64_t since_us = 0, began_us
+        cdef int number, count = len(self.threads)
+        pthread_mutex_lock(&self.mutex)
+        for number in range(count):
+            began_us = self.slots[number].flushes_since_us
+            if began_us and (not since_us or began_us < since_us):
+                since_us = began_us
+        pthread_mutex_unlock(&self.mutex)
+        return monotonic_us() - since_us if since_us else 0
 
     def _report(self):
         cdef uint64_t count

@@ -262,7 +262,7 @@ class FlushedLog(WrittenLog, ABC):
         flush = self._begin_flush()
         descriptors, committer = flush.descriptors, self._services.committer
         if descriptors is None:
-            committer.submit(flush.run, partial(self._flush_finished, flush))
+            committer.submit(flush.run, partial(self._flush_finished, flush), is_flush=True)
         else:
             committer.flush(descriptors, partial(self._files_flushed, flush))
 

@@ -131,6 +131,11 @@ class ReplicaStore:
         self._left = self._list_left(data / "transient")
         self.described: Mapping[str, LogFiles] = {}
 
+    @property
+    def oldest_flush_ms(self) -> int:
+        """Time since the oldest flush that this node is running has begun; 0 while none is."""
+        return self._threads.committer.oldest_flush_us // 1000
+
     # -- what the files hold
 
     async def describe(self, *, keeps: bool) -> Mapping[str, LogFiles]:

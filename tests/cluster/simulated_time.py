@@ -92,7 +92,15 @@ class SimulatedCommitter:
         self._free_at = 0.0
         self.is_alive = True
 
-    def submit(self, work: Callable[[], object], done: Callable[[OSError | None], object]) -> None:
+    oldest_flush_us = 0  # no disk hangs
+
+    def submit(
+        self,
+        work: Callable[[], object],
+        done: Callable[[OSError | None], object],
+        *,
+        is_flush: bool = False,
+    ) -> None:
         self._free_at = max(self._free_at, self._loop.time()) + self._loop.delay()
         self._loop.call_at(self._free_at, self._run, work, done)
 

@@ -27,7 +27,8 @@ from leveret.replication.messages import Acknowledge, Attach, Attached
 from leveret.replication.replica import Role
 from leveret.storage.cluster_file import ClusterFile, refuse_member
 from leveret.storage.files import RealFileSystem
-from tests.cluster.replicating import COUNT, FakeCluster, publish
+from leveret.storage.segment import Segment
+from tests.cluster.replicating import COUNT, NEVER_MS, FakeCluster, publish
 from tests.storage.harness import bodies, put
 from tests.support.ports import free_ports
 from tests.support.waiting import eventually
@@ -205,6 +206,33 @@ async def test_a_leader_whose_session_is_over_serves_nobody(cluster):
     assert "session" in first.member.reason
     second = await cluster.leader()
     await publish(second, 10, 10)
+
+
+async def test_a_leader_whose_disk_hangs_serves_nobody(cluster, monkeypatch):
+    first = await cluster.leader()
+    await cluster.in_sync(3)
+    replica = first.member.runner.replica
+    limits = replace(replica._limits, lag_ms_max=NEVER_MS, flush_ms_max=100)
+    monkeypatch.setattr(replica.leader, "_limits", limits)
+    monkeypatch.setattr(replica, "_limits", limits)
+    goes_on, flush = threading.Event(), Segment.flush
+
+    def hang(segment, files):
+        if first.data in segment.path.parents:
+            goes_on.wait()
+        flush(segment, files)
+
+    monkeypatch.setattr(Segment, "flush", hang)
+    try:
+        put(first.reign.log, b"0")
+        await eventually(first.member.over.is_set)
+        assert first.reign.is_over
+        assert "its disk hangs" in first.member.reason
+        second = await cluster.leader()
+        assert second.reign.log.end == 1
+        await publish(second, 1, 10)
+    finally:
+        goes_on.set()
 
 
 async def test_a_leader_without_a_lease_serves_nobody(cluster):

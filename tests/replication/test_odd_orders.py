@@ -6,10 +6,18 @@ from leveret.ports.coordinator import WriteOutcome
 from leveret.ports.replication import START, EpochEnd, LogFiles, LogPlace, RawBatches
 from leveret.replication.attaching import Comparison, Difference, compare
 from leveret.replication.copying import FollowerCopy
-from leveret.replication.effects import CompareLogs, Disconnect, OpenLogs, ReadLog, Replicated, Send
+from leveret.replication.effects import (
+    CompareLogs,
+    Disconnect,
+    EndReign,
+    OpenLogs,
+    ReadLog,
+    Replicated,
+    Send,
+)
 from leveret.replication.limits import ReplicationLimits
 from leveret.replication.messages import Acknowledge, Attach, Attached, Drop
-from leveret.replication.replica import Replica
+from leveret.replication.replica import Replica, Role
 from leveret.replication.shard import ShardEntry
 from tests.replication.test_rules import LAG_MS, Trace
 
@@ -243,6 +251,55 @@ def test_a_node_that_is_alone_compares_nothing_before_its_logs_are_open():
     assert replica.received(2, Attach(1, 1, ())) == []
     compared = [each.follower for each in replica.opened() if isinstance(each, CompareLogs)]
     assert compared == [1, 2]
+
+
+def leads_after(replica, effects):
+    """Say whether a replica leads; if not, it has stopped, and leaves the set to the others."""
+    if replica.role is not Role.LEAVING:
+        return True
+    end, write = effects
+    assert end == EndReign("its disk hangs: a flush takes 5001 ms already")
+    assert (write.entry.leader, write.entry.isr) == (None, {1})
+    return False
+
+
+@pytest.mark.parametrize(
+    ("isr", "flush_ms", "leads"),
+    [({0, 1}, 5_001, False), ({0, 1}, 5_000, True), ({0}, 5_001, True)],
+)
+def test_a_leader_whose_disk_hangs_leaves_the_lead_to_others(isr, flush_ms, leads):
+    replica, _ = elected(isr, (0, 1))
+    if isr == {0, 1}:
+        attach(replica, 1, Comparison((), {}))
+    replica.opened()
+    assert replica.role is Role.LEADING
+    assert leads_after(replica, replica.tick({0: 1, 1: 1}, 0, flush_ms)) is leads
+
+
+def test_a_leader_whose_disk_hangs_goes_on_where_it_is_to_be_alone():
+    replica, _ = elected({0, 1}, (0, 1))
+    attach(replica, 1, Comparison((), {}))
+    replica.opened()
+    [_, write] = replica.tick({0: 1}, 0)
+    assert write.entry.isr == {0}
+    assert replica.tick({0: 1}, 0, 5_001) == []
+    replica.written(WriteOutcome.DONE)
+    assert replica.tick({0: 1}, 0, 5_001) == []
+    assert replica.role is Role.LEADING
+
+
+@pytest.mark.parametrize(
+    ("isr", "is_kept", "leads"),
+    [({0, 1}, False, False), ({0, 1}, True, True), ({0}, False, True)],
+)
+def test_an_elected_node_whose_disk_hangs_leaves_the_lead_to_others(isr, is_kept, leads):
+    replica = Replica(0, 1, 0)
+    replica.learned(ShardEntry(0, 1, 1, frozenset(isr), (0, 1), 2), 1_000)
+    assert replica.tick({0: 1, 1: 1}, 6_000) == []
+    if is_kept:
+        replica.kept_epoch(1)
+    # It has many files: to flush all of them takes a while.
+    assert leads_after(replica, replica.tick({0: 1, 1: 1}, 6_001, 60_000)) is leads
 
 
 @pytest.mark.parametrize("live", [{}, {2: 1}, {0: 0}], ids=["none", "others", "earlier life"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,64 @@ def test_a_flush_tells_its_failure_and_its_time(
     os.close(writing)
     assert [failure for failure, _ in told] == [0, errno.EINVAL, 0, errno.EBADF]
     assert all(took_us >= 0 for _, took_us in told)
+
+
+def test_the_oldest_flush_is_known_as_long_as_it_runs(loop: asyncio.AbstractEventLoop) -> None:
+    committer = Committer(loop, 2)
+    told: list[int] = []
+    gates = [threading.Event() for _ in range(3)]
+    for number, gate in enumerate(gates):
+        committer.submit(gate.wait, partial(tell, told, number), is_flush=number != 1)
+    first, other, second = gates
+    run_until(loop, lambda: committer.oldest_flush_us > 0)
+    before_us = committer.oldest_flush_us
+    run_until(loop, lambda: committer.oldest_flush_us > before_us)
+    other.set()  # its thread takes the second flush
+    run_until(loop, lambda: told == [1])
+    first.set()
+    run_until(loop, lambda: told == [1, 0])
+    run_until(loop, lambda: committer.oldest_flush_us > 0)
+    second.set()
+    run_until(loop, lambda: told == [1, 0, 2])
+    assert committer.oldest_flush_us == 0
+    committer.close()
+    assert committer.oldest_flush_us == 0
+
+
+def test_a_flush_of_open_files_is_one_that_runs(
+    loop: asyncio.AbstractEventLoop, tmp_path: Path
+) -> None:
+    committer = Committer(loop, 1)
+    told: list[int] = []
+    begun = 0
+    with (tmp_path / "file").open("wb") as file:
+
+        def is_seen() -> bool:
+            nonlocal begun
+            if begun == len(told):  # the one before was over too soon
+                committer.flush([file.fileno()] * 2**begun, partial(tell, told, begun))
+                begun += 1
+            return committer.oldest_flush_us > 0
+
+        run_until(loop, is_seen)
+        committer.close()
+
+
+def test_other_work_is_no_flush(loop: asyncio.AbstractEventLoop) -> None:
+    committer = Committer(loop, 1)
+    told: list[int] = []
+    began, gate = threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.set()
+        gate.wait()
+
+    committer.submit(work, partial(tell, told, 1))
+    run_until(loop, began.is_set)
+    assert committer.oldest_flush_us == 0
+    gate.set()
+    run_until(loop, lambda: told == [1])
+    committer.close()
 
 
 def test_what_is_handed_over_is_freed_once_it_is_told(loop: asyncio.AbstractEventLoop) -> None:

@@ -41,7 +41,7 @@ class StepCommitter:
     def __init__(self):
         self.waiting = deque()
 
-    def submit(self, work, done):
+    def submit(self, work, done, *, is_flush=False):
         self.waiting.append((work, done))
 
     def step(self, failure: OSError | None = None) -> None:
