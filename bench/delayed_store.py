@@ -31,6 +31,7 @@ from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.features.delay.store import DelayedMessageStores
 from leveret.ports import Durability
+from leveret.ports.definitions import INTERNAL
 from leveret.storage.files import RealFileSystem
 from leveret.storage.state import LmdbStateStore
 from leveret.storage.store import FileTopicStore
@@ -81,8 +82,8 @@ class Node:
 
     async def open(self) -> Node:
         """Open the delayed-message store, which an earlier run may have left."""
-        await self.logs.recover([self.topics.name("/", "bench")])
-        self.store = self.stores.open("/", "bench", self.take)
+        await self.logs.recover([self.topics.name("/", "bench", INTERNAL)])
+        self.store = self.stores.open("/", "bench", self.take, INTERNAL)
         return self
 
     def spawn(self, work) -> None:

@@ -241,8 +241,8 @@ class Broker:
     async def _recover_logs(self, definitions: Definitions) -> None:
         """Recover the logs of all that `restore` opens, together."""
         topics = (
-            self.internal_topics.name(vhost, topic)
-            for vhost in self.vhosts
+            self.internal_topics.name(vhost.name, topic, vhost.incarnation)
+            for vhost in self.vhosts.values()
             for topic in INTERNAL_TOPICS
         )
         of_queues = (log for queue in definitions.queues for log in self._opener.logs(queue))

@@ -10,7 +10,6 @@ import os
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
-from leveret.core.logs.internal_topics import INCARNATION
 from leveret.core.settings.partitioning import layout_of
 from leveret.features.celery.eta_hold import eta_topic
 from leveret.features.dedup.exchange_log import SEEN_TOPIC, exchanges_window_id
@@ -71,10 +70,11 @@ def check_caches(
 
 def _caches(topics: Path, definitions: Definitions) -> Iterator[Cache]:
     for vhost in definitions.vhosts:
-        yield _due_times(topics, vhost.name, DELAYED_TOPIC, INCARNATION)
-        delayed = topics / log_key(vhost.name, DELAYED_TOPIC, INCARNATION, 0)
-        yield Cache("the schedule ids", delayed, ids_prefix(vhost.name), _ids_problem)
-        yield _window(topics, vhost.name, SEEN_TOPIC, INCARNATION, exchanges_window_id(vhost.name))
+        name, incarnation = vhost.name, vhost.incarnation
+        yield _due_times(topics, name, DELAYED_TOPIC, incarnation)
+        delayed = topics / log_key(name, DELAYED_TOPIC, incarnation, 0)
+        yield Cache("the schedule ids", delayed, ids_prefix(name), _ids_problem)
+        yield _window(topics, name, SEEN_TOPIC, incarnation, exchanges_window_id(name))
     for queue in definitions.queues:
         incarnation = queue.incarnation
         for number in layout_of(queue).present:

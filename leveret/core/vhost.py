@@ -87,6 +87,7 @@ class Vhost:
     ) -> None:
         self.definition = definition  # replaced when its description or limits change
         self.name = definition.name
+        self.incarnation = definition.incarnation
         self.traced = False
         self.counters = counters or Counters()
         self._open_queue = open_queue

@@ -206,6 +206,7 @@ def _administer(broker: Broker, policies: Policies) -> Administration:
     return Administration(
         broker.access,
         broker.metadata,
+        random_name=lambda: broker.random_name(""),
         on_vhost_added=broker.add_vhost,
         on_vhost_deleted=broker.remove_vhost,
         on_vhost_changed=broker.change_vhost,

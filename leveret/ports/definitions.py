@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 # A field table: str, int (some are a WireInteger), float, bool, bytes, bytearray, None, Decimal,
 # datetime, list, dict.
@@ -19,13 +19,22 @@ Json: TypeAlias = Any
 # Highest counts by RabbitMQ's name of the limit (`max-queues`); absent or negative: no limit.
 Limits: TypeAlias = dict[str, int]
 
+# Incarnation of a node's first virtual host, and of all of releases before; others have a suffix.
+INTERNAL: Final = "internal"
+
+
+def is_internal(incarnation: str) -> bool:
+    """Whether it is a virtual host's, and no queue's or group's: those are random."""
+    return incarnation == INTERNAL or incarnation.startswith(f"{INTERNAL}-")
+
 
 @dataclass(frozen=True, slots=True)
 class VhostDefinition:
     """A virtual host: a namespace of exchanges, queues, bindings and permissions.
 
     With `creates_queues` a message to the default exchange creates the queue named by its routing
-    key.
+    key. `incarnation` distinguishes its internal topics from those of an earlier virtual host of
+    the same name, as it does queues.
     """
 
     name: str
@@ -35,6 +44,7 @@ class VhostDefinition:
     limits: Limits = field(default_factory=dict)
     protected_from_deletion: bool = False
     creates_queues: bool = False
+    incarnation: str = INTERNAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.check_results import CheckResult, Severity
-from leveret.ports.definitions import Definitions
+from leveret.ports.definitions import Definitions, is_internal
 from leveret.storage.cluster_file import ClusterFile
 from leveret.storage.damage import survey
 from leveret.storage.database_checksum import verify_checksum
@@ -58,7 +58,6 @@ __all__ = [
     "readable",
 ]
 
-INTERNAL_INCARNATION: Final = "internal"  # core.logs.internal_topics': the broker's own topics
 BESIDE_SEGMENTS: Final = (".index", ".index.new", ".doubtful", ".log.new")
 DO_RESTORE: Final = "restore the files from a backup, if there is one, before the node starts"
 WITHOUT_RECORDS: Final = "no node starts here: users, queues and all others cannot be loaded"
@@ -281,12 +280,11 @@ class LogCheck:
         keys = log_key(*decisions), log_key(*DEFINITIONS_LOG[:4])
         self._own = [(self._topics / key).parent for key in keys]
         self._knows_queues = not has_definitions_in_log(data)
-        self._known = {encode_name(vhost.name): set[str]() for vhost in definitions.vhosts}
-        for known in self._known.values():
-            known.add(INTERNAL_INCARNATION)
+        self._known: dict[str, set[str]] = {}
+        of_vhosts = [(vhost.name, vhost.incarnation) for vhost in definitions.vhosts]
         of_queues = [(queue.vhost, queue.incarnation) for queue in definitions.queues]
         of_groups = [(group.vhost, group.incarnation) for group in definitions.groups]
-        for vhost, named in of_queues + of_groups:
+        for vhost, named in of_vhosts + of_queues + of_groups:
             incarnation = encode_name(named, INCARNATION_BYTES_MAX)
             self._known.setdefault(encode_name(vhost), set()).add(incarnation)
 
@@ -326,18 +324,22 @@ class LogCheck:
         incarnation = topic.name.rpartition("~~")[2]
         if topic.parent.name in self._known:
             return incarnation in self._known[topic.parent.name]
-        return incarnation == INTERNAL_INCARNATION or topic in self._own
+        return is_internal(incarnation) or topic in self._own
 
     def _orphan(self, topic: Path) -> CheckResult:
+        owner = "virtual host" if is_internal(topic.name.rpartition("~~")[2]) else "queue"
+        remedy = "`leveret dump` shows what it holds. Remove it only if nothing in it is needed"
+        if owner == "queue":
+            name = quote("/".join(topic.parts[-2:]))
+            remedy = f"make a queue of it again: `leveret adopt {name} --queue NAME`; {remedy}"
         return CheckResult(
             "log.orphan",
             Severity.WARNING,
             str(topic),
-            "belongs to no queue that is defined",
-            "it takes disk space, and nobody reads it: left by a crash while its queue was "
+            f"belongs to no {owner} that is defined",
+            f"it takes disk space, and nobody reads it: left by a crash while its {owner} was "
             "deleted, or by definitions that were lost",
-            f"make a queue of it again: `leveret adopt {quote('/'.join(topic.parts[-2:]))} --queue "
-            "NAME`; `leveret dump` shows what it holds. Remove it only if nothing in it is needed",
+            remedy,
         )
 
     def _check_partition(self, partition: Path) -> Iterator[CheckResult]:

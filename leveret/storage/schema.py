@@ -116,6 +116,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         ) WITHOUT ROWID""",
     ),
     ("ALTER TABLE queues ADD COLUMN layout TEXT",),
+    ("ALTER TABLE vhosts ADD COLUMN incarnation TEXT NOT NULL DEFAULT 'internal'",),
 )
 
 

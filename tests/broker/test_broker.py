@@ -243,6 +243,7 @@ def a_large_vhost(stage):
     administration = Administration(
         stage.access,
         stage.metadata,
+        random_name=lambda: stage.broker.random_name(""),
         on_vhost_added=stage.broker.add_vhost,
         on_vhost_deleted=stage.broker.remove_vhost,
         policies=stage.broker.policies,

@@ -96,6 +96,15 @@ def test_logs_of_nobody(logs):
     assert checked(logs, nobody, last=False) == []
 
 
+def test_internal_topics_of_a_deleted_virtual_host(logs):
+    topic = next(logs.glob("topics/*/*"))
+    topic.rename(topic.with_name("leveret.delayed~~internal-1"))
+    now = Definitions(vhosts=[VhostDefinition("/", incarnation="internal-1")])
+    assert checked(logs, now) == []
+    made_anew = Definitions(vhosts=[VhostDefinition("/", incarnation="internal-2")])
+    assert checked(logs, made_anew) == [("log.orphan", Severity.WARNING)]
+
+
 def test_logs_of_a_member_are_those_of_its_cluster(logs):
     ClusterFile(RealFileSystem(), logs).change(cluster="c1", node=1)
     assert checked(logs, Definitions()) == []

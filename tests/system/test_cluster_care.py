@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pika
 import pytest
 
 from tests.harness.broker import REPOSITORY
 from tests.harness.confirmed_publisher import ConfirmedPublisher
+from tests.harness.pika_client import publish
 from tests.process import running_node
 from tests.support.cluster_processes import ClusterNodeProcess, ProcessCluster
 from tests.support.ports import free_ports
 from tests.support.waiting import LIMIT_SECONDS, wait_until
+from tests.support.zookeeper import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +28,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("processes")]
 
 MEMBERSHIP = "cluster.json"
 QUEUE = "numbers"
+HOST_NAME = "tenant"  # a virtual host
 
 
 @pytest.fixture
@@ -169,6 +174,59 @@ def test_a_damaged_file_of_a_follower_is_copied_anew(cluster: ProcessCluster) ->
         publisher.wait_for_more()
     cluster.have_lead(follower)
     assert publisher.read_all() >= set(publisher.confirmed)
+
+
+def test_a_virtual_host_that_is_made_anew_while_a_node_is_away(cluster: ProcessCluster) -> None:
+    """The node must not take the internal topics that it has for those of the new one."""
+    make_host(cluster.leader())
+    publish_delayed(cluster.leader(), range(30))
+    leader, follower = cluster.followers()
+    cluster.have_lead(leader)
+    publish_delayed(leader, range(30, 50))  # into another file, and another epoch
+    cluster.wait_in_sync()
+    (deleted,) = topics_of_host(follower)
+    follower.kill()
+    wait_until(lambda: follower.number not in cluster.in_sync(), "its end is known")
+    publish_delayed(leader, range(50, 90))
+    command(leader.data, "vhost", "delete", HOST_NAME)
+    make_host(leader)
+    publish_delayed(leader, range(100, 120))
+    follower.start()
+    cluster.wait_in_sync()
+    publish_delayed(leader, range(120, 130))
+    cluster.have_lead(follower)
+    wait_until(lambda: delayed(follower) == list(range(100, 130)), "the delayed messages")
+    (made,) = topics_of_host(follower)
+    assert made != deleted
+    assert cluster.troubles() == []
+
+
+def make_host(node: ClusterNodeProcess) -> None:
+    """Make a virtual host that guest may use."""
+    command(node.data, "vhost", "add", HOST_NAME)
+    command(node.data, "permission", "set", "guest", ".*", ".*", ".*", "--vhost", HOST_NAME)
+
+
+def topics_of_host(node: ClusterNodeProcess) -> list[str]:
+    """Return the directories of the virtual host's logs."""
+    return [path.name for path in node.data.glob(f"topics/{HOST_NAME}/*")]
+
+
+def publish_delayed(node: ClusterNodeProcess, numbers: range) -> None:
+    """Publish confirmed messages of the virtual host that are due in an hour."""
+    parameters = pika.ConnectionParameters(HOST, node.port, HOST_NAME, heartbeat=0)
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for number in numbers:
+            headers = {"x-delay": 3_600_000, "x-schedule-id": str(number)}
+            publish(channel, "anywhere", str(number), headers=headers)
+
+
+def delayed(node: ClusterNodeProcess) -> list[int]:
+    """Return the numbers of the virtual host that are not due yet."""
+    text = command(node.data, "schedule", "list", "--vhost", HOST_NAME, "--json")
+    return sorted(int(row["id"]) for row in json.loads(text))
 
 
 def damage(data: Path) -> None:

@@ -24,6 +24,7 @@ from leveret.core.settings.arguments import TYPES
 from leveret.core.settings.policies import InvalidPolicyError, Policies
 from leveret.features.alerts import rules as alerts
 from leveret.ports.definitions import (
+    INTERNAL,
     Definitions,
     GlobalParameterDefinition,
     ParameterDefinition,
@@ -60,6 +61,7 @@ class Administration:
         access: AccessControl,
         store: MetadataStore,
         *,
+        random_name: Callable[[], str],
         on_vhost_added: Callable[[VhostDefinition], None],
         on_vhost_deleted: Callable[[str], None],
         on_vhost_changed: Callable[[VhostDefinition], None] = _ignore,
@@ -73,7 +75,8 @@ class Administration:
     ) -> None:
         """Create it with callbacks that are called after each change, before a flush.
 
-        So is `emit`, which publishes events (see leveret.core.events). `policies` and
+        So is `emit`, which publishes events (see leveret.core.events). `random_name()` returns a
+        string that is unique for practical purposes, as stored with queues. `policies` and
         `parameters` are shared with the broker; `trace(vhost, on)` turns the firehose on or off if
         a node runs.
         """
@@ -82,6 +85,7 @@ class Administration:
         self.policies = policies or Policies()
         self.parameters = parameters or Parameters()
         self._vhosts: dict[str, VhostDefinition] = {}
+        self._random_name = random_name
         self._on_vhost_added = on_vhost_added
         self._on_vhost_deleted = on_vhost_deleted
         self._on_vhost_changed = on_vhost_changed
@@ -107,7 +111,7 @@ class Administration:
 
     def create_defaults(self, guest_password_hash: str) -> None:
         """Create the definitions of a first start: virtual host `/`, and guest with all rights."""
-        self.add_vhost(DEFAULT_VHOST)
+        self._keep_vhost(VhostDefinition(DEFAULT_VHOST))
         self.add_user(DEFAULT_USER, guest_password_hash, ("administrator",))
         self.set_permission(PermissionDefinition(DEFAULT_VHOST, DEFAULT_USER, ".*", ".*", ".*"))
 
@@ -195,14 +199,19 @@ class Administration:
         self.put_vhost(VhostDefinition(name, description, tuple(tags), default_queue_type))
 
     def put_vhost(self, vhost: VhostDefinition) -> None:
-        """Add a virtual host, or replace it completely. Raises AdministrationError."""
+        """Add a virtual host, or replace all but its incarnation. Raises AdministrationError."""
         check_name("vhost", vhost.name)
         if vhost.default_queue_type not in TYPES:
             raise AdministrationError(
                 "invalid", f"unsupported default queue type '{vhost.default_queue_type}'"
             )
         checked = validated_limits(vhost.limits, VHOST_LIMITS, "limits")
-        vhost = replace(vhost, tags=checked_tags(vhost.tags), limits=checked)
+        held = self._vhosts.get(vhost.name)
+        incarnation = f"{INTERNAL}-{self._random_name()}" if held is None else held.incarnation
+        tags = checked_tags(vhost.tags)
+        self._keep_vhost(replace(vhost, tags=tags, limits=checked, incarnation=incarnation))
+
+    def _keep_vhost(self, vhost: VhostDefinition) -> None:
         is_new = vhost.name not in self._vhosts
         self._vhosts[vhost.name] = vhost
         self.store.put(vhost)

@@ -93,6 +93,7 @@ class Model:
         self.administration = Administration(
             AccessControl(),
             store,
+            random_name=random_name,
             on_vhost_added=self._add_vhost,
             on_vhost_deleted=self._remove_vhost,
             on_vhost_changed=self._change_vhost,

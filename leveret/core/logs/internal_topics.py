@@ -1,7 +1,8 @@
 """Topics that only the broker writes to, such as delayed messages and de-duplication logs.
 
 They are as durable as queues, one log each, stored beside those of the virtual host's queues and
-deleted with it. Their names cannot collide with queues, whose incarnations are different.
+deleted with it. One that belongs to a queue has that queue's incarnation, others have their virtual
+host's: no log is ever stored under the name of one that was deleted.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from leveret.ports import LogName
 if TYPE_CHECKING:
     from leveret.ports import Durability, TopicLog, TopicStore
 
-INCARNATION = "internal"
-
 
 class InternalTopics:
     """Opens the internal topics of all virtual hosts."""
@@ -23,7 +22,7 @@ class InternalTopics:
         self._topics = topics
         self._durability = durability
 
-    def name(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> LogName:
+    def name(self, vhost: str, topic: str, incarnation: str) -> LogName:
         """Return the name of a topic's log, by which the store recovers it."""
         return LogName(vhost, topic, incarnation, 0, self._durability)
 
@@ -31,11 +30,8 @@ class InternalTopics:
         """Return the name of a log of what is settled of a partition."""
         return LogName(vhost, topic, incarnation, partition, self._durability, has_records=False)
 
-    def open(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> TopicLog:
-        """Open a topic, new or recovered, which the caller closes or deletes. Raises StorageError.
-
-        A topic that belongs to one queue has that queue's incarnation.
-        """
+    def open(self, vhost: str, topic: str, incarnation: str) -> TopicLog:
+        """Open a topic, new or recovered; the caller closes or deletes it. Raises StorageError."""
         return self._topics.open(vhost, topic, incarnation, 0, self._durability)
 
     def open_settlements(
@@ -46,7 +42,7 @@ class InternalTopics:
             vhost, topic, incarnation, partition, self._durability, has_records=False
         )
 
-    def exists(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> bool:
+    def exists(self, vhost: str, topic: str, incarnation: str) -> bool:
         """Whether a topic was left by an earlier run, or is open."""
         return self.exists_at(vhost, topic, incarnation, 0)
 
@@ -54,8 +50,6 @@ class InternalTopics:
         """Whether the log of a partition was left by an earlier run, or is open."""
         return self._topics.exists(vhost, topic, incarnation, partition)
 
-    async def delete(
-        self, vhost: str, topic: str, incarnation: str = INCARNATION, partition: int = 0
-    ) -> None:
+    async def delete(self, vhost: str, topic: str, incarnation: str, partition: int = 0) -> None:
         """Delete a log that an earlier run has left and nobody has opened. Raises StorageError."""
         await self._topics.delete(vhost, topic, incarnation, partition)

@@ -102,8 +102,9 @@ class DedupInterceptor:
 
     def _open(self, vhost: Vhost) -> DedupWriter:
         """Open the topics of a virtual host and return their writer. Raises StorageError."""
-        producers = Producers(self._topics.open(vhost.name, PRODUCERS_TOPIC), self._core)
-        log = self._topics.open(vhost.name, SEEN_TOPIC)
+        open_log, incarnation = self._topics.open, vhost.incarnation
+        producers = Producers(open_log(vhost.name, PRODUCERS_TOPIC, incarnation), self._core)
+        log = open_log(vhost.name, SEEN_TOPIC, incarnation)
         seen = ExchangeDedupLog(vhost, log, self._core, self._keys_max)
         writer = DedupWriter(producers, seen, self._core, self)
         for topic in (producers, seen):
@@ -126,7 +127,8 @@ class DedupInterceptor:
         """Open the topics that an earlier run has left. Raises StorageError."""
         for vhost in vhosts:
             # A topic to which nothing was ever written leaves nothing behind.
-            if any(self._topics.exists(vhost.name, topic) for topic in DEDUP_TOPICS):
+            places = ((vhost.name, topic, vhost.incarnation) for topic in DEDUP_TOPICS)
+            if any(self._topics.exists(*place) for place in places):
                 self.writers[vhost.name] = self._open(vhost)
 
     def forget_vhost(self, name: str) -> None:

@@ -83,7 +83,7 @@ class DelayedDelivery:
         """Return the delayed messages of a virtual host, opening its topic. Raises StorageError."""
         messages = self._kept.get(vhost.name)
         if messages is None:
-            is_new = not self._stores.exists(vhost.name, DELAYED_TOPIC)
+            is_new = not self._stores.exists(vhost.name, DELAYED_TOPIC, vhost.incarnation)
             messages = DelayedMessages(
                 vhost, self._core, self._stores, self._unrouted, is_new=is_new
             )
@@ -97,7 +97,7 @@ class DelayedDelivery:
     def restore(self, vhosts: Iterable[Vhost]) -> None:
         """Open the topics that an earlier run has left. Raises StorageError."""
         for vhost in vhosts:
-            if self._stores.exists(vhost.name, DELAYED_TOPIC):
+            if self._stores.exists(vhost.name, DELAYED_TOPIC, vhost.incarnation):
                 self.of(vhost)
 
     def _unrouted(self, vhost: str, message: Message) -> None:

@@ -98,7 +98,11 @@ class DelayedMessages:
         self._retry = services.timers.timer(self._go_on_again)
         self.covered = self.ids.covered  # ids of records from here on are not indexed
         self.store: DelayedMessageStore = stores.open(
-            vhost.name, DELAYED_TOPIC, self._due, scan_listener=None if is_new else self
+            vhost.name,
+            DELAYED_TOPIC,
+            self._due,
+            vhost.incarnation,
+            scan_listener=None if is_new else self,
         )
         self._scan_stop = self.store.log.committed
 

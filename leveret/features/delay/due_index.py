@@ -23,7 +23,6 @@ import struct
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar
 
-from leveret.core.logs.internal_topics import INCARNATION
 from leveret.errors import StorageError
 from leveret.features.delay.due_list import BITS_MIN, DueList
 from leveret.ports.ranges import RangeSet
@@ -57,7 +56,7 @@ PROGRESS_OFFSETS = 50_000  # progress without other changes is written after so 
 BACK_MS = 600_000  # if the clock is set back by more, buckets are loaded again
 
 
-def store_identity(vhost: str, topic: str, incarnation: str = INCARNATION) -> bytes:
+def store_identity(vhost: str, topic: str, incarnation: str) -> bytes:
     """Return the name of a store in the state store, STORE_BYTES long."""
     name = f"{vhost}\0{topic}\0{incarnation}"
     return blake2b(name.encode(), digest_size=STORE_BYTES).digest()

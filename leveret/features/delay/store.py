@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from leveret.core.logs.internal_topics import INCARNATION
 from leveret.core.logs.log_scan import COMPILED_SLICE_BYTES, LogScan
 from leveret.core.logs.log_writer import LogWriter
 from leveret.errors import StorageError
@@ -27,6 +26,7 @@ from leveret.features.delay.reader import (
 )
 from leveret.features.delay.wheel import TimingWheel
 from leveret.ports.callbacks import has_failed
+from leveret.ports.definitions import is_internal
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
@@ -422,14 +422,11 @@ class DelayedMessageStores:
         vhost: str,
         topic: str,
         on_due: OnDue,
-        incarnation: str = INCARNATION,
+        incarnation: str,
         *,
         scan_listener: ScanListener | None = None,
     ) -> DelayedMessageStore:
-        """Open a store, new or recovered, whose log is read in the background. Raises StorageError.
-
-        A store that belongs to one queue has that queue's incarnation.
-        """
+        """Open a store, new or recovered; its log is read in the background. StorageError."""
         log = self._topics.open(vhost, topic, incarnation)
         number = self._free_number()
         identity = store_identity(vhost, topic, incarnation)
@@ -448,14 +445,12 @@ class DelayedMessageStores:
                 return self._number
         raise AssertionError("no node has so many stores")
 
-    def find(
-        self, vhost: str, topic: str, incarnation: str = INCARNATION
-    ) -> DelayedMessageStore | None:
+    def find(self, vhost: str, topic: str, incarnation: str) -> DelayedMessageStore | None:
         """Return the store if it is open, else None."""
         number = self._numbers.get((vhost, topic, incarnation))
         return None if number is None else self._opened[number]
 
-    def exists(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> bool:
+    def exists(self, vhost: str, topic: str, incarnation: str) -> bool:
         """Whether a store was left by an earlier run, or is open."""
         return self._topics.exists(vhost, topic, incarnation)
 
@@ -464,7 +459,7 @@ class DelayedMessageStores:
         exists = self.exists(vhost, topic, incarnation)
         return [self._topics.name(vhost, topic, incarnation)] if exists else ()
 
-    def delete(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> None:
+    def delete(self, vhost: str, topic: str, incarnation: str) -> None:
         """Delete a store with all its records, even if only an earlier run had opened it."""
         number = self._numbers.pop((vhost, topic, incarnation), None)
         if number is not None:
@@ -481,7 +476,7 @@ class DelayedMessageStores:
 
         Those of single queues are deleted with their queues.
         """
-        shared = [name for name in self._numbers if name[0] == vhost and name[2] == INCARNATION]
+        shared = [name for name in self._numbers if name[0] == vhost and is_internal(name[2])]
         for name in shared:
             self.delete(*name)
 

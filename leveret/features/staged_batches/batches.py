@@ -45,9 +45,9 @@ class BatchesOfNode:
         return found
 
     def _open(self, vhost: Vhost) -> StagedBatches:
-        topics = self._core.internal_topics
-        records = StagedRecords(topics.open(vhost.name, STAGED_TOPIC), self._core)
-        notes = BatchNotes(topics.open(vhost.name, BATCHES_TOPIC), self._core)
+        open_log, incarnation = self._core.internal_topics.open, vhost.incarnation
+        records = StagedRecords(open_log(vhost.name, STAGED_TOPIC, incarnation), self._core)
+        notes = BatchNotes(open_log(vhost.name, BATCHES_TOPIC, incarnation), self._core)
         return StagedBatches(vhost, (records, notes), self._core, self.limits, self._gate)
 
     def rights(self, vhost: Vhost, rights: Rights) -> PublishRights:
@@ -59,7 +59,8 @@ class BatchesOfNode:
         topics = self._core.internal_topics
         for vhost in vhosts:
             # A topic to which nothing was ever written leaves nothing behind.
-            if any(topics.exists(vhost.name, name) for name in (STAGED_TOPIC, BATCHES_TOPIC)):
+            names = STAGED_TOPIC, BATCHES_TOPIC
+            if any(topics.exists(vhost.name, name, vhost.incarnation) for name in names):
                 self.of(vhost)
 
     @property

@@ -106,7 +106,7 @@ class PreparedInterceptor:
         return messages
 
     def _open(self, vhost: Vhost) -> PreparedMessages:
-        log = self._topics.open(vhost.name, PREPARED_TOPIC)
+        log = self._topics.open(vhost.name, PREPARED_TOPIC, vhost.incarnation)
         messages = self.kept[vhost.name] = PreparedMessages(
             vhost, log, self._core, self._forget_key, self._checks_max
         )
@@ -115,7 +115,7 @@ class PreparedInterceptor:
     def restore(self, vhosts: Iterable[Vhost]) -> None:
         """Open the topics that an earlier run has left. Raises StorageError."""
         for vhost in vhosts:
-            if self._topics.exists(vhost.name, PREPARED_TOPIC):
+            if self._topics.exists(vhost.name, PREPARED_TOPIC, vhost.incarnation):
                 self._open(vhost)
 
     def forget_vhost(self, name: str) -> None:

@@ -13,11 +13,10 @@ from leveret.core.admin.commands import command, query
 from leveret.core.admin.node import not_running, vhost_of
 from leveret.core.admin.shown import check_short
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.logs.internal_topics import INCARNATION
 from leveret.core.settings.arguments import QUEUE_TYPE
 from leveret.core.settings.partitioning import PARTITIONS
 from leveret.mgmt_ui.operations.topology import table_arguments
-from leveret.ports.definitions import PartitionLayout, QueueDefinition
+from leveret.ports.definitions import PartitionLayout, QueueDefinition, is_internal
 from leveret.storage.files import ReadOnlyFiles
 from leveret.storage.orphans import Orphan, read_orphan
 
@@ -95,11 +94,11 @@ async def orphan_adopt(
         raise AdministrationError(
             "not_found", f"no log '{log}' is without a queue: `leveret adopt` lists those that are"
         )
-    if orphan.incarnation == INCARNATION:
+    if is_internal(orphan.incarnation):
         raise AdministrationError(
             "invalid",
-            f"'{log}' is a topic of the broker's own and no queue's: it is found again by itself "
-            "when its virtual host and its queue are there",
+            f"'{log}' is a topic of the broker's own and no queue's: its virtual host "
+            "was deleted, or its definition lost: `leveret dump` shows what it holds",
         )
     found = vhost_of(node, vhost or orphan.vhost or "")
     if found.find_queue(queue) is not None:

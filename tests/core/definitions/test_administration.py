@@ -1,3 +1,6 @@
+from dataclasses import replace
+from itertools import count
+
 import pytest
 
 from leveret.core.access.permissions import AccessControl
@@ -26,6 +29,7 @@ class Recorder:
         self.administration = Administration(
             AccessControl(),
             self.store,
+            random_name=map(str, count(1)).__next__,
             on_vhost_added=lambda vhost: self.told.append(("added", vhost.name)),
             on_vhost_deleted=lambda name: self.told.append(("deleted", name)),
             on_vhost_changed=lambda vhost: self.told.append(("changed", vhost.name)),
@@ -83,7 +87,9 @@ async def test_user_lifecycle(recorder, administration):
 async def test_vhost_lifecycle(recorder, administration):
     administration.add_vhost("v", "for tests")
     administration.describe_vhost("v", "for more tests", ["t"])
-    assert administration.vhosts()[1] == VhostDefinition("v", "for more tests", ("t",))
+    assert administration.vhosts()[1] == VhostDefinition(
+        "v", "for more tests", ("t",), incarnation="internal-1"
+    )
     administration.set_permission(PermissionDefinition("v", "guest", "", "", ""))
     administration.delete_vhost("v")
     assert recorder.told == [("added", "/"), ("added", "v"), ("changed", "v"), ("deleted", "v")]
@@ -99,15 +105,30 @@ async def test_cleared_permission_is_not_kept(recorder, administration):
     assert administration.permissions(user="guest") == []
 
 
+async def test_a_vhost_that_is_made_anew_is_told_from_the_deleted_one(recorder, administration):
+    """Its internal topics must not be taken for those of the deleted one, on any node."""
+    found = []
+    for _ in range(2):
+        administration.add_vhost("v")
+        found.append(administration.vhost("v").incarnation)
+        administration.describe_vhost("v", "another description")
+        administration.put_vhost(VhostDefinition("v", "imported"))
+        assert administration.vhost("v").incarnation == found[-1]
+        assert found[-1] in [vhost.incarnation for vhost in (await recorder.store.load()).vhosts]
+        administration.delete_vhost("v")
+    assert found == ["internal-1", "internal-2"]
+
+
 @pytest.mark.covers("B-404")
 async def test_vhost_metadata_limits_and_protection(recorder, administration):
     administration.add_vhost("v", default_queue_type="quorum")
     administration.describe_vhost("v", "d", ["t"])
     administration.set_vhost_limits("v", {"max-queues": 5})
     administration.protect_vhost("v", protected=True)
-    assert administration.vhost("v") == VhostDefinition(
+    expected = VhostDefinition(
         "v", "d", ("t",), "quorum", {"max-queues": 5}, protected_from_deletion=True
     )
+    assert administration.vhost("v") == replace(expected, incarnation="internal-1")
     assert (await recorder.store.load()).vhosts[1] == administration.vhost("v")
     with pytest.raises(AdministrationError, match="Refusing to delete virtual host 'v'") as raised:
         administration.delete_vhost("v")
@@ -227,6 +248,7 @@ def test_every_change_is_an_event():
     administration = Administration(
         AccessControl(),
         MemoryMetadataStore(),
+        random_name=lambda: "1",
         on_vhost_added=lambda vhost: events.append(("(vhost added)", vhost.name)),
         on_vhost_deleted=lambda name: events.append(("(vhost deleted)", name)),
         on_user_deleted=lambda name: events.append(("(user deleted)", name)),
@@ -278,6 +300,7 @@ def test_the_firehose_is_a_running_nodes(administration):
     running = Administration(
         AccessControl(),
         MemoryMetadataStore(),
+        random_name=lambda: "1",
         on_vhost_added=lambda _: None,
         on_vhost_deleted=lambda _: None,
         trace=lambda vhost, on: told.append((vhost, on)),
@@ -296,6 +319,7 @@ def test_rules_are_announced():
     administration = Administration(
         AccessControl(),
         MemoryMetadataStore(),
+        random_name=lambda: "1",
         on_vhost_added=lambda _: None,
         on_vhost_deleted=lambda _: None,
         emit=lambda key, headers: told.append((key, dict(headers))),

@@ -24,6 +24,7 @@ class Watched:
         self.administration = Administration(
             self.stage.access,
             self.stage.metadata,
+            random_name=lambda: self.broker.random_name(""),
             on_vhost_added=self.broker.add_vhost,
             on_vhost_deleted=self.broker.remove_vhost,
         )

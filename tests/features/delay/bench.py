@@ -10,6 +10,7 @@ from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.features.delay.store import DelayedMessageStores
 from leveret.ports import Durability
+from leveret.ports.definitions import INTERNAL
 from leveret.storage.state import MemoryStateStore
 from tests.support.clock import FakeClock
 from tests.support.memory_log import MemoryTopicStore
@@ -56,7 +57,7 @@ class Bench:
             ),
         )
         self.handed: list[tuple[int, PendingMessage]] = []  # when, what
-        self.store: DelayedMessageStore = self.stores.open("/", "store", self.take)
+        self.store: DelayedMessageStore = self.stores.open("/", "store", self.take, INTERNAL)
         self.settles = True
         self.run()
 

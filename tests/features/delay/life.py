@@ -17,6 +17,7 @@ from leveret.core.turn import Turn
 from leveret.errors import StorageError
 from leveret.features.delay.store import DelayedMessageStores
 from leveret.ports import Durability
+from leveret.ports.definitions import INTERNAL
 from leveret.storage.state import MemoryStateStore
 from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.harness import abandon, make_store, recover_here
@@ -111,7 +112,7 @@ class Life:
     def _start(self, limits) -> None:
         self.logs = make_store(DATA, self.files, self.state, **limits)
         clock, topics = self.clock, InternalTopics(self.logs, self.durability)
-        recover_here(self.logs, topics.name("/", "store"))
+        recover_here(self.logs, topics.name("/", "store", INTERNAL))
         self.stores = DelayedMessageStores(
             topics,
             self.state,
@@ -124,7 +125,7 @@ class Life:
                 random_below=int,
             ),
         )
-        self.store = self.stores.open("/", "store", self.take)
+        self.store = self.stores.open("/", "store", self.take, INTERNAL)
 
     def spawn(self, work) -> None:
         self.tasks.add(asyncio.get_running_loop().create_task(work))

@@ -7,6 +7,7 @@ import pytest
 from leveret.errors import StorageError
 from leveret.features.delay import due_index
 from leveret.ports import Durability
+from leveret.ports.definitions import INTERNAL
 from leveret.storage.marks import RUN_KEY
 from tests.features.delay.life import START, Disk, Life
 from tests.support.clock import FakeClock
@@ -176,7 +177,7 @@ async def test_a_deleted_room_leaves_nothing_in_the_store(disk, clock):
     await life.advance(5000)
     life.add(HOUR, b"last")
     await life.run()
-    life.stores.delete("/", "store")
+    life.stores.delete("/", "store", INTERNAL)
     await life.advance(3 * DAY)
     assert life.state.keys(b"", b"\xff") == [RUN_KEY]
     assert life.handed == [b"0", b"5", b"900", b"1500"]

@@ -203,18 +203,18 @@ def test_lost_records_are_said_and_hold_up_nothing(bench):
 
 
 def test_rooms_are_found_and_deleted(bench):
-    other = bench.stores.open("v", "other", bench.take)
+    other = bench.stores.open("v", "other", bench.take, "internal-1")
     of_queue = bench.stores.open("v", "retry", bench.take, "incarnation of a queue")
     bench.store.await_commit(witness := Witness())
-    assert bench.stores.find("v", "other") is other
-    assert bench.stores.find("v", "third") is None
+    assert bench.stores.find("v", "other", "internal-1") is other
+    assert bench.stores.find("v", "third", "internal-1") is None
     other.add(bench.clock.now + 10, 1, b"x", b"key", b"head", b"gone")
     bench.run()
     bench.stores.delete_of_vhost("v")
-    bench.stores.delete("v", "third")
+    bench.stores.delete("v", "third", "internal-1")
     bench.run()
     bench.advance(100)
-    assert bench.stores.find("v", "other") is None
+    assert bench.stores.find("v", "other", "internal-1") is None
     assert other.log.deleted
     assert not of_queue.log.deleted
     assert (bench.handed, witness.heard) == ([], True)
