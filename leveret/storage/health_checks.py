@@ -112,14 +112,25 @@ def check_database(path: Path, *, deep: bool) -> tuple[list[CheckResult], Defini
                 what = f"was written by a newer release (schema {version})"
                 newer = "start the release that wrote it, or restore a backup from before it"
                 found.append(_error("definitions.version", path, what, WITHOUT_RECORDS, newer))
-            elif version == len(MIGRATIONS):  # an older one is brought up to date at the start
-                for table in TABLES.values():
-                    rows = database.execute(table.select_sql)
-                    getattr(definitions, table.name).extend(map(table.definition_of, rows))
+            else:
+                _read_definitions(database, definitions)
     except (sqlite3.Error, ValueError) as error:
         what = f"cannot be read: {error}"
         found.append(_error("definitions.unreadable", path, what, WITHOUT_RECORDS, remedy))
     return found, definitions
+
+
+def _read_definitions(database: sqlite3.Connection, definitions: Definitions) -> None:
+    """Add all definitions, perhaps of an older release: the next start brings them up to date."""
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+    for table in TABLES.values():
+        if table.name not in tables:
+            continue
+        rows = database.execute(f"SELECT * FROM {table.name}")  # noqa: S608  # our own names
+        columns = [column for column, *_ in rows.description]
+        getattr(definitions, table.name).extend(
+            table.definition_of(table.row_in(dict(zip(columns, row, strict=True)))) for row in rows
+        )
 
 
 def check_records(path: Path, *, deep: bool) -> list[CheckResult]:

@@ -22,6 +22,7 @@ from leveret.storage.health_checks import (
 from leveret.storage.lineage import DEFINITIONS_LOG
 from leveret.storage.metadata import SqliteMetadataStore
 from leveret.storage.names import log_key
+from leveret.storage.schema import MIGRATIONS
 from leveret.storage.state import LmdbStateStore, MemoryStateStore
 from tests.storage.harness import open_log, put, store_at
 from tests.storage.keys import encrypted_keyring
@@ -163,6 +164,22 @@ def test_sound_definitions_are_read(database, deep):
     found, definitions = check_database(database, deep=deep)
     assert found == []
     assert [queue.name for queue in definitions.queues] == ["orders"]
+
+
+def test_definitions_of_an_older_release_are_read(tmp_path):
+    with sqlite3.connect(tmp_path / "leveret.db") as database:
+        for statement in MIGRATIONS[0]:
+            database.execute(statement)
+        database.execute("INSERT INTO vhosts VALUES ('/', 'the first', '[]', 'classic')")
+        database.execute("INSERT INTO queues VALUES ('/', 'orders', 1, 0, 0, '{}', 'i1')")
+        database.execute("PRAGMA user_version = 1")
+    database.close()
+    found, definitions = check_database(tmp_path / "leveret.db", deep=False)
+    assert found == []
+    assert definitions == Definitions(
+        vhosts=[VhostDefinition("/", "the first")],
+        queues=[QueueDefinition("/", "orders", incarnation="i1")],
+    )
 
 
 def test_definitions_that_cannot_be_read(database):
