@@ -73,8 +73,8 @@ def _caches(topics: Path, definitions: Definitions) -> Iterator[Cache]:
         name, incarnation = vhost.name, vhost.incarnation
         yield _due_times(topics, name, DELAYED_TOPIC, incarnation)
         delayed = topics / log_key(name, DELAYED_TOPIC, incarnation, 0)
-        yield Cache("the schedule ids", delayed, ids_prefix(name), _ids_problem)
-        yield _window(topics, name, SEEN_TOPIC, incarnation, exchanges_window_id(name))
+        yield Cache("the schedule ids", delayed, ids_prefix(name, incarnation), _ids_problem)
+        yield _window(topics, name, SEEN_TOPIC, incarnation, exchanges_window_id(name, incarnation))
     for queue in definitions.queues:
         incarnation = queue.incarnation
         for number in layout_of(queue).present:

@@ -10,9 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.ports import LogName
+from leveret.ports.definitions import INTERNAL
 
 if TYPE_CHECKING:
     from leveret.ports import Durability, TopicLog, TopicStore
+
+
+def state_name(vhost: str, incarnation: str) -> bytes:
+    """Return the name of a virtual host for entries of the state store about internal topics.
+
+    `internal` adds nothing to it, so that entries of releases before are found.
+    """
+    return vhost.encode() if incarnation == INTERNAL else f"{vhost}\0{incarnation}".encode()
 
 
 class InternalTopics:

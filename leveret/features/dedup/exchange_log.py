@@ -13,6 +13,7 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING
 
+from leveret.core.logs.internal_topics import state_name
 from leveret.core.logs.log_restore import LogRestore
 from leveret.core.logs.log_scan import LogScan
 from leveret.core.logs.log_writer import LogWriter
@@ -44,9 +45,9 @@ def key_in(exchange: bytes, message: Message) -> bytes | None:
     return None if key is None else exchange + b"\0" + key
 
 
-def exchanges_window_id(vhost: str) -> bytes:
+def exchanges_window_id(vhost: str, incarnation: str) -> bytes:
     """Return the name of a virtual host's window in the state store."""
-    return b"exchanges-" + text_key(vhost.encode()).hex().encode()
+    return b"exchanges-" + text_key(state_name(vhost, incarnation)).hex().encode()
 
 
 class ExchangeDedupLog(LogWriter):
@@ -78,7 +79,7 @@ class ExchangeDedupLog(LogWriter):
     @property
     def window_id(self) -> bytes:
         """Name of the window in the state store."""
-        return exchanges_window_id(self._vhost.name)
+        return exchanges_window_id(self._vhost.name, self._vhost.incarnation)
 
     def keep_from(self, offset: int) -> None:
         """Settle the records of expired keys, since nothing consumes them."""

@@ -78,7 +78,7 @@ class DelayedMessages:
     ) -> None:
         """Open the topic; `is_new`: an earlier run has left nothing. Raises StorageError."""
         self.vhost = vhost
-        self.ids = ScheduleIds(vhost.name, services.state)
+        self.ids = ScheduleIds(vhost.name, vhost.incarnation, services.state)
         if is_new:
             self.ids.clear()  # of a deleted virtual host of the same name
         self.unroutable = 0  # due messages that no queue matched

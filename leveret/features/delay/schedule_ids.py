@@ -5,7 +5,7 @@ headers; the log is the source of truth. The index can be lost, and is rebuilt f
 `covered`. A message published or rescheduled under a pending id replaces the older one, so the
 index has one offset for each id: the newest that is committed or, until it is, the newest of all.
 
-Keys begin with `schedules`, a zero byte and the digest of the virtual host's name:
+Keys begin with `schedules`, a zero byte and the digest of the virtual host's name and incarnation:
 
     … zero byte, covered          u64 offset below which the index knows all ids
     … zero byte, id, its digest, that of its owner      u64 offset of the message
@@ -18,6 +18,8 @@ from __future__ import annotations
 import struct
 from hashlib import blake2b
 from typing import TYPE_CHECKING
+
+from leveret.core.logs.internal_topics import state_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,8 +37,8 @@ COVERED = b"\0covered"
 class ScheduleIds:
     """Ids of one virtual host's delayed messages."""
 
-    def __init__(self, vhost: str, state: StateStore) -> None:
-        self._prefix = ids_prefix(vhost)
+    def __init__(self, vhost: str, incarnation: str, state: StateStore) -> None:
+        self._prefix = ids_prefix(vhost, incarnation)
         self._covered_key = self._prefix + COVERED
         self._state = state
         self._uncommitted: dict[ScheduleKey, int] = {}
@@ -103,9 +105,10 @@ def _digest(text: str) -> bytes:
     return blake2b(text.encode(errors="surrogateescape"), digest_size=DIGEST_BYTES).digest()
 
 
-def ids_prefix(vhost: str) -> bytes:
+def ids_prefix(vhost: str, incarnation: str) -> bytes:
     """Return what all keys of a virtual host's ids begin with."""
-    return b"schedules\0" + blake2b(vhost.encode(), digest_size=DIGEST_BYTES).digest()
+    name = state_name(vhost, incarnation)
+    return b"schedules\0" + blake2b(name, digest_size=DIGEST_BYTES).digest()
 
 
 def ids_problem(entries: Iterable[tuple[bytes, bytes]], end: int) -> str | None:

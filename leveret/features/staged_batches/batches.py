@@ -10,6 +10,7 @@ from leveret.features.staged_batches.logs import (
     BatchNotes,
     StagedRecords,
 )
+from leveret.features.staged_batches.rules import BatchRefusedError
 from leveret.features.staged_batches.staged import BatchGate, StagedBatches
 from leveret.features.staged_batches.upload_checks import PublishRights
 
@@ -38,7 +39,12 @@ class BatchesOfNode:
         return self._opened.get(vhost)
 
     def of(self, vhost: Vhost) -> StagedBatches:
-        """Return the batches of a virtual host, opening its topics. Raises StorageError."""
+        """Return the batches of a virtual host, opening its topics.
+
+        Raises StorageError, and BatchRefusedError if it was deleted.
+        """
+        if self._core.vhosts.get(vhost.name) is not vhost:
+            raise BatchRefusedError("not_found", "the virtual host was deleted")
         found = self._opened.get(vhost.name)
         if found is None:
             found = self._opened[vhost.name] = self._open(vhost)

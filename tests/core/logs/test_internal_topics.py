@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.logs.internal_topics import InternalTopics
+from leveret.core.logs.internal_topics import InternalTopics, state_name
+from leveret.features.dedup.exchange_log import exchanges_window_id
+from leveret.features.delay.schedule_ids import ids_prefix
 from leveret.ports import Durability
 from tests.storage.harness import store_at
 
@@ -28,3 +30,11 @@ async def test_a_topic_is_found_again_and_is_no_queues(tmp_path: Path) -> None:
         assert topics.exists(*PLACE)
         await store.recover([topics.name(*PLACE)])
         assert topics.open(*PLACE).end == 1
+
+
+def test_the_state_store_tells_virtual_hosts_of_a_name_apart() -> None:
+    """Entries about topics of a deleted one may outlive a crash."""
+    places = [("v", "internal"), ("v", "internal-1"), ("v", "internal-2"), ("w", "internal-1")]
+    for name in (state_name, exchanges_window_id, ids_prefix):
+        assert len({name(*place) for place in places}) == len(places)
+    assert state_name("v", "internal") == b"v"  # as releases before have written

@@ -12,7 +12,7 @@ from leveret.features.staged_batches.records import CommitNote, pack_part
 from leveret.features.staged_batches.rules import BatchLimits, BatchRefusedError
 from leveret.ports.authentication import UnansweredError
 from leveret.ports.counters import DROP_UNROUTABLE
-from leveret.ports.definitions import PermissionDefinition, UserDefinition
+from leveret.ports.definitions import PermissionDefinition, UserDefinition, VhostDefinition
 from leveret.ports.records import RecordFlag
 from leveret.ports.waiting import until
 from tests.recovery.node import Node
@@ -399,6 +399,19 @@ def test_an_empty_commit_of_an_unknown_writer_leaves_nothing(world):
     world.publish_one("w", 0)
     assert world.commit("w", 1)["outcome"] == "committed"
     assert world.commit("w", 1)["outcome"] == "already committed"
+
+
+def test_a_virtual_host_that_was_deleted_has_no_batches_any_more(world):
+    """Nor has one that was made anew those of the old one."""
+    broker = world.node.broker
+    deleted = broker.vhosts["/"]
+    broker.remove_vhost("/")
+    for _ in range(2):
+        with pytest.raises(BatchRefusedError, match="the virtual host was deleted"):
+            broker.batches.of(deleted)
+        if "/" not in broker.vhosts:
+            broker.add_vhost(VhostDefinition("/", incarnation="internal-1"))
+    assert broker.batches.of(broker.vhosts["/"]).vhost is broker.vhosts["/"]
 
 
 def test_limits_of_a_user_are_those_of_all_its_writers(world):
