@@ -248,6 +248,11 @@ class Broker:
         of_queues = (log for queue in definitions.queues for log in self._opener.logs(queue))
         await self._topics.recover([*topics, *of_queues])
 
+    async def recover_queue(self, definition: QueueDefinition) -> None:
+        """Recover the logs that an adopted queue is opened with. Raises StorageError."""
+        await self._topics.recover(list(self._opener.logs(definition)))
+        self._opener.started()
+
     def add_vhost(self, definition: VhostDefinition) -> None:
         """Create a virtual host with its predeclared exchanges."""
         self.vhosts[definition.name] = Vhost(

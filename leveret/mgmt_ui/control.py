@@ -118,9 +118,12 @@ class ControlServer:
             return {"ok": False, "error": "invalid", "explanation": reason}
         try:
             request = await asyncio.to_thread(decode_json, line)
-            return await self._perform(request)
         except (ValueError, RecursionError):
             return {"ok": False, "error": "invalid", "explanation": "a request is a line of JSON"}
+        try:
+            return await self._perform(request)
+        except RecursionError:
+            return {"ok": False, "error": "invalid", "explanation": "values are nested too deeply"}
         except Exception:  # a bug in one command must not stop the node
             log.exception("a control command failed")
             return {"ok": False, "error": "internal", "explanation": "see the node's log"}

@@ -15,7 +15,7 @@ from leveret.core.admin.shown import check_short
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.settings.arguments import QUEUE_TYPE
 from leveret.core.settings.partitioning import PARTITIONS
-from leveret.mgmt_ui.operations.topology import table_arguments
+from leveret.mgmt_ui.operations.topology import broker_of, table_arguments
 from leveret.ports.definitions import PartitionLayout, QueueDefinition, is_internal
 from leveret.storage.files import ReadOnlyFiles
 from leveret.storage.orphans import Orphan, read_orphan
@@ -23,6 +23,7 @@ from leveret.storage.orphans import Orphan, read_orphan
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.storage.snapshot import Snapshots
     from leveret.storage.store import FileTopicStore
@@ -91,22 +92,14 @@ async def orphan_adopt(
     orphans = await _orphans(node)
     orphan = next((each for each in orphans if each.log == log), None)
     if orphan is None:
-        raise AdministrationError(
-            "not_found", f"no log '{log}' is without a queue: `leveret adopt` lists those that are"
-        )
+        raise _has_queue(log)
     if is_internal(orphan.incarnation):
         raise AdministrationError(
             "invalid",
             f"'{log}' is a topic of the broker's own and no queue's: its virtual host "
             "was deleted, or its definition lost: `leveret dump` shows what it holds",
         )
-    found = vhost_of(node, vhost or orphan.vhost or "")
-    if found.find_queue(queue) is not None:
-        raise AdministrationError(
-            "already_exists",
-            f"queue '{queue}' exists in vhost '{found.name}': adopt the log under another name, "
-            "and move its messages with `leveret message move`",
-        )
+    found = _vhost_without(node, vhost or orphan.vhost or "", queue)
     table = table_arguments(arguments)
     if type_ is not None:
         table.setdefault(QUEUE_TYPE, type_)
@@ -123,7 +116,31 @@ async def orphan_adopt(
         log_name=_log_name(orphan, found.name, queue),
         layout=layout,
     )
+    await broker_of(node).recover_queue(definition)
+    # Meanwhile another command may have come first.
+    found = _vhost_without(node, found.name, queue)
+    topics = _topics(node)
+    if topics.directory / log not in topics.orphans():
+        raise _has_queue(log)
     return found.adopt_queue(definition).message_count
+
+
+def _has_queue(log: str) -> AdministrationError:
+    return AdministrationError(
+        "not_found", f"no log '{log}' is without a queue: `leveret adopt` lists those that are"
+    )
+
+
+def _vhost_without(node: AdminContext, name: str, queue: str) -> Vhost:
+    """Return a virtual host that has no queue of a name. Raises AdministrationError."""
+    vhost = vhost_of(node, name)
+    if vhost.find_queue(queue) is not None:
+        raise AdministrationError(
+            "already_exists",
+            f"queue '{queue}' exists in vhost '{name}': adopt the log under another name, "
+            "and move its messages with `leveret message move`",
+        )
+    return vhost
 
 
 def _partitions(orphan: Orphan, orphans: Sequence[Orphan]) -> list[int]:
