@@ -72,6 +72,7 @@ __all__ = ["NodeReign", "serve_in_cluster"]
 logger = logging.getLogger("leveret.cluster")
 
 RETRY_SECONDS = 1.0  # before a node that could not register tries again
+CLOSE_SECONDS = 10.0  # of a member whose disk may hang: longer than a flush of any that does not
 RESIGN_SECONDS = 3.0  # to write that this node leads no more; others find out by themselves, later
 MISSING_COPIES = ": queues that need more of them (min-isr) refuse what is published"
 NO_LEADER = "no node of the cluster leads: try again in some seconds"
@@ -304,9 +305,21 @@ class ClusteredNode:
             except CoordinatorUnavailableError as error:
                 logger.warning("%s", error)
             finally:
-                await member.close()
+                await self._close(member)
             await _any_of(stopping, seconds=RETRY_SECONDS)
         yield None
+
+    async def _close(self, member: ClusterMember) -> None:
+        """Close a member. Where its disk hangs, a node that is to follow again begins anew.
+
+        Its session ends with the process: as the controller it would keep others from electing.
+        """
+        follows_again = self.reign is None and not self.process.stopping.is_set()
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS if follows_again else None):
+                await member.close()
+        except TimeoutError:
+            self.process.begin_anew("its disk hangs")
 
     async def _answer(self, request: object) -> dict[str, object]:
         """Answer a command of this machine: what a node can do that does not lead."""

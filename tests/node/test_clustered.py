@@ -24,6 +24,7 @@ from leveret.node.clustered import NodeReign, serve_in_cluster
 from leveret.node.process import Process
 from leveret.storage.cluster_file import refuse_member
 from leveret.storage.lock import DirectoryLock
+from leveret.storage.replica_store import ReplicaStore
 from leveret.storage.snapshot import SNAPSHOT
 from tests.cluster.replicating import NEVER_MS, LoopTime
 from tests.support import coordinator
@@ -321,6 +322,19 @@ async def test_who_loses_its_lease_begins_anew(nodes):
     assert "session" in process.began_anew
     del nodes.running[first]
     assert await nodes.leader() in others
+
+
+async def test_a_member_whose_disk_hangs_begins_anew(nodes, monkeypatch):
+    """With its session: it may be the controller, without which nobody is elected."""
+    _, (other, _) = await started(nodes)
+    process, task = nodes.running[other]
+    with monkeypatch.context() as patched:
+        patched.setattr(clustered, "CLOSE_SECONDS", 0.01)
+        patched.setattr(ReplicaStore, "close", lambda _: asyncio.Event().wait())
+        nodes.ensemble.expire(nodes.clients[other].session)
+        await task
+    assert process.began_anew == "its disk hangs"
+    del nodes.running[other]
 
 
 async def test_who_leads_no_more_is_cut_off_before_it_begins_anew(nodes):
