@@ -119,6 +119,8 @@ class Leader:
         cuts = tuple((log.log, log.cut) for log in comparison.differences if log.cut is not None)
         if cuts:
             del self._copies[follower]
+            if not self.is_opening:
+                self._absent_since[follower] = now_ms  # until then it was this node that compared
             ours = comparison.ours
             if follower in self.set.counted and any(
                 self._is_committed_behind(place, ours.get(log)) for log, place in cuts
@@ -333,6 +335,8 @@ class Leader:
         since: int | None = self._absent_since.get(member, self._began_ms)
         if copy is not None and copy.is_attached:
             since = copy.unsafe_since()
+        elif copy is not None and not self.is_opening:
+            return now_ms - self._began_ms > self._limits.comparison_ms_max
         return since is not None and now_ms - since > self._limits.lag_ms_max
 
     def _may_enter(self, copy: FollowerCopy, now_ms: int) -> bool:

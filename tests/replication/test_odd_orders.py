@@ -360,6 +360,25 @@ def test_who_has_no_link_leaves_the_set_sooner_than_who_hangs(hangs):
     assert 2 in trace.world.entry.isr
 
 
+@pytest.mark.parametrize("cuts", [False, True])
+def test_a_comparison_of_many_logs_is_no_lag_of_the_member(cuts):
+    replica, _ = elected({0, 1}, (0, 1))
+    [comparing] = replica.received(1, Attach(1, 1, ()))
+    assert replica.tick({0: 1, 1: 1}, 9_000) == []
+    cut = Difference("one", cut=AT)
+    comparison = Comparison((cut,) if cuts else (), {})
+    effects = replica.compared(1, comparing.number, comparison, 9_000)
+    assert any(isinstance(effect, OpenLogs) for effect in effects) is not cuts
+    assert replica.tick({0: 1, 1: 1}, 9_000 + LAG_MS) == []
+
+
+def test_a_comparison_that_does_not_end_is_not_waited_for():
+    replica, _ = elected({0, 1}, (0, 1))
+    replica.received(1, Attach(1, 1, ()))
+    [_, write] = replica.tick({0: 1, 1: 1}, 10_001)
+    assert write.entry.isr == {0}
+
+
 def test_a_member_that_comes_back_while_logs_are_opened_is_not_waited_for():
     trace = DiskTrace(3)
     trace.elect_another(0)
