@@ -77,7 +77,7 @@ class SqliteMetadataStore:
         # The last word on each key not yet durable; None removes. Insertion order is irrelevant:
         # everything in it is committed together.
         self._unwritten: dict[DefinitionKey, Row | None] = {}
-        self._removed: set[str] = set()  # virtual hosts; what is unwritten of them came later
+        self._removed: set[str] = set()  # virtual hosts; rows of them that are unwritten came later
         self._committing = asyncio.Lock()
         self._commit_scheduled = False
 
@@ -169,7 +169,7 @@ class SqliteMetadataStore:
 
     def remove_vhost(self, name: str) -> None:
         """Queue the deletion of a virtual host with all its definitions."""
-        self._unwritten = _without(self._unwritten, {name})
+        self._unwritten = _removing(self._unwritten, {name})
         self._removed.add(name)
         self._schedule_commit()
 
@@ -230,7 +230,7 @@ class SqliteMetadataStore:
             await self._database.execute("UPDATE store SET changes = changes + 1")
             await self._database.commit()
         except BaseException as error:
-            self._unwritten = _without(batch, self._removed) | self._unwritten
+            self._unwritten = _removing(batch, self._removed) | self._unwritten
             self._removed |= removed
             if isinstance(error, sqlite3.Error):
                 raise _storage_error(self._path, error) from error
@@ -239,16 +239,18 @@ class SqliteMetadataStore:
         self.on_change()
 
 
-def _without(
+def _removing(
     batch: dict[DefinitionKey, Row | None], vhosts: set[str]
 ) -> dict[DefinitionKey, Row | None]:
-    """Return a batch without the changes of some virtual hosts."""
+    """Return a batch that removes what it has of some virtual hosts.
+
+    It is not left out: where a commit has failed half way, it was written ahead, but not here.
+    """
     if not vhosts:
         return batch
     return {
-        (kind, key): row
+        (kind, key): row if TABLES[kind].vhost_column is None or key[0] not in vhosts else None
         for (kind, key), row in batch.items()
-        if TABLES[kind].vhost_column is None or key[0] not in vhosts
     }
 
 

@@ -9,7 +9,12 @@ import pytest
 from leveret.cluster.definition_log import KEY_HEADER, share_definitions, take_definitions
 from leveret.errors import DiskFullError, StorageError
 from leveret.ports.contents import encode_properties
-from leveret.ports.definitions import QueueDefinition, UserDefinition, VhostDefinition
+from leveret.ports.definitions import (
+    PermissionDefinition,
+    QueueDefinition,
+    UserDefinition,
+    VhostDefinition,
+)
 from leveret.storage.lineage import DefinitionsLostError
 from leveret.storage.metadata import SqliteMetadataStore
 from tests.cluster.definitions import definition_log, definitions_shared
@@ -227,6 +232,81 @@ async def test_what_a_log_fails_to_store_is_written_again(tmp_path, databases, c
         await flush
         assert not first.pending
         assert len((await log.read()).rows) == 1
+
+
+async def _vhost(store):
+    """Define a virtual host that will be deleted; return what is put into it before."""
+    store.put(VhostDefinition("/"))
+    store.put(VhostDefinition("t", incarnation="internal-1"))
+    await store.flush()
+    large = QueueDefinition("t", "q", arguments={"x": "y" * 100_000})
+    return [PermissionDefinition("t", "somebody", ".*", ".*", ".*"), large]
+
+
+async def _put_into_the_log_only(store, definitions):
+    """Have the database, whose disk is full from now on, refuse what the log has taken."""
+    await store._database.execute("PRAGMA max_page_count = 1")
+    for definition in definitions:
+        store.put(definition)
+    for _ in range(2):  # the second one waits for what was begun in the background
+        with pytest.raises(DiskFullError):
+            await store.flush()
+
+
+async def _is_as_the_log_says(store, log):
+    await store.flush()
+    assert (await log.read()).rows == await store.rows()
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+async def test_what_only_the_log_has_goes_with_its_virtual_host(tmp_path, databases, made_anew):
+    first = await databases(1)
+    async with definition_log(tmp_path) as log:
+        await share_definitions(first, log)
+        contents = await _vhost(first)
+        await _put_into_the_log_only(first, contents)
+        assert len((await log.read()).rows) == 4
+        first.remove_vhost("t")
+        if made_anew:
+            first.put(VhostDefinition("t", incarnation="internal-2"))
+        await first._database.execute("PRAGMA max_page_count = 100000")
+        await _is_as_the_log_says(first, log)
+        assert len(await first.rows()) == (2 if made_anew else 1)
+
+
+async def test_what_is_being_written_goes_with_its_virtual_host(tmp_path, databases):
+    first = await databases(1)
+    async with definition_log(tmp_path) as log:
+        await share_definitions(first, log)
+        contents = await _vhost(first)
+        log._log.copy_to(Copies())
+        for definition in contents:
+            first.put(definition)
+        flush = asyncio.get_running_loop().create_task(first.flush())
+        await eventually(lambda: log._waiting)
+        first.remove_vhost("t")
+        log._failed(StorageError("a disk"))
+        await eventually(lambda: log._waiting)
+        log._log.replicated(log._log.place, log._log.end)
+        await asyncio.wait([flush])
+        await _is_as_the_log_says(first, log)
+        assert (await first.load()).vhosts == [VhostDefinition("/")]
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+async def test_what_only_the_log_has_can_be_changed(tmp_path, databases, change):
+    first = await databases(1)
+    async with definition_log(tmp_path) as log:
+        await share_definitions(first, log)
+        contents = await _vhost(first)
+        await _put_into_the_log_only(first, contents)
+        for definition in contents:
+            if change == "removed":
+                first.remove(definition)
+            else:
+                first.put(PermissionDefinition("t", "somebody"))
+        await first._database.execute("PRAGMA max_page_count = 100000")
+        await _is_as_the_log_says(first, log)
 
 
 @pytest.mark.parametrize("removed", [False, True])
