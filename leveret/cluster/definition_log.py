@@ -1,6 +1,7 @@
 """The log of definitions: what a node makes its database of when it takes over.
 
-    a record      one definition that has changed; a batch for each commit of the database
+    a record      one definition that has changed; a batch for each commit of the database, unless
+                  it has more than BATCH_BYTES_MAX
     header        `x-partition-key`, JSON: ["queues", "/", "orders"], a table and a natural key
     body          JSON: {"vhost": "/", "name": "orders", …}, the columns; empty if it was removed
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.ports import TopicLog, TopicStore
-    from leveret.ports.records import Batch
     from leveret.storage.metadata import DefinitionKey, DefinitionRows, SqliteMetadataStore
     from leveret.storage.schema import Row
 
@@ -43,7 +43,10 @@ __all__ = [
 DEFINITIONS_RETENTION = Retention(compaction=Compaction(tombstones_ms=60_000))
 KEY_HEADER = "x-partition-key"
 READ_BYTES = 1 << 20
-BATCH_BYTES_MAX = 1 << 20
+# Of one batch, which is there as a whole or not at all: some ten thousand definitions, or several
+# times as many that are removed. The log itself would write more than 16 MiB as several.
+BATCH_BYTES_MAX = 8 << 20
+ROWS_AT_ONCE = 500  # then other tasks run, the one that renews the lease among them
 TABLES_BY_NAME = {table.name: table for table in TABLES.values()}
 COMPLETE = "complete"  # in place of a table
 
@@ -75,15 +78,24 @@ class DefinitionLog:
         log.on_failure(self._failed)
 
     async def append(self, changes: DefinitionRows) -> None:
-        """Return once changes are committed. Raises StorageError."""
-        for (kind, key), row in changes.items():
-            table = TABLES[kind]
-            body = b"" if row is None else json.dumps(table.to_fields(row)).encode()
-            self._add([table.name, *key], body)
-            if self._log.builder.size > BATCH_BYTES_MAX:
-                self._write()
-                await asyncio.sleep(0)  # the lease goes on meanwhile
-        self._write()
+        """Return once changes are committed. Raises StorageError.
+
+        Where that fails, or the process ends, the log has all of them or none; of those that need
+        several batches it may have the first ones.
+        """
+        try:
+            for number, ((kind, key), row) in enumerate(changes.items(), start=1):
+                table = TABLES[kind]
+                body = b"" if row is None else json.dumps(table.to_fields(row)).encode()
+                self._add([table.name, *key], body)
+                if self._log.builder.size > BATCH_BYTES_MAX:
+                    self._write()
+                if number % ROWS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            self._write()
+        except BaseException:
+            self._log.builder.clear()  # the next changes are not to follow a part of these
+            raise
         await self._until_committed()
 
     async def complete(self, changes: DefinitionRows) -> None:
@@ -110,12 +122,8 @@ class DefinitionLog:
         self._log.builder.add(flags, self._wall_ms(), b"", b"", header, body)
 
     def _write(self) -> None:
-        try:
-            if self._log.builder.count:
-                self._log.append()
-        except StorageError:
-            self._log.builder.clear()
-            raise
+        if self._log.builder.count:
+            self._log.append()
 
     def _committed(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -143,36 +151,36 @@ class DefinitionLog:
                 if batches is None:
                     batches = await log.fetch(offset, READ_BYTES)
                 for batch in batches:
-                    is_complete |= _take(found, batch)
+                    for number, (*_, header, body) in enumerate(batch.records(), start=1):
+                        is_complete |= _take(found, header, body)
+                        if number % ROWS_AT_ONCE == 0:
+                            await asyncio.sleep(0)
                 offset = batches[-1].stop_offset
                 await asyncio.sleep(0)
         return LoggedDefinitions(found, is_complete)
 
 
-def _take(found: dict[DefinitionKey, Row], batch: Batch) -> bool:
-    """Apply the changes of a batch; return whether it says that the log is complete.
+def _take(found: dict[DefinitionKey, Row], header: bytes, body: bytes) -> bool:
+    """Apply the change of a record; return whether it says that the log is complete.
 
     Raises StorageError.
     """
-    is_complete = False
-    for _, _, _, _, _, header, body in batch.records():
-        try:
-            name, *key = _key_in(header)
-            is_complete |= name == COMPLETE
-            table = TABLES_BY_NAME.get(name)
-            if table is None:
-                continue  # of a later release
-            row = table.row_in(json.loads(body)) if body else None
-        except (KeyError, TypeError, ValueError, LeveretError) as error:
-            raise StorageError(
-                f"the log of definitions holds one that this release cannot read ({error!r}): is "
-                "another node of a later release? Then upgrade this one"
-            ) from error
-        if row is None:
-            found.pop((table.kind, tuple(key)), None)
-        else:
-            found[table.kind, tuple(key)] = row
-    return is_complete
+    try:
+        name, *key = _key_in(header)
+        table = TABLES_BY_NAME.get(name)
+        if table is None:  # of a later release, or none
+            return bool(name == COMPLETE)
+        row = table.row_in(json.loads(body)) if body else None
+    except (KeyError, TypeError, ValueError, LeveretError) as error:
+        raise StorageError(
+            f"the log of definitions holds one that this release cannot read ({error!r}): is "
+            "another node of a later release? Then upgrade this one"
+        ) from error
+    if row is None:
+        found.pop((table.kind, tuple(key)), None)
+    else:
+        found[table.kind, tuple(key)] = row
+    return False
 
 
 def _key_in(header: bytes) -> list[Any]:

@@ -148,9 +148,12 @@ class SqliteMetadataStore:
         await self.flush()
 
     async def _removed_rows(self, vhosts: set[str]) -> dict[DefinitionKey, Row | None]:
-        """Return what goes with some virtual hosts. Raises sqlite3.Error."""
+        """Return what goes with some virtual hosts, themselves last. Raises sqlite3.Error.
+
+        A deletion that is written ahead in several steps can be repeated while they are there.
+        """
         found: dict[DefinitionKey, Row | None] = {}
-        for table in TABLES.values():
+        for table in reversed(TABLES.values()):
             if vhosts and table.vhost_column is not None:
                 rows = await self._database.execute_fetchall(table.select_sql)
                 keys = [table.key_in(row) for row in rows]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+from contextlib import suppress
 
 import pytest
 
@@ -10,6 +11,8 @@ from leveret.cluster.definition_log import KEY_HEADER, share_definitions, take_d
 from leveret.errors import DiskFullError, StorageError
 from leveret.ports.contents import encode_properties
 from leveret.ports.definitions import (
+    BindingDefinition,
+    Definitions,
     PermissionDefinition,
     QueueDefinition,
     UserDefinition,
@@ -69,19 +72,24 @@ async def _defined(store):
 async def _share_until_it_fails(path, store, batches):
     """Share definitions, with a disk that has room for so many batches only."""
     async with definition_log(path) as log:
-        append = log._log.append
-
-        def append_or_fail():
-            nonlocal batches
-            if not batches:
-                raise DiskFullError("no room")
-            batches -= 1
-            append()
-
-        log._log = Refusing(log._log, append_or_fail)
+        _limit(log, batches)
         with pytest.raises(DiskFullError):
             await share_definitions(store, log)
     assert store.write_ahead is None
+
+
+def _limit(log, batches):
+    """Have a log of definitions refuse what comes after so many batches."""
+    append = log._log.append
+
+    def append_or_fail():
+        nonlocal batches
+        if not batches:
+            raise DiskFullError("no room")
+        batches -= 1
+        append()
+
+    log._log = Refusing(log._log, append_or_fail)
 
 
 # Four of them are definitions, and then only the record is missing that says that these are all.
@@ -137,30 +145,88 @@ async def test_some_of_the_definitions_are_not_taken_for_all(tmp_path, databases
     assert await lost.is_new()
 
 
-@pytest.mark.usefixtures("small_batches")
-async def test_other_tasks_run_between_batches(tmp_path, databases):
+async def test_other_tasks_run_between_rows(tmp_path, databases, monkeypatch):
+    monkeypatch.setattr("leveret.cluster.definition_log.ROWS_AT_ONCE", 1)
     first = await databases(1)
     await _defined(first)
-    rows, turns, seen = await first.rows(), 0, []
+    rows, turns = await first.rows(), 0
     loop = asyncio.get_running_loop()
 
     def turn():
         nonlocal turns
         turns += 1
-        if len(seen) < len(rows):
-            loop.call_soon(turn)
+        other[0] = loop.call_soon(turn)
 
     async with definition_log(tmp_path) as log:
-        append = log._log.append
-
-        def note_and_append():
-            seen.append(turns)
-            append()
-
-        log._log = Refusing(log._log, note_and_append)
-        turn()
+        other = [loop.call_soon(turn)]
         await log.append(rows)
-        assert len(set(seen)) == len(rows)
+        assert turns >= len(rows)
+        turns = 0
+        assert (await log.read()).rows == rows
+        assert turns >= len(rows)
+        other[0].cancel()
+
+
+async def test_nothing_of_cancelled_changes_is_written(tmp_path, databases, monkeypatch):
+    monkeypatch.setattr("leveret.cluster.definition_log.ROWS_AT_ONCE", 1)
+    first = await databases(1)
+    await _defined(first)
+    rows = await first.rows()
+    async with definition_log(tmp_path) as log:
+        append = asyncio.get_running_loop().create_task(log.append(rows))
+        await asyncio.sleep(0)
+        assert log._log.builder.count
+        append.cancel()
+        await asyncio.wait([append])
+        await log.append(dict([rows.popitem()]))
+        assert len((await log.read()).rows) == 1
+
+
+async def _large_vhost(store):
+    """Define a virtual host whose deletion needs more than a mebibyte."""
+    store.put(VhostDefinition("/"))
+    store.put(VhostDefinition("t"))
+    store.put(PermissionDefinition("t", "somebody", ".*", ".*", ".*"))
+    for number in range(12):
+        arguments = {"x": "y" * 100_000}
+        store.put(BindingDefinition("t", "amq.headers", f"q{number}", "queue", "", arguments))
+    await store.flush()
+    return await store.load()
+
+
+@pytest.mark.parametrize("batches", [0, 1])
+async def test_a_virtual_host_is_deleted_as_a_whole_or_not_at_all(tmp_path, databases, batches):
+    first, second = await databases(1), await databases(2)
+    async with definition_log(tmp_path) as log:
+        await share_definitions(first, log)
+        before = await _large_vhost(first)
+        _limit(log, batches)
+        first.remove_vhost("t")
+        with suppress(DiskFullError):
+            await first.flush()
+        first.write_ahead = None
+    async with definitions_shared(tmp_path, second):
+        found = await second.load()
+    assert found == (Definitions(vhosts=[VhostDefinition("/")]) if batches else before)
+
+
+@pytest.mark.parametrize("batches", [1, 13])
+@pytest.mark.usefixtures("small_batches")
+async def test_a_deletion_of_several_batches_can_be_repeated(tmp_path, databases, batches):
+    first, second = await databases(1), await databases(2)
+    async with definition_log(tmp_path) as log:
+        await share_definitions(first, log)
+        await _large_vhost(first)
+        _limit(log, batches)
+        first.remove_vhost("t")
+        with pytest.raises(DiskFullError):
+            await first.flush()
+        first.write_ahead = None
+    async with definitions_shared(tmp_path, second) as log:
+        assert [vhost.name for vhost in (await second.load()).vhosts] == ["/", "t"]
+        second.remove_vhost("t")
+        await _is_as_the_log_says(second, log)
+        assert await second.load() == Definitions(vhosts=[VhostDefinition("/")])
 
 
 async def test_a_change_is_in_the_database_once_it_is_committed(tmp_path, databases):
