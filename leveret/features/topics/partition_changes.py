@@ -130,7 +130,10 @@ class PartitionChanges:
 
     async def _remove_read_of(self, queue: PartitionedQueue) -> None:
         layout = queue.layout
-        if queue.deleted or not layout.retired:
+        vhost = self._core.vhosts.get(queue.definition.vhost)
+        # Queues of a deleted virtual host are deleted some at a time; their definitions are gone.
+        is_there = vhost is not None and vhost.find_queue(queue.name) is queue
+        if not is_there or not layout.retired:
             self._retiring.pop(queue, None)
             return
         parts = {part.number: part for part in queue.partitions}

@@ -203,6 +203,15 @@ def test_a_deleted_queue_takes_its_retired_partitions_along(stage, client):
     assert all(log.deleted for place, log in stage.topics.logs.items() if place[1] == "q")
 
 
+def test_a_queue_of_a_virtual_host_that_goes_is_not_stored_again(stage, client):
+    declare(client, 3)
+    resize(stage, 1)
+    queue = stage.queue("q")
+    del stage.broker.vhosts["/"]  # it has many queues, and this one is still to be deleted
+    waited(stage)
+    assert len(queue.partitions) == 3
+
+
 def test_a_disk_that_refuses_a_new_partition_leaves_the_others_in_use(stage, client, monkeypatch):
     declare(client, 1)
     queue = stage.queue("q")
