@@ -290,6 +290,11 @@ class SharedLog(Protocol):
         """
         ...
 
+    @property
+    def is_refusing(self) -> bool:
+        """Whether too few nodes are in sync: `append` and `prepare` raise NotEnoughCopiesError."""
+        ...
+
     def append(self, may_block: bool = False) -> int:
         """Write the builder's records as a batch and return its base offset; many as several.
 

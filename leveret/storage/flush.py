@@ -366,7 +366,7 @@ class FlushedLog(WrittenLog, ABC):
 
     @property
     def is_refusing(self) -> bool:
-        """Whether nothing is stored."""
+        """Whether nothing is stored (see ports.SharedLog)."""
         return self._refusal is not None
 
     def refuse(self, error: NotEnoughCopiesError | None) -> None:

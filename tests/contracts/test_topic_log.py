@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from leveret.errors import StorageError
+from leveret.errors import NotEnoughCopiesError, StorageError
 from leveret.ports import Durability
 from leveret.ports.records import BatchBuilder
 from tests.storage.harness import open_log, put, store_at
@@ -218,6 +218,25 @@ async def test_what_cannot_be_written_was_never_there(tmp_path):
     with pytest.raises(StorageError):
         log.prepare(1, builder, [], Answers())
     assert (log.end, builder.count) == (0, 0)
+
+
+async def test_a_log_that_lacks_copies_takes_nothing_and_says_so(opened):
+    async with opened() as store:
+        log = store.log("a")
+        assert not log.is_refusing
+        log.refuse(NotEnoughCopiesError("one node is in sync"))
+        assert log.is_refusing
+        with pytest.raises(NotEnoughCopiesError):
+            put(log, b"m")
+        part = records(b"m")
+        with pytest.raises(NotEnoughCopiesError):
+            log.prepare(7, part, [], Answers())
+        assert (log.end, log.builder.count, part.count) == (0, 0, 0)
+        log.refuse(None)
+        assert not log.is_refusing
+        put(log, b"later")
+        await store.rest(condition=lambda: log.committed == 1)
+        assert visible(log) == {0: b"later"}
 
 
 async def test_what_is_in_memory_can_be_looked_at(opened):

@@ -40,6 +40,7 @@ class MemoryTopicLog:
         self.removed = RangeSet()
         self.deleted = False
         self.append_error: Exception | None = None
+        self._refusal: NotEnoughCopiesError | None = None
         self.durability = durability
         self.batches: list[Batch] = []
         self.at_hand = True  # whether `read` need not wait for a device
@@ -73,6 +74,10 @@ class MemoryTopicLog:
         self.copies_min = count
 
     @property
+    def is_refusing(self) -> bool:
+        return self._refusal is not None
+
+    @property
     def acknowledged(self) -> int:
         return self.committed
 
@@ -83,9 +88,7 @@ class MemoryTopicLog:
         return [LogFile(self.first, self.end, self.appended_bytes, None, False)]
 
     def append(self, may_block: bool = False) -> int:
-        if self.append_error is not None:
-            self.builder.clear()
-            raise self.append_error
+        self._check_writable(self.builder)
         base = self.end
         batch = self.builder.seal(base)
         self.appended_bytes += batch.size - HEADER_BYTES
@@ -97,6 +100,12 @@ class MemoryTopicLog:
                 self.committed = self.end
         return base
 
+    def _check_writable(self, records: BatchBuilder) -> None:
+        error = self._refusal or self.append_error
+        if error is not None:
+            records.clear()
+            raise error
+
     def prepare(
         self,
         transaction: int,
@@ -106,9 +115,7 @@ class MemoryTopicLog:
         *,
         erases: bool = False,
     ) -> None:
-        if self.append_error is not None:
-            records.clear()
-            raise self.append_error
+        self._check_writable(records)
         first = self.end
         if records.count:
             batch = records.seal(first)
@@ -149,7 +156,9 @@ class MemoryTopicLog:
             self._on_commit()
 
     def commit(self) -> None:
-        """Play the disk that has flushed."""
+        """Play the disk that has flushed; too few copies commit nothing."""
+        if self.is_refusing:
+            return
         self.durable = self.end
         preparing, self._preparing = self._preparing, {}
         for prepared in preparing.values():
@@ -166,8 +175,11 @@ class MemoryTopicLog:
             prepared(error)
         self._on_failure(error)
 
-    def refuse(self, error: NotEnoughCopiesError) -> None:
-        """Play the nodes that are in sync no more."""
+    def refuse(self, error: NotEnoughCopiesError | None) -> None:
+        """Play the nodes that are in sync no more, or again."""
+        self._refusal = error
+        if error is None:
+            return
         preparing = self._preparing
         self._preparing = dict.fromkeys(preparing, lambda _error: None)
         for prepared in preparing.values():

@@ -23,7 +23,7 @@ class UnopenedLog:
     settled = undone = erased = removed = RangeSet()
     returns = Returns()
     retained_from = retention = kept_from = None
-    unclean = False
+    unclean = is_refusing = False
     appended_bytes = held_bytes = redelivered_stop = 0
 
     def __repr__(self) -> str:

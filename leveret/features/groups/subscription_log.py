@@ -184,6 +184,11 @@ class SubscriptionLog:
     def require_copies(self, count: int, *, waits: bool = True) -> None:
         """Do nothing: the partition's queue requires them."""
 
+    @property
+    def is_refusing(self) -> bool:
+        """Whether no settlements are stored; what is published is the partition's."""
+        return self._settlements.is_refusing
+
     def on_failure(self, callback: Callable[[Exception], None]) -> None:
         """Do nothing: what is not committed was never seen here."""
 

@@ -308,6 +308,7 @@ def test_what_lacks_copies_is_neither_delivered_nor_an_original():
     stage.log("a").refuse(NotEnoughCopiesError("one node is in sync"))
     stage.run()
     assert outcome.failed
+    stage.log("a").refuse(None)
     flushed(stage)
     assert client.count("a") == 0
     with_id(client, "a", "1")
