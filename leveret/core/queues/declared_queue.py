@@ -199,6 +199,11 @@ class DeclaredQueue(ABC):
         """Whether the limits allow all of the records."""
 
     @property
+    def lacks_copies(self) -> bool:
+        """Whether nothing can be published to it, since too few nodes are in sync."""
+        return any(part.log.is_refusing for part in self.partitions)
+
+    @property
     @abstractmethod
     def is_caught_up(self) -> bool:
         """Whether everything published so far is committed."""

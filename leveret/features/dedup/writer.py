@@ -43,7 +43,7 @@ class PublishOutcome(Enum):
 
     TAKEN = 1  # by queues, or by another interceptor
     UNROUTED = 2  # no queue matches, so that it is not remembered
-    REFUSED = 3  # a queue is full
+    REFUSED = 3  # a queue is full, or lacks copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,17 @@ class BatchEffects:
     filled: dict[DeclaredQueue, BatchBuilder] = field(
         default_factory=dict
     )  # for queues with limits
+    lacking: dict[DeclaredQueue, bool] = field(default_factory=dict)  # whether they lack copies
     elsewhere: list[Committing] = field(default_factory=list)  # commits of other features
     is_empty: bool = True
     record: bytes = b""  # record with the publishers' new positions
+
+    def lacks_copies(self, queue: DeclaredQueue) -> bool:
+        """Whether a queue lacks copies; looked up once, as it may have many partitions."""
+        known = self.lacking.get(queue)
+        if known is None:
+            known = self.lacking[queue] = queue.lacks_copies
+        return known
 
 
 class DedupWriter(TouchedQueue):
@@ -264,7 +272,13 @@ class DedupWriter(TouchedQueue):
     def _have_room(
         queues: list[DeclaredQueue], context: PublishContext, effects: BatchEffects
     ) -> bool:
-        """Whether every queue can take one more: a full one must not delay all others."""
+        """Whether every queue can take one more.
+
+        One that is full or lacks copies would have the messages of all others refused as well. What
+        other features have stored by then would be stored again, each time that it is repeated.
+        """
+        if any(map(effects.lacks_copies, queues)):
+            return False
         message, ok = context.message, True
         for queue in queues:
             if queue.settings.rejects:

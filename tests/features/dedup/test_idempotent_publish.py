@@ -7,13 +7,14 @@ from pamqp import commands, header
 
 from leveret.core.publish_interceptors import PublishContext
 from leveret.core.routing.message import StoredMessage
-from leveret.errors import ChannelError, StorageError
+from leveret.errors import ChannelError, NotEnoughCopiesError, StorageError
 from leveret.features.dedup.producers import NUMBERS, SIZE, Producer, Producers
 from leveret.features.dedup.sequences import Position
 from leveret.ports import Durability
 from leveret.ports.after_all import AfterAll
 from leveret.ports.records import RecordFlag
 from tests.support import memory_log
+from tests.support.client import Client, message
 from tests.support.examples import examples
 from tests.support.memory_log import MemoryTopicLog
 from tests.support.stage import Stage
@@ -212,6 +213,42 @@ def test_whoever_repeats_what_was_not_confirmed_has_it_stored_once(  # noqa: C90
     assert sorted(world.bodies) == list(range(sent))
     if kind == "number":
         assert world.bodies == list(range(sent))
+
+
+@pytest.mark.covers("C-208")
+@pytest.mark.parametrize("delay_ms", [0, 5000])
+def test_a_queue_that_lacks_copies_has_only_its_own_messages_refused(delay_ms):
+    stage = Stage(Durability.FSYNC)
+    clients = {name: Client(stage).open() for name in ("quorum", "classic")}
+    for name, client in clients.items():
+        client.declare(name, durable=True)
+        client.call(commands.Confirm.Select())
+    stage.log("quorum").refuse(NotEnoughCopiesError("one node is in sync"))
+
+    def publish_together(sequence):
+        for name, client in clients.items():
+            headers = {"x-producer-id": name, "x-producer-epoch": 0, "x-producer-seq": sequence}
+            if name == "classic":
+                headers["x-delay"] = delay_ms
+            sent = message(name, b"m", delivery_mode=2, headers=headers)
+            client.connection.received(memoryview(bytearray(sent)))
+        for _ in range(4):
+            stage.run()
+            for log in list(stage.topics.logs.values()):
+                log.commit()
+        stage.run()
+        return [client.names() for client in clients.values()]
+
+    for sequence in range(3):
+        answers = publish_together(sequence)
+        assert answers == [["Basic.Nack"], ["Basic.Ack"]]
+        delayed = stage.broker.delayed.find("/")
+        stored = stage.log("classic").end if delayed is None else delayed.store.pending_count
+        assert stored == sequence + 1
+    assert list(stage.log("leveret.producers").undone) == []
+    stage.log("quorum").refuse(None)
+    assert publish_together(0) == [["Basic.Ack"], ["Basic.Ack"]]
+    assert stage.log("quorum").end == 1
 
 
 def test_many_producers_survive_in_few_records():
