@@ -47,7 +47,7 @@ class Transaction:
 
     A message that a feature takes, such as a delayed one, reaches the feature at the commit and is
     safe there before the rest takes effect: a crash in between may store it twice, but never loses
-    it.
+    it. If a queue lacks copies, the commit fails before any feature has taken a message.
 
     It may be long, so it is processed in steps, by `Connection.take_time`.
     """
@@ -56,6 +56,7 @@ class Transaction:
         self._channel = channel
         self._publishes: deque[Buffered] = deque()
         self._publish_bytes = 0
+        self._asks_features = False
         self._settles: deque[Settlement] = deque()
         self._commit: Commit | None = None  # what it has been gathered into, until that is begun
 
@@ -70,6 +71,7 @@ class Transaction:
                 406, f"a transaction holds at most {TRANSACTION_BYTES_MAX} bytes; commit more often"
             )
         self._publishes.append((publish, then))
+        self._asks_features |= isinstance(then, InterceptedPublish)
 
     def buffer_settle(self, kind: int, first: int, last: int, *, multiple: bool) -> int | None:
         """Buffer a run of settlements for the commit. Returns the first tag that is unknown."""
@@ -105,10 +107,15 @@ class Transaction:
         """Gather everything so far into a Commit, in steps.
 
         Later publishes belong to the next transaction. None where the connection ends meanwhile:
-        its end rolls everything back. Raises ChannelError where a feature refuses a message; a call
-        after an error continues behind what was gathered.
+        its end rolls everything back. Raises ChannelError where a feature refuses a message, or
+        would take one though a queue lacks copies for the rest; a call after an error continues
+        behind what was gathered.
         """
         connection = self._channel.connection
+        for _ in self._checking_copies():
+            yield
+            if not connection.is_open:
+                return None
         self._commit = commit = self._commit or Commit(self._channel)
         publishes = self._publishes
         while publishes:
@@ -126,8 +133,29 @@ class Transaction:
                     return None
         commit.settles, self._settles = self._settles, deque()
         self._commit = None
-        self._forget_bytes()
+        self._forget_publishes()
         return commit
+
+    def _checking_copies(self) -> Iterator[None]:
+        """Raise ChannelError if a queue lacks copies, in steps, unless no feature takes anything.
+
+        Where messages go that features leave alone is known too late for that.
+        """
+        if not self._asks_features:
+            return
+        found: set[DeclaredQueue] = set()
+        for number, (_, then) in enumerate(self._publishes, 1):
+            if not isinstance(then, InterceptedPublish):
+                found.update(builder.owner for builder in then.builders)
+            if not number % SLICE_PUBLISHES:
+                yield
+        for number, (kind, _, held) in enumerate(self._settles, 1):
+            if kind == frames.SETTLE:
+                found.update(each.queue for each, _, _ in held if each.queue.settles_in_log)
+            if not number % SLICE_SETTLES:
+                yield
+        if any(queue.lacks_copies for queue in found if not queue.deleted):
+            raise ChannelError(406, "partial tx completion")
 
     def rolling_back(self) -> Iterator[None]:
         """Drop the publishes and make what was settled outstanding again, in steps."""
@@ -135,12 +163,13 @@ class Transaction:
         if commit is not None:
             yield from forgetting(commit.publishes)
         yield from forgetting(self._publishes)
-        self._forget_bytes()
+        self._forget_publishes()
         yield from restoring(self._channel, self._settles)
 
-    def _forget_bytes(self) -> None:
+    def _forget_publishes(self) -> None:
         self._channel.connection.count_transaction(-self._publish_bytes)
         self._publish_bytes = 0
+        self._asks_features = False
 
 
 def forgetting(publishes: deque[Deposit] | deque[Buffered]) -> Iterator[None]:

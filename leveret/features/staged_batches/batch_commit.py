@@ -151,7 +151,9 @@ class BatchCommit:
                 await answered(partial(self._rights.exchange, name.encode()))
             for part in self._parts:
                 await self._gather_part(part)
-            self._check_routed()  # before delayed messages reach their store
+            # Delayed messages stay in their store, even if the rest fails.
+            self._check_routed()
+            self._check_copies()
             async for record in self._records_of(list(self._delayed)):
                 await answered(partial(self._publish, record))
         except ConnectionClosingError as error:
@@ -174,6 +176,15 @@ class BatchCommit:
             f"messages that no queue gets: {self.unrouted}, the first one to exchange "
             f"'{exchange}' with routing key '{key}'; nothing is published",
         )
+
+    def _check_copies(self) -> None:
+        """Raise StorageError if a queue lacks copies, so that the writes would fail."""
+        for write in self._writes:
+            queue = write.lacking_copies()
+            if queue is not None:
+                raise StorageError(
+                    f"the batch could not be stored: {queue} has too few copies in sync"
+                )
 
     def _await_taken(self, waiter: Waiter) -> None:
         for committing in self._taken:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from pamqp import commands
 
-from leveret.errors import ChannelError, StorageError
+from leveret.errors import ChannelError, NotEnoughCopiesError, StorageError
 from leveret.features.staged_batches import batch_commit, staged
 from leveret.features.staged_batches.records import CommitNote, pack_part
 from leveret.features.staged_batches.rules import BatchLimits, BatchRefusedError
@@ -160,6 +160,21 @@ def test_delayed_messages_wait_in_their_store(world):
     world.restart()
     world.node.advance(61)
     assert world.bodies("q") == [b"now", b"late"]
+
+
+def test_a_batch_that_lacks_copies_delays_no_message_until_it_is_committed(world):
+    delayed = {"headers": {"x-delay": 60_000}}
+    world.publish(Row("q", b"first"))
+    log = world.node.queue("q").log
+    log.refuse(NotEnoughCopiesError("one node is in sync"))
+    world.stage("w", 1, "p", [Row("r", b"late", properties=delayed), Row("q", b"now")])
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"could not be stored: queue 'q' .*too few copies"):
+            world.commit("w", 1, "p")
+    log.refuse(None)
+    world.commit("w", 1, "p")
+    world.node.advance(61)
+    assert (world.bodies("q"), world.bodies("r")) == ([b"first", b"now"], [b"late"])
 
 
 def test_a_queues_window_drops_duplicates(world):
