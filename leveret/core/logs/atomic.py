@@ -307,7 +307,9 @@ class AtomicWrite:
         return next((w for w, records in together.items() if not w.has_room(records)), None)
 
     def _write_parts(self) -> None:
-        for writer, part in self._parts.items():
+        # One that refuses goes first: nothing has to be undone in the others then.
+        parts = sorted(self._parts.items(), key=lambda each: not each[0].log.is_refusing)
+        for writer, part in parts:
             writer.take_in(part.records)
             if part.erases:
                 part.settles = writer.with_copies(part.settles)

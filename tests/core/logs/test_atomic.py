@@ -317,6 +317,17 @@ def test_what_lacks_copies_is_neither_delivered_nor_an_original():
     assert client.count("a") == 1
 
 
+def test_a_write_to_a_log_that_lacks_copies_leaves_nothing_in_others(stage, client):
+    declare(client, "a", "b")
+    stage.log("b").refuse(NotEnoughCopiesError("one node is in sync"))
+    write = stage.broker.atomic.begin()
+    for queue in ("a", "b"):
+        put(stage, write, queue, b"m")
+    assert commit(stage, write) is True
+    assert [stage.log(queue).end for queue in ("a", "b")] == [0, 0]
+    assert [str(error) for _, error in stage.reported] == ["one node is in sync"]
+
+
 def test_a_write_waits_until_a_queue_knows_what_it_has_seen(stage, client):
     declare(client, "a")
     queue = stage.queue("a")
