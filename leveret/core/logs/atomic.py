@@ -410,6 +410,9 @@ class JointWrites:
     def commit(self, write: AtomicWrite) -> None:
         """Prepare a write that had to wait for a log, before those behind it."""
         self._preparing -= 1
+        if self._failed:
+            write.abandon(self.error)
+            return
         self._left.appendleft(write)
         self._writes.begin_joint(self)
 

@@ -354,3 +354,29 @@ def test_writes_are_busy_until_all_are_decided(stage, client):
     flushed(stage)
     flushed(stage)
     assert not atomic.is_busy
+
+
+@pytest.mark.parametrize("lacks_copies", [False, True])
+def test_joint_writes_end_though_one_fails_while_another_waits_for_a_queue(lacks_copies):
+    stage = Stage(Durability.FSYNC)
+    client = Client(stage).open()
+    declare(client, "a", "b")
+    stage.queue("b").held = True
+    atomic, outcome = stage.broker.atomic, Outcome()
+    writes = [atomic.begin(), atomic.begin()]
+    for write, queue in zip(writes, ("a", "b"), strict=True):
+        put(stage, write, queue, b"m")
+    joint = atomic.commit_together(writes, outcome)
+    stage.run()
+    if lacks_copies:
+        stage.log("a").refuse(NotEnoughCopiesError("one node is in sync"))
+    else:
+        stage.log("a").fail(StorageError("disk on fire"))
+    stage.run()
+    assert outcome.failed is None
+    stage.queue("b").release()
+    flushed(stage)
+    assert outcome.failed is True
+    assert joint.error is not None
+    assert not atomic.is_busy
+    assert stage.log("b").end == 0
