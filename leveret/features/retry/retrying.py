@@ -37,7 +37,6 @@ from leveret.ports.tables import encode_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from collections.abc import Set as AbstractSet
 
     from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.queues.queue import Queue
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["RetryTopic", "RetryTopics", "check_retry_headers", "retries_waiting", "retry_topic"]
 
 SUFFIX = ".retry"
-RETRY_MS = 5_000  # until messages are tried again that the full queue has refused
+RETRY_MS = 5_000  # until the queue is offered messages again that it has refused
 PAGE_RECORDS = 1000  # records in memory at a time when scanning a topic
 
 
@@ -129,8 +128,6 @@ class RetryTopic(QueueExtension):
         self._chance = chance
         self._timers = queue.services.timers
         self._coming: set[int] = set()  # offsets in the topic of messages on their way back
-        self._refused: list[PendingMessage] = []  # messages that the full queue has refused
-        self._again = self._timers.timer(self._try_again)
         self._topic_scan: LogScan | None = None  # see recover
         self._originals: Originals | None = None  # where the queue keeps them
         self._follow_retention(queue.settings)
@@ -292,7 +289,10 @@ class RetryTopic(QueueExtension):
             queue.await_commit(coming)
 
     def arrived(self, records: Sequence[PendingMessage], missing: Sequence[PendingMessage]) -> None:
-        """Settle `records`, which the queue has committed, and retry `missing` ones later."""
+        """Settle `records`, which the queue has committed, and retry `missing` ones later.
+
+        Those that were brought back before they are due just stay in the topic until then.
+        """
         self._coming.difference_update(record.offset for record in (*records, *missing))
         if self._queue.deleted:
             return
@@ -304,10 +304,9 @@ class RetryTopic(QueueExtension):
         if order is not None:
             for record in records:
                 order.came_back(record.offset)
-        if missing:
-            self._refused += missing
-            if self._again.due_ms is None:
-                self._again.set(self._timers.wall_ms() + RETRY_MS)
+        now_ms = self._timers.wall_ms()
+        refused = [record.offset for record in missing if record.due_ms <= now_ms]
+        self.store.retry_later([(offset, offset + 1) for offset in refused], now_ms + RETRY_MS)
 
     @property
     def is_refusal_final(self) -> bool:
@@ -316,10 +315,6 @@ class RetryTopic(QueueExtension):
         return settings.overflow is Overflow.REJECT_PUBLISH_DLX and settings.dead_letters(
             Reason.MAX_LENGTH
         )
-
-    def _try_again(self) -> None:
-        refused, self._refused = self._refused, []
-        self.come_back(refused)
 
     # -- operations
 
@@ -342,27 +337,16 @@ class RetryTopic(QueueExtension):
     def clear(self) -> Iterator[int]:
         """Delete all messages waiting now, some at each step, yielding their numbers."""
         stop = self.store.log.end + self.builder.count
-        yield self._cancel([record.offset for record in self._refused])
         for page in self._pages(None):
             yield self._cancel([offset for offset in page if offset < stop])
 
     def _cancel(self, offsets: Sequence[int]) -> int:
-        count = self._forget_refused(frozenset(offsets))
+        count = 0
         for offset in offsets:
             if offset not in self._coming and self.store.cancel(offset):
                 self._cancelled(offset)
                 count += 1
         return count
-
-    def _forget_refused(self, offsets: AbstractSet[int]) -> int:
-        """Delete those of the messages that the queue has refused. Returns their number."""
-        gone = [record.offset for record in self._refused if record.offset in offsets]
-        if gone:
-            self._refused = [record for record in self._refused if record.offset not in offsets]
-            self.store.settle([(offset, offset + 1) for offset in gone])
-            for offset in gone:
-                self._cancelled(offset)
-        return len(gone)
 
     def _lost(self, unreadable: RangeSet) -> None:
         """Free the keys of messages that can no longer be read."""
@@ -426,8 +410,6 @@ class RetryTopic(QueueExtension):
 
     def delete(self) -> None:
         """Delete the topic with the deleted queue."""
-        self._again.set(None)
-        self._refused = []
         definition = self._queue.definition
         topic = retry_topic(definition.topic, self._queue.number)
         self._stores.delete(definition.vhost, topic, definition.incarnation)
