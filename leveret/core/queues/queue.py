@@ -260,6 +260,8 @@ class Queue(DeliveringQueue):
         for consumer in consumers:
             self.add_consumer(consumer, exclusive=exclusive)  # type: ignore[arg-type]  # were added so
         self._take_up_backlog()
+        for extension in self._extensions:
+            extension.reconfigure(settings)
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Apply other settings from now on, except message groups."""

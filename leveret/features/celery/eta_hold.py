@@ -86,6 +86,8 @@ class EtaHolds(ExtensionKind):
 class EtaHold(QueueExtension):
     """Tasks of one queue that are not due."""
 
+    outlives_reordering = True
+
     def __init__(self, queue: Queue, stores: DelayedMessageStores) -> None:
         self._queue = queue
         self._stores = stores
@@ -101,7 +103,13 @@ class EtaHold(QueueExtension):
             self.store = self._stores.open(
                 definition.vhost, self._topic, self._due, definition.incarnation
             )
+            self.reconfigure(self._queue.settings)
         return self.store
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Have the topic require as many copies as the queue: its tasks are confirmed as well."""
+        if self.store is not None:
+            self.store.log.require_copies(settings.copies_min)
 
     @property
     def pending_count(self) -> int:

@@ -130,7 +130,6 @@ class RetryTopic(QueueExtension):
         self._coming: set[int] = set()  # offsets in the topic of messages on their way back
         self._topic_scan: LogScan | None = None  # see recover
         self._originals: Originals | None = None  # where the queue keeps them
-        self._follow_retention(queue.settings)
         self.store: DelayedMessageStore = stores.open(
             definition.vhost,
             retry_topic(definition.topic, queue.number),
@@ -138,6 +137,7 @@ class RetryTopic(QueueExtension):
             incarnation=definition.incarnation,
         )
         self.store.on_lost = self._lost
+        self.reconfigure(queue.settings)
 
     @property
     def holds_messages(self) -> bool:  # type: ignore[override]
@@ -163,7 +163,9 @@ class RetryTopic(QueueExtension):
             self._originals = Originals()
 
     def reconfigure(self, settings: QueueSettings) -> None:
-        """Note originals from now on, if the queue keeps settled messages."""
+        """Have as many copies as the queue, and note originals if it keeps settled messages."""
+        # A message must not come to stand on fewer disks when it fails.
+        self.store.log.require_copies(settings.copies_min)
         self._follow_retention(settings)
 
     @property

@@ -8,7 +8,7 @@ import pytest
 from pamqp import commands
 
 from leveret.core.settings.queue_settings import resolve_settings
-from leveret.errors import DiskFullError, StorageError
+from leveret.errors import DiskFullError, NotEnoughCopiesError, StorageError
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.delay.schedules import DelayedMessageFilter
 from leveret.ports import Durability
@@ -147,6 +147,30 @@ class TestConfirms:
         stage.log("tasks").commit()
         wait(stage, 1)
         assert list(held.settled) == [(0, 1)]
+
+
+def test_held_tasks_have_as_many_copies_as_the_queue(stage: Stage, client: Client) -> None:
+    client.declare("q", durable=True, arguments={**ETA_QUEUE, "x-queue-type": "quorum"})
+    client.publish("q", b"held", headers=eta(stage, 60), delivery_mode=2)
+    queue, held = stage.queue("q"), stage.log("q.eta")
+    assert held.copies_min == stage.log("q").copies_min == 2
+    queue.reconfigure(resolve_settings(queue.definition, {"min-isr": 3}))
+    assert held.copies_min == 3
+    client.call(commands.Confirm.Select())
+    held.refuse(NotEnoughCopiesError("it needs 3 nodes that are in sync, and 2 are"))
+    client.publish("q", b"lost", headers=eta(stage, 60), delivery_mode=2)
+    assert client.methods()[0][:2] == ("Basic.Nack", 1)
+
+
+def test_tasks_stay_held_while_their_queue_is_reordered(stage: Stage, client: Client) -> None:
+    client.publish("tasks", b"held", headers=eta(stage, 1))
+    queue = stage.queue("tasks")
+    more = {"max-priority": 3, "min-isr": 2}
+    queue.reorder(resolve_settings(queue.definition, more))
+    assert stage.log("tasks.eta").copies_min == 2
+    client.publish("tasks", b"also held", headers=eta(stage, 1))
+    wait(stage, 1.5)
+    assert bodies(client) == [b"held", b"also held"]
 
 
 def test_a_full_queue_gets_it_later(stage: Stage, client: Client) -> None:

@@ -48,6 +48,14 @@ def take(stage, queue):
     return got[0], decode_table(headers_table(batch.record(got[0])[4]))
 
 
+def bodies(queue):
+    """Lease all messages that are ready."""
+    found = []
+    while (got := queue.get()) is not None:
+        found.append(queue.batch_at_hand(got[0]).record(got[0])[5])
+    return found
+
+
 def fail(stage, queue, reason=None):
     """Deliver the next message, and let it fail. Returns the headers that it had."""
     offset, headers = take(stage, queue)
@@ -273,6 +281,40 @@ def test_a_message_stays_in_its_queue_while_the_topic_cannot_be_written(stage):
     assert queue.leased_count == 0
     stage.advance(1.1)
     assert take(stage, queue)[1]["x-retry-count"] == 1
+
+
+def test_the_topic_has_as_many_copies_as_the_queue(stage):
+    queue = declare(stage, arguments={**LADDER, "x-queue-type": "quorum"})
+    publish(stage, queue)
+    fail(stage, queue)
+    topic = stage.log("q.retry")
+    assert topic.copies_min == stage.log("q").copies_min == 2
+    queue.reconfigure(resolve_settings(queue.definition, {"min-isr": 3}))
+    assert topic.copies_min == 3
+    queue.reorder(resolve_settings(queue.definition))
+    assert topic.copies_min == 2
+
+
+def test_a_message_stays_in_its_queue_while_the_topic_lacks_copies(stage):
+    queue = declare(stage, arguments={**LADDER, "x-queue-type": "quorum"})
+    for body in (b"1", b"2"):
+        publish(stage, queue, body)
+    fail(stage, queue)
+    topic = stage.log("q.retry")
+    topic.refuse(FEW)
+    fail(stage, queue)
+    refusals = len(stage.reported)
+    stage.advance(RETRY_MS / 1000 - 0.1)
+    assert (queue.leased_count, topic.end) == (1, 1)
+    assert len(stage.reported) == refusals  # it is not tried again before
+    stage.advance(0.2)
+    assert len(stage.reported) == refusals + 1
+    assert bodies(queue) == [b"1"]
+    topic.refuse(None)
+    stage.advance(RETRY_MS / 1000)
+    assert (topic.end, stage.log("q").settled.count) == (2, 2)
+    stage.advance(3)
+    assert bodies(queue) == [b"2"]
 
 
 def test_without_a_ladder_any_more_what_waited_comes_back_all_the_same(stage):
