@@ -144,7 +144,7 @@ class Broker:
         self.rates = Rates(self.timers, access.user, settings.connection_rates, self._follow_rates)
 
         # Features of messages.
-        self.publish_interceptors = PublishInterceptors()
+        self.publish_interceptors = PublishInterceptors(topics)
         self.reply_consumers: dict[bytes, Any] = {}  # consumers of direct replies, by address
         self.command_replies = CommandReplies(self.publisher, self.reply_consumers)
         self.pulls = Pulls(turn, self.timers, environment.random_name, self.statistics)

@@ -7,19 +7,22 @@ it with a ChannelError before anything is stored. A message that nobody takes is
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from leveret.core.clients import Origin
-    from leveret.core.logs.log_writer import Committing
+    from leveret.core.logs.log_writer import Committing, Waiter
+    from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.routing.message import Message
     from leveret.core.vhost import Vhost
     from leveret.errors import ChannelError
+    from leveret.ports import TopicStore
     from leveret.ports.authentication import Kind, Permission
 
 
@@ -88,8 +91,20 @@ class PublishInterceptor(Protocol):
         """Take the message, or not (None). Raises ChannelError.
 
         The confirm of what was taken waits for all that is returned: nothing, if it is empty.
+        REFUSED: nothing has taken it, and its publisher is told so.
         """
         ...
+
+
+class _Refusal:
+    """Stands for what would have taken a message, and commits nothing."""
+
+    def await_commit(self, waiter: Waiter) -> None:
+        """Tell the waiter at once."""
+        waiter.done(failed=True)
+
+
+REFUSED: Final[Collection[Committing]] = (_Refusal(),)  # as what has taken a message
 
 
 class InterceptedPublish(NamedTuple):
@@ -114,11 +129,30 @@ class PublishInterceptors:
     to an exchange with a de-duplication window.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, topics: TopicStore) -> None:
+        self._topics = topics
         self.interceptors: list[tuple[int, PublishInterceptor]] = []
         # Exchanges that exist for publishing only, in every virtual host: what is published there
         # is a command. By name, in bytes as on the wire.
         self.commands: dict[bytes, PublishInterceptor] = {}
+
+    def lacks_copies(self, context: PublishContext) -> bool:
+        """Whether a queue refuses a message for lack of copies, if it is routed now.
+
+        Who keeps it until later must not confirm it then: it would have as few copies.
+        """
+        copies = self._topics.copies_available
+        if copies is None:
+            return False
+        vhost, message = context.vhost, context.message
+        exchange = vhost.exchanges.get(message.exchange.decode(errors="replace"))
+        if exchange is None:
+            return False
+        keys = [key.decode(errors="replace") for key in context.keys]
+        queues = cast("list[DeclaredQueue]", vhost.reach(exchange, keys, message))
+        return any(
+            queue.definition.durable and queue.settings.copies_min > copies for queue in queues
+        )
 
     def for_publish(self, vhost: Vhost, exchange: bytes, requests: int) -> list[PublishInterceptor]:
         """Return the interceptors that look at a message. Called for each off the fast path."""

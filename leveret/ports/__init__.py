@@ -468,6 +468,14 @@ class TopicStore(Protocol):
         """Whether a persistent log was left by an earlier run, or is open."""
         ...
 
+    @property
+    def copies_available(self) -> int | None:
+        """Number of nodes in sync, where some log may require more (see TopicLog.require_copies).
+
+        Persistent logs that require more refuse what is stored now. None: no log refuses.
+        """
+        ...
+
     def leave_unopened(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
         """Leave a persistent log as it is until it is opened, if that is known to be right.
 

@@ -113,6 +113,12 @@ class LedLogs:
         for key, log in list(self._open.items()):
             self.follow_members(key, log)
 
+    @property
+    def copies_available(self) -> int | None:
+        """Number of nodes in sync; None if all are that have been it, so that no log refuses."""
+        count, joined = self._members
+        return count if count < joined else None
+
     def follow_members(self, key: str, log: PartitionLog) -> None:
         """Have a log store what comes, unless too few nodes are in sync for it."""
         count, joined = self._members

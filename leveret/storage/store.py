@@ -349,6 +349,11 @@ class FileTopicStore:
         key = log_key(vhost, topic, incarnation, partition)
         return key in self._left or self._marks.tells_of(key.encode())
 
+    @property
+    def copies_available(self) -> int | None:
+        """Number of nodes in sync, if some are not (see ports.TopicStore)."""
+        return None if self._copies is None else self._copies.copies_available
+
     def leave_unopened(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
         """Leave a log unopened that holds nothing (see ports.TopicStore). Raises StorageError."""
         key = log_key(vhost, topic, incarnation, partition)

@@ -163,7 +163,7 @@ class Nodes:
             )
         )
 
-    def publish(self, number, first, count, window=None):
+    def publish(self, number, first, count, window=None, headers=None):
         """Publish confirmed messages over a node, whichever leads."""
         arguments = {"x-queue-type": "quorum"}
         if window is not None:
@@ -173,7 +173,9 @@ class Nodes:
             channel.confirm_delivery()
             channel.queue_declare("q", durable=True, arguments=arguments)
             for body in range(first, first + count):
-                properties = pika.BasicProperties(delivery_mode=2, message_id=str(body))
+                properties = pika.BasicProperties(
+                    delivery_mode=2, message_id=str(body), headers=headers
+                )
                 channel.basic_publish("", "q", b"%d" % body, properties)
 
     def drain(self, number):
@@ -309,8 +311,9 @@ async def test_a_quorum_queue_refuses_what_only_one_node_would_have(nodes):
     for number in others:
         await nodes.stop(number)
     await nodes.in_sync(1)
-    with pytest.raises(NackError):
-        await asyncio.to_thread(nodes.publish, first, 5, 1)
+    for headers in (None, {"x-delay": 1}, {"x-prepare": True}):
+        with pytest.raises(NackError):
+            await asyncio.to_thread(nodes.publish, first, 5, 1, headers=headers)
     assert await asyncio.to_thread(nodes.drain, first) == list(range(5))
 
 

@@ -136,6 +136,14 @@ async def test_what_the_system_refuses_is_an_error_of_the_disk(it):
         await it.read()
 
 
+async def test_the_logs_tell_how_many_copies_there_may_be_unless_there_may_be_all(it):
+    assert it.logs.copies_available is None  # nothing is known yet
+    it.lead()
+    assert it.logs.copies_available is None
+    it.lack_copies()
+    assert it.logs.copies_available == 1
+
+
 async def test_settlements_are_safe_though_records_lack_copies(it):
     it.lead()
     put(it.log, b"2")

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from leveret.core.logs.log_writer import PendingCommit
+from leveret.core.publish_interceptors import REFUSED
 from leveret.core.turn import TouchedQueue
 from leveret.errors import ChannelError
 from leveret.features.dedup.exchange_log import SEEN_FLAGS, ExchangeDedupLog
@@ -233,6 +234,9 @@ class DedupWriter(TouchedQueue):
         interceptors = services.publish_interceptors
         for step in interceptors.for_publish(vhost, message.exchange, context.requests):
             if step is not self._interceptor and (taken := step.intercept(context)) is not None:
+                if taken is REFUSED:
+                    context.channel.refused(context.tag, context.tag + 1)
+                    return PublishOutcome.REFUSED
                 effects.elsewhere += taken
                 return PublishOutcome.TAKEN
         queues = self._route(context)

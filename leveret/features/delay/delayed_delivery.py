@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from leveret.core.exchanges import DELAYED_MESSAGE
 from leveret.core.names import not_found
+from leveret.core.publish_interceptors import REFUSED
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.features.dedup.exchange_log import key_in
 from leveret.features.delay.delayed_messages import DELAYED_TOPIC, DelayedMessages
@@ -61,7 +62,7 @@ class DelayedDelivery:
     # -- as a publish interceptor
 
     def intercept(self, context: PublishContext) -> Collection[Committing] | None:
-        """Store a delayed message.
+        """Store a delayed message, unless a queue that it is for lacks copies now.
 
         Raises ChannelError 404, 406, 506, ConnectionClosingError 501.
         """
@@ -70,6 +71,8 @@ class DelayedDelivery:
         if draft is None:
             return None
         _check_keys(context.keys)
+        if self._core.publish_interceptors.lacks_copies(context):
+            return REFUSED
         try:
             messages = self.of(context.vhost)
         except StorageError as error:

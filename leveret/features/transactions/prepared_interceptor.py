@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.core.command_replies import check_fields
 from leveret.core.logs.log_writer import PendingCommit
 from leveret.core.names import not_found, resource
+from leveret.core.publish_interceptors import REFUSED
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import ChannelError, StorageError
 from leveret.features.transactions.prepared import PREPARED_TOPIC, PreparedMessages
@@ -92,6 +93,8 @@ class PreparedInterceptor:
             raise ChannelError(
                 406, f"{len(messages)} prepared messages wait to be committed: the limit is reached"
             )
+        if self._core.publish_interceptors.lacks_copies(context):
+            return REFUSED
         flags = message.flags & RecordFlag.STORED | context.requests & RecordFlag.SELECTS_KEYS
         messages.add(request, message, flags)
         return (messages,)

@@ -273,6 +273,72 @@ class TestFullQueues:
         assert pending(stage) == 0
 
 
+KEPT_FOR_LATER = [
+    {"x-delay": 60_000},
+    {"x-prepare": True},
+    {"x-delay": 60_000, "x-producer-id": "p", "x-producer-epoch": 0, "x-producer-seq": 0},
+]
+
+
+class TestLackingCopies:
+    @pytest.fixture
+    def client(self, stage: Stage) -> Client:
+        client = Client(stage).open()
+        quorum = {"x-queue-type": "quorum"}
+        client.declare("q", durable=True, arguments=quorum)
+        client.declare("classic", durable=True)
+        client.call(commands.Confirm.Select())
+        return client
+
+    def outcome(self, client: Client, headers: dict[str, object], key: str = "q") -> str:
+        client.publish(key, b"m", headers=headers, delivery_mode=2, message_id="id")
+        client.stage.run()
+        ((name, *_),) = client.methods()
+        return name
+
+    @pytest.mark.parametrize("headers", KEPT_FOR_LATER)
+    def test_a_message_is_refused_as_if_it_went_to_its_queue_now(
+        self, stage: Stage, client: Client, headers: dict[str, object]
+    ) -> None:
+        stage.topics.copies_available = 1
+        assert self.outcome(client, headers) == "Basic.Nack"
+        assert not any(log.end for name, log in stage.topics.logs.items())
+        stage.topics.copies_available = 2
+        assert self.outcome(client, headers) == "Basic.Ack"
+        stage.topics.copies_available = None
+        assert self.outcome(client, {**headers, "x-producer-seq": 1}) == "Basic.Ack"
+
+    @pytest.mark.parametrize("headers", KEPT_FOR_LATER)
+    def test_one_to_a_queue_with_copies_enough_is_taken(
+        self, stage: Stage, client: Client, headers: dict[str, object]
+    ) -> None:
+        stage.topics.copies_available = 1
+        assert self.outcome(client, headers, "classic") == "Basic.Ack"
+
+    def test_the_next_message_of_the_turn_is_taken(self, stage: Stage, client: Client) -> None:
+        numbered = KEPT_FOR_LATER[-1]
+        stage.topics.copies_available = 1
+        other = {**numbered, "x-producer-id": "other"}
+        client.feed(
+            message("q", b"refused", headers=numbered, delivery_mode=2)
+            + message("classic", b"taken", headers=other, delivery_mode=2)
+        )
+        stage.run()
+        assert client.names() == ["Basic.Nack", "Basic.Ack"]
+        assert pending(stage) == 1
+
+    def test_a_transaction_fails(self, stage: Stage) -> None:
+        client = Client(stage).open()
+        client.declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+        client.call(commands.Tx.Select())
+        stage.topics.copies_available = 1
+        later(client, b"m", delivery_mode=2)
+        client.send(commands.Tx.Commit())
+        stage.run()
+        assert closed(client)[0] == 406
+        assert stage.broker.delayed.find("/") is None
+
+
 class TestRepeating:
     def test_it_comes_so_often(self, stage: Stage, client: Client) -> None:
         client.publish("q", b"m", headers={"x-repeat-every": 1000, "x-repeat-count": 3})
