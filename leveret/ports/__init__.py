@@ -292,7 +292,10 @@ class SharedLog(Protocol):
 
     @property
     def is_refusing(self) -> bool:
-        """Whether too few nodes are in sync: `append` and `prepare` raise NotEnoughCopiesError."""
+        """Whether too few nodes are in sync: `append` and `prepare` raise NotEnoughCopiesError.
+
+        What is not committed counts as refused then, and nobody waits for it.
+        """
         ...
 
     def append(self, may_block: bool = False) -> int:

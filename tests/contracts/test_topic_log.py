@@ -222,10 +222,11 @@ async def test_what_cannot_be_written_was_never_there(tmp_path):
 
 async def test_a_log_that_lacks_copies_takes_nothing_and_says_so(opened):
     async with opened() as store:
-        log = store.log("a")
+        log, told = store.log("a"), []
+        log.on_failure(told.append)
         assert not log.is_refusing
-        log.refuse(NotEnoughCopiesError("one node is in sync"))
-        assert log.is_refusing
+        log.refuse(few := NotEnoughCopiesError("one node is in sync"))
+        assert (log.is_refusing, told) == (True, [few])
         with pytest.raises(NotEnoughCopiesError):
             put(log, b"m")
         part = records(b"m")

@@ -10,8 +10,6 @@ cdef class Batching(TouchedQueue):
     cdef public BatchBuilder builder    # the log's
     # It is not opened, or something must be restored before appending: records wait.
     cdef public bint held
-    # Too few nodes are in sync: what is not committed counts as refused, and nobody waits for it.
-    cdef public bint refused
     cdef public Turn _turn
     cdef public object _report
     cdef public uint64_t _opened_at     # the log's end when it was opened

@@ -14,7 +14,6 @@ class Batching(TouchedQueue):
     log: SharedLog
     builder: BatchBuilder
     held: bool
-    refused: bool
     _owned_log: TopicLog
     _turn: Turn
     _report: Callable[[object, Exception], None]

@@ -41,9 +41,10 @@ cdef class Batching(TouchedQueue):
             if log.committed == log.end:  # what stands in front of a batch that was not written
                 self._show_to([])
             return
-        self.refused = False
         if log.committed == log.end:
             self._show_to(waiting)
+        elif waiting and log.is_refusing:  # nothing was appended, and what is there lacks copies
+            notify(waiting, self._report, True)
         elif waiting and log.acknowledged == log.end:
             notify(waiting, self._report, False)
         elif waiting:
@@ -68,7 +69,10 @@ cdef class Batching(TouchedQueue):
         return notify(waiters, self._report, False)
 
     cpdef await_commit(self, waiter):
-        """Call `waiter.done` when everything published so far is committed, possibly at once."""
+        """Call `waiter.done` when everything published so far is committed, possibly at once.
+
+        It has failed at once while the log refuses: nobody knows when there will be copies.
+        """
         self._await_log(waiter)
 
     cdef int _await_log(self, waiter) except -1:
@@ -77,10 +81,12 @@ cdef class Batching(TouchedQueue):
         elif self.builder.count:
             self._waiting.append(waiter)
             self._turn.touch(self)
-        elif self.log.committed < self.log.end and not self.refused:
+        elif self.log.is_refusing:
+            waiter.done(failed=True)
+        elif self.log.committed < self.log.end:
             self._await_flush([waiter])
         else:
-            waiter.done(failed=self.refused)
+            waiter.done(failed=False)
         return 0
 
     cdef int _await_flush(self, list waiters) except -1:
@@ -91,10 +97,10 @@ cdef class Batching(TouchedQueue):
 
     @property
     def is_caught_up(self):
-        """Whether everything published so far is committed."""
+        """Whether everything published so far is committed, or refused for lack of copies."""
         if self.builder.count:
             return False
-        return self.refused or self.log.committed == self.log.end
+        return self.log.committed == self.log.end or self.log.is_refusing
 
     def _committed(self):
         """Handle an advance of the committed offset outside of `append`."""

@@ -110,7 +110,6 @@ class LogWriter(Batching, ABC):
         self._uncommitted = ()
         self._unseen = ()
         self.held = log is None
-        self.refused = False
         if log is not None:
             self._attach(log)
 
@@ -150,7 +149,6 @@ class LogWriter(Batching, ABC):
     def _failed(self, error: Exception) -> None:
         """Handle a failed flush of written records: fail their waiters."""
         if isinstance(error, NotEnoughCopiesError):
-            self.refused = True
             self._refuse_waiting(0)  # they need not wait for ever
             unseen, self._unseen = self._unseen, ()
             tell_each([part for _, part in unseen], self._report, failed=True)

@@ -12,7 +12,7 @@ from leveret.core.queues.queue import Queue
 from leveret.core.queues.stream import Stream
 from leveret.core.settings.queue_settings import QueueSettings
 from leveret.core.timers import Timers
-from leveret.errors import StorageError
+from leveret.errors import NotEnoughCopiesError, StorageError
 from leveret.features.dedup import window as dedup_module
 from leveret.features.dedup.extension import QueueWindows, window_of
 from leveret.features.dedup.keys import text_key
@@ -182,6 +182,31 @@ def test_a_duplicate_is_not_confirmed_before_its_original():
     assert waiter.fates == []
     bench.log.commit()
     assert waiter.fates == [False]
+
+
+def test_a_duplicate_waits_for_no_copies_where_its_original_did_not():
+    few, waiters = NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is"), []
+    bench = Window(Durability.FSYNC)
+
+    def send(name):
+        waiters.append(Waiter())
+        bench.publish(message_id=name)
+        bench.queue.await_commit(waiters[-1])
+        bench.queue.flush()
+
+    send("committed")
+    bench.log.commit()
+    send("a")
+    bench.log.refuse(few)
+    for name in ("a", "b", "a", "committed"):
+        send(name)
+    assert [waiter.fates for waiter in waiters] == [[False], *[[True]] * 5]
+    bench.log.refuse(None)
+    send("a")
+    bench.log.commit()
+    assert waiters[-1].fates == [False]
+    assert (bench.stored, window_of(bench.queue).duplicates) == (2, 4)
+    assert [error for _, error in bench.reported] == [few]
 
 
 def test_what_could_not_be_stored_may_come_again():
