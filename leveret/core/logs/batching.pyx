@@ -98,6 +98,9 @@ cdef class Batching(TouchedQueue):
     @property
     def is_caught_up(self):
         """Whether everything published so far is committed, or refused for lack of copies."""
+        return self._is_log_caught_up()
+
+    cdef bint _is_log_caught_up(self) except -1:
         if self.builder.count:
             return False
         return self.log.committed == self.log.end or self.log.is_refusing

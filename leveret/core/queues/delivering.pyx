@@ -39,8 +39,8 @@ cdef class Delivering(Batching):
 
     @property
     def is_caught_up(self):
-        """Whether everything published is committed, and the backlog is read."""
-        return not (self.is_restoring or self.builder.count) and self.log.committed == self.log.end
+        """Whether everything published is committed, or refused, and the backlog is read."""
+        return not self.is_restoring and self._is_log_caught_up()
 
     # -- publishing
 

@@ -238,6 +238,7 @@ class Queue(DeliveringQueue):
             return self.is_caught_up
         return (
             self.is_caught_up
+            and self.log.committed == self.log.end  # what was refused may be committed yet
             and (self._backlog is None or not self._backlog.is_being_read)
             and not self.state.has_leases
             and not any(extension.needs_backlog for extension in self._extensions)

@@ -64,6 +64,22 @@ def test_commits_are_waited_for_again_once_there_are_copies(full):
     assert (first.fates, second.fates, third.fates) == ([True], [False], [False])
 
 
+def test_a_queue_is_caught_up_while_its_log_refuses_but_keeps_its_order(full):
+    assert not full.queue.is_caught_up
+    full.log.refuse(FEW)
+    assert full.queue.is_caught_up
+    assert not full.queue.can_reorder  # it may be committed yet, and has its place
+    full.publish()
+    assert not full.queue.is_caught_up
+    full.run()
+    full.log.refuse(None)
+    assert not full.queue.is_caught_up
+    full.log.commit()
+    full.run()
+    assert full.queue.is_caught_up
+    assert full.queue.can_reorder
+
+
 def test_a_log_that_refuses_from_the_start_lets_nobody_wait():
     bench = Bench(Durability.FSYNC)
     bench.store()

@@ -7,7 +7,7 @@ import pytest
 
 from leveret.core.settings.queue_settings import QueueSettings
 from leveret.core.statistics.statistics import Statistics
-from leveret.errors import ChannelError
+from leveret.errors import ChannelError, NotEnoughCopiesError
 from leveret.features.pull.pull import LEASES_MAX, Outcome, Pulls, Wanted
 from leveret.features.pull.receipts import Receipt, parse_receipt
 from leveret.ports import Durability
@@ -128,6 +128,13 @@ def test_what_is_never_committed_is_not_waited_for_for_ever():
     _, answers = bench.ask()
     bench.advance(1_000)
     assert answers == [[]]
+
+
+def test_what_lacks_copies_is_not_waited_for():
+    bench = Pulling(Durability.FSYNC)
+    bench.store(1)
+    bench.log.refuse(NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is"))
+    assert bench.pull() == []
 
 
 def test_time_that_is_over_gives_the_message_to_the_next(bench):
