@@ -162,9 +162,9 @@ class Stream(OpenQueue):
         for extension in self._extensions:
             extension.committed()
 
-    def _failed(self, error: Exception) -> None:
-        super()._failed(error)
+    def _forget_uncommitted(self) -> None:
         self.state.truncate(self.log.end)
+        super()._forget_uncommitted()
 
     # -- consuming
 

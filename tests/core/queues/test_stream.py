@@ -14,7 +14,7 @@ from leveret.core.queues.stream import Stream
 from leveret.core.settings.queue_settings import QueueSettings
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
-from leveret.errors import StorageError
+from leveret.errors import NotEnoughCopiesError, StorageError
 from leveret.features.filters.rules import record_filter
 from leveret.ports import Durability, Retention
 from leveret.ports.definitions import QueueDefinition
@@ -59,9 +59,9 @@ class Reader:
 class Bench:
     """A stream with what is around it."""
 
-    def __init__(self, durability=Durability.OS):
+    def __init__(self, durability=Durability.OS, log=None):
         self.reported, self.tasks, self.scheduled = [], [], []
-        self.log = MemoryTopicLog(durability)
+        self.log = log or MemoryTopicLog(durability)
         self.clock = FakeClock(1000)
         self.turn = Turn(self.scheduled.append, self.report)
         timers = Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds)
@@ -162,6 +162,34 @@ def test_where_consumers_begin(bench, offset, first):
     reader = bench.read(Reader(offset=offset))
     bench.store(1)
     assert reader.offsets == list(range(first, 7))
+
+
+def test_the_next_is_what_is_stored_after_a_publish_that_was_not(bench):
+    bench.store(2)
+    bench.log.append_error = error = StorageError("full")
+    bench.publish(2)
+    reader = bench.read(Reader(offset="next"))
+    assert bench.reported == [(bench.stream, error)]
+    bench.log.append_error = None
+    bench.store(1)
+    assert reader.offsets == [2]
+
+
+def test_a_stream_is_opened_while_copies_lack():
+    few = NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is")
+
+    class Alone(MemoryTopicLog):
+        def require_copies(self, count, *, waits=True):
+            self.refuse(few)
+
+    bench = Bench(log=Alone())
+    reader = bench.read(Reader())
+    bench.publish(1)
+    bench.run()
+    bench.log.refuse(None)
+    bench.store(1)
+    assert reader.offsets == [0]
+    assert bench.reported == [(bench.stream, few)]
 
 
 def test_the_last_and_the_next_count_what_was_published_in_this_turn(bench):
