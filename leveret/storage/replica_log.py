@@ -20,7 +20,7 @@ from leveret.storage.flush import Flush
 from leveret.storage.index import SparseIndex
 from leveret.storage.replica_files import ReplicaEnd
 from leveret.storage.segment import Segment
-from leveret.storage.segment_walk import SegmentEnd, note_walk
+from leveret.storage.segment_walk import SegmentEnd, ensure_index, note_walk
 from leveret.storage.segment_writer import GROWTH_BYTES
 from leveret.storage.segments import order, remove_files
 from leveret.storage.written_log import LOOP_FLUSH_BYTES_MAX
@@ -84,6 +84,7 @@ class FileReplicaLog:
         self._unflushed_bytes = 0
         self._file_bytes = end.place.position  # of the newest file, zeros at its end included
         self._dirty: list[Segment] = []
+        self._before_gaps: list[Segment] = []  # not known as whole by a durable index file yet
         self._draft: CopiedFile | None = None
         self._changes: list[CopiedFile | tuple[int, int]] = []  # files to be added and removed
         self.is_sound = True
@@ -220,11 +221,17 @@ class FileReplicaLog:
         self._file_bytes = newest.size
 
     def _seal(self, stop: int) -> None:
-        """Have the newest file flushed for the last time, since another one begins."""
+        """Have the newest file flushed for the last time, since another one begins.
+
+        Where the leader has removed files in between, whoever opens these without a note of them
+        would take the gap for a loss.
+        """
         if not self._end.segments:
             return
         sealed = self._end.segments[-1]
         sealed.stop = stop
+        if self._end.offset < stop:
+            self._before_gaps.append(sealed)
         if sealed.index is not None:  # else it was a file in the middle, and has its index file
             self._mark_dirty(sealed)
 
@@ -308,8 +315,9 @@ class FileReplicaLog:
         for segment in dirty:
             segment.dirty = False
         changes, self._changes = self._changes, []
+        before_gaps, self._before_gaps = self._before_gaps, []
         flush = Flush(self._files, dirty, sealed)
-        flushed = partial(self._flushed, flush, changes, done)
+        flushed = partial(self._flushed, flush, before_gaps, changes, done)
         size, self._unflushed_bytes = self._unflushed_bytes, 0
         descriptors, committer = flush.descriptors, self._committer
         if may_block and flush.is_plain and self._may_flush_on_loop(size):
@@ -326,6 +334,7 @@ class FileReplicaLog:
     def _flushed(
         self,
         flush: Flush,
+        before_gaps: list[Segment],
         changes: list[CopiedFile | tuple[int, int]],
         done: Callable[[StorageError | None], None],
         error: OSError | None,
@@ -343,10 +352,13 @@ class FileReplicaLog:
             for segment in flush.segments:
                 segment.mark_suspect(self._files)
             _discard(self._files, changes)
-        if error is not None or not changes:
+        if error is not None or not (before_gaps or changes):
             self._end_flush(done, error)
             return
-        works = [work for change in changes for work in self._change(change)]
+        # The flush before may have removed one: the file in front of it is known as whole then.
+        gapped = [each for each in before_gaps if each in self._end.segments]
+        works: list[Callable[[], None]] = [partial(ensure_index, self._files, s) for s in gapped]
+        works += [work for change in changes for work in self._change(change)]
         work = partial(_do_all, works, partial(_discard, self._files, changes))
         self._committer.submit(work, partial(self._end_flush, done))
 
@@ -435,7 +447,7 @@ def _publish(files: FileSystem, draft: CopiedFile) -> None:
         files.fdatasync(draft.handle)
     finally:
         draft.close(files)
-    segment.write_index(files, segment.stop)
+    segment.write_index(files, segment.stop, flush=True)
     files.rename(draft_path(segment), segment.path)
     files.sync_directory(segment.directory)
     segment.index = None  # it is read when it is needed

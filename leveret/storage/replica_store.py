@@ -206,10 +206,13 @@ class ReplicaStore:
             if isinstance(ends, BaseException):
                 raise ends
             self._logs |= {key: self._log(key, end) for key, end in ends.items()}
-        if not keeps and keys:
-            for key in keys:
-                place = self._logs[key].place
-                self._note(key, None if place == START else place)
+        # All that was opened is flushed. The index files that tell a gap from a loss need not be
+        # durable yet, if a flush was interrupted that began behind one: the notes tell it, too.
+        places = {key: self._logs[key].place for key in keys}
+        unnoted = {key: at for key, at in places.items() if at != self._flushed.get(key, START)}
+        for key, place in unnoted.items():
+            self._note(key, None if place == START else place)
+        if unnoted:
             await self._notes_written()
 
     def _open_each(self, keys: Iterable[str], *, keeps: bool) -> dict[str, ReplicaEnd]:

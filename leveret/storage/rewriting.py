@@ -210,7 +210,7 @@ class Rewrite:
         if indexed is not None and told != (indexed.compacted or Compacted()):
             kept = Segment(segment.directory, segment.base, segment.revision, segment.size)
             kept.index = indexed.index
-            kept.write_index(self._files, indexed.stop, told)
+            kept.write_index(self._files, indexed.stop, told, flush=True)
         segment.compacted_stop, segment.due_ms = told.stop, told.due_ms
 
     def _replace(self, handle: int, sieve: Sieve) -> Rewritten:
@@ -220,7 +220,7 @@ class Rewrite:
         draft = new.path.with_name(new.path.name + ".new")
         try:
             self._write(handle, draft, new, told.removed)
-            new.write_index(self._files, self._source.stop, told)
+            new.write_index(self._files, self._source.stop, told, flush=True)
             self._files.rename(draft, new.path)
             self._files.sync_directory(new.directory)
         except (OSError, StorageError):

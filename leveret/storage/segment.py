@@ -159,12 +159,20 @@ class Segment:
             self.handle = None
             self.retired = False
 
-    def write_index(self, files: FileSystem, stop: int, compacted: Compacted | None = None) -> None:
-        """Write the index file. Raises OSError."""
+    def write_index(
+        self,
+        files: FileSystem,
+        stop: int,
+        compacted: Compacted | None = None,
+        *,
+        flush: bool = False,
+    ) -> None:
+        """Write the index file, flushed if `flush`, but for its name. Raises OSError."""
         index = self.index or SparseIndex()
         if compacted is None and self.gaps is not None:
             compacted = Compacted(removed=self.gaps)
-        write_file(files, self.index_path, index.to_bytes(self.size, stop, compacted))
+        content = index.to_bytes(self.size, stop, compacted)
+        write_file(files, self.index_path, content, flush=flush)
 
     def sync_index(self, files: FileSystem) -> None:
         """Make the index file durable, by which a sealed segment is known to be whole.

@@ -455,6 +455,27 @@ def test_the_end_of_a_compacted_segment_is_part_of_it_without_its_index(it):
     assert sizes.items() <= {each.path: each.size for each in it.log.segments}.items()
 
 
+def test_index_files_that_compaction_has_written_are_durable(it):
+    for number in range(40):
+        it.put((b"%d" % number if number % 8 else b"same", VALUE))
+    it.settle_down()
+    before = {each.index_path: bytes(it.files.files[each.index_path].cached) for each in sealed(it)}
+    it.compact()
+    files = it.files.lose_machine(keeps_names=True)
+    written = [each for each in sealed(it) if each.compacted_stop]
+    assert any(each.revision for each in written)
+    assert any(each.index_path in before for each in written)
+    for segment in written:
+        content = bytes(files.files[segment.index_path].cached)
+        assert (
+            content == it.files.files[segment.index_path].cached != before.get(segment.index_path)
+        )
+
+
+def sealed(it):
+    return it.log.segments[:-1]
+
+
 @pytest.mark.parametrize(
     ("revision", "epoch", "following"),
     [

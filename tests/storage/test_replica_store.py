@@ -14,6 +14,7 @@ from leveret.storage.marks import LogMark, LogMarks
 from leveret.storage.names import TRASH, trash_name
 from leveret.storage.replica_files import describe_log
 from leveret.storage.replica_store import ReplicaStore
+from leveret.storage.segment import Segment
 from leveret.storage.state import MemoryStateStore
 from leveret.storage.threads import StorageThreads
 from tests.storage.compaction_harness import CompactedLog
@@ -377,6 +378,72 @@ async def test_a_gap_that_a_removed_file_has_left_is_no_loss(node):
     described = await node.store.describe(keeps=True)
     assert described[ONE].files == (first, third, *node.wanted.files[3:])
     assert described[ONE].place == node.rest[0]
+
+
+def remove_the_middle(node):
+    """Have the log's second and third file settled and removed; return what is left."""
+    log = node.leader.log
+    log.replicated(log.place, log.end)
+    second, third = log.segments[1:3]
+    log.settle([(second.base, third.stop)])
+    log.write_settlements()
+    for _ in range(2):  # what is settled is flushed, then the files go
+        node.leader.drain()
+        log.replicated(log.place, log.end)
+    assert second not in log.segments
+    assert third not in log.segments
+    return node.wanted
+
+
+async def end_at_a_gap(node, how):
+    """Copy a log whose middle was removed, its first file as a whole or batch by batch."""
+    publish(node, *range(30))
+    first, second, *_ = remove_the_middle(node).files
+    if how == "copied":
+        raw = await node.leader.log._reader.fetch_raw(START, 0, 1 << 20)
+        node.store.copy(ONE, LogPlace(*first), raw.data, is_last=True)
+        await node.flush()
+        node.rest = LogPlace(*second), second[0]
+    await node.copy()
+
+
+@pytest.mark.parametrize("how", ["appended", "copied"])
+@pytest.mark.parametrize("described", [False, True])
+async def test_a_gap_that_has_come_from_the_leader_is_no_loss(node, how, described):
+    await end_at_a_gap(node, how)
+    if described:
+        await node.store.describe(keeps=True)
+    else:
+        await node.flush()
+    node.state = MemoryStateStore()  # nothing is noted yet
+    await node.die(node.files.lose_machine())
+    found = (await node.store.describe(keeps=True))[ONE]
+    assert (found.files, found.place) == (node.wanted.files, node.rest[0])
+
+
+async def test_a_flush_that_cannot_tell_a_gap_from_a_loss_fails(node, monkeypatch):
+    await end_at_a_gap(node, "appended")
+
+    def refuse(*_):
+        raise OSError(errno.EIO, "an error of the device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "sync_index", refuse)
+        with pytest.raises(StorageError, match="cannot flush"):
+            await node.flush()
+    described = await node.store.describe(keeps=True)  # an index file is there, but not for sure
+    await node.die(node.files.lose_machine())
+    assert await node.store.describe(keeps=True) == described
+
+
+async def test_an_index_file_of_a_file_that_was_copied_is_durable(node):
+    publish(node, *range(12))
+    raw = await node.leader.log._reader.fetch_raw(START, 0, 1 << 20)
+    node.store.copy(ONE, LogPlace(0, 4096), raw.data, is_last=True)
+    await node.flush()
+    await node.die(node.files.lose_machine())
+    copied = Segment(DATA / "topics" / ONE, 0, 4096, len(raw.data))
+    assert copied.read_index(node.files).stop == raw.stop.base
 
 
 async def test_the_newest_file_can_be_removed(node):
