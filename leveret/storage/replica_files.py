@@ -75,6 +75,13 @@ class ReplicaEnd:
         newest = self.segments[-1]
         return LogPlace(newest.base, newest.revision, newest.size)
 
+    def place_left(self, cut: LogPlace) -> LogPlace:
+        """Return where the files end once they are cut at a place (see `cut_replica`)."""
+        if cut.position:
+            return cut
+        left = [segment for segment in self.segments if (segment.base, segment.revision) < cut[:2]]
+        return ReplicaEnd(left).place
+
     def copy(self) -> ReplicaEnd:
         """Return the same for a worker thread, which nothing changes that is written meanwhile.
 

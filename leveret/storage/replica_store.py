@@ -211,7 +211,7 @@ class ReplicaStore:
         places = {key: self._logs[key].place for key in keys}
         unnoted = {key: at for key, at in places.items() if at != self._flushed.get(key, START)}
         for key, place in unnoted.items():
-            self._note(key, None if place == START else place)
+            self._note(key, place)
         if unnoted:
             await self._notes_written()
 
@@ -361,7 +361,7 @@ class ReplicaStore:
             self._files.rename(directory, doomed)
         except OSError as error:
             raise storage_error("remove", directory, error) from error
-        self._note(key, None)
+        self._note(key, START)
         self._notes.when_written(partial(self._remove, doomed, directory.parent))
 
     def _remove(self, doomed: Path, parent: Path) -> None:
@@ -403,9 +403,12 @@ class ReplicaStore:
         async with self._lock:
             await self._stop_changing()
             places = dict(cuts)
-            for key in places:
+            for key, place in places.items():
+                end = self._logs[key].end if key in self._logs else ReplicaEnd([])
+                left = end.place_left(place)
                 self._forget(key)
-                self._note(key, None)  # it need no longer be as long as it was
+                # What is in front of the cut must be there still, what is behind it need not.
+                self._note(key, min(left, self._flushed.get(key, START)))
             await self._notes_written()
             await self._run(partial(self._cut, places))
 
@@ -460,13 +463,13 @@ class ReplicaStore:
         gone = [(key, None) for key in keys if not key.startswith(OWN_PREFIXES)]
         self._state.write([*gone, (FORGOTTEN_KEY, run)], durable=True)
 
-    def _note(self, key: str, place: LogPlace | None) -> None:
-        """Note that a log is flushed up to a place; None: that it need not be there."""
-        if place is None:
+    def _note(self, key: str, place: LogPlace) -> None:
+        """Note that a log is flushed up to a place; START: that it need not be there."""
+        if place == START:
             self._flushed.pop(key, None)
         else:
             self._flushed[key] = place
-        value = None if place is None else PLACE.pack(*place)
+        value = None if place == START else PLACE.pack(*place)
         self._notes.note(REPLICA_PREFIX + key.encode(), value)
         self._notes.start()
 

@@ -547,6 +547,26 @@ async def test_a_log_is_cut_durably(node):
     assert node.files.list_names(DATA / "topics" / "%2F") == []
 
 
+@pytest.mark.parametrize("begins_file", [False, True])
+@pytest.mark.parametrize("is_damaged", [False, True])
+async def test_damage_in_front_of_a_cut_is_noticed(node, begins_file, is_damaged):
+    publish(node, *range(12))
+    await node.copy()
+    await node.flush()
+    first, second, _ = node.wanted.files
+    place = LogPlace(*second) if begins_file else node.store._logs[ONE].end.last
+    await node.store.cut([(ONE, place)])
+    await node.die(node.files.lose_machine())
+    left = sorted(name for name in node.names if name.endswith(".log"))
+    if is_damaged:
+        node.files.unlink(DATA / "topics" / ONE / left[-1])
+        with pytest.raises(CorruptBatchError, match="is damaged at"):
+            await node.store.describe(keeps=True)
+    else:
+        found = (await node.store.describe(keeps=True))[ONE]
+        assert found.place == place if not begins_file else found.files == (first,)
+
+
 async def test_a_flush_ends_though_who_waits_for_it_is_cancelled(node):
     publish(node, 1, 2)
     await node.copy()
