@@ -11,6 +11,7 @@ needed, and what it has compacted is copied as a whole.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.ports.replication import START, LogFiles, LogPlace
@@ -114,8 +115,10 @@ def difference(
         return Difference(follower.log, cut=LogPlace(*follower.last[:2]))
     if place[:2] not in ours and not keeps and place != START:
         # What the leader has removed or compacted may have ended before: in the follower's file may
-        # be more of that epoch. That of one in sync ends there or before.
-        return Difference(follower.log, cut=LogPlace(place.base))
+        # be more of that epoch. That of one in sync ends there or before. The same is then true of
+        # the file in front of it.
+        gone = takewhile(lambda file: file not in ours, reversed(follower.files))
+        return Difference(follower.log, cut=LogPlace(min(gone)[0]))
     # A file that has the same base as one of theirs was compacted from that, which may still be
     # there if a crash came before its removal. Files with other bases were removed there before.
     bases = {base for base, _ in theirs}

@@ -228,6 +228,16 @@ def test_a_file_that_the_leader_has_compacted_is_copied_to_who_is_in_sync():
     assert differ(leader, follower, keeps=False) == Difference("one", cut=LogPlace(0, 0, 0))
 
 
+def test_files_that_the_leader_has_removed_since_are_cut_at_once():
+    leader = files((0, 0), (30, 0), (40, 0), epochs=[(1, (40, 0, 50))], end=(50, 45))
+    names = (0, 0), (10, 0), (20, 0), (20, 4096)
+    follower = files(*names, epochs=[(1, (20, 4096, 50))], end=(50, 25))
+    assert differ(leader, follower, keeps=False) == Difference("one", cut=LogPlace(10))
+    assert differ(leader, follower, keeps=True).removed == names[1:]
+    gone = leader._replace(files=((30, 0), (40, 0)))
+    assert differ(gone, follower, keeps=False) == Difference("one", cut=LogPlace(0))
+
+
 def test_a_file_that_the_follower_has_compacted_is_not_cut():
     leader = files((0, 0), epochs=[(1, (0, 0, 50))], end=(50, 5))
     follower = files((0, 1001), (5, 0), epochs=[(1, (5, 0, 7))], end=(7, 6))
