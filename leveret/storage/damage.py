@@ -308,7 +308,7 @@ def keep_aside(
             before = segment.read_index(files)
             compacted = before.compacted if before else None
             content = found.index.to_bytes(size, before.stop if before else stop, compacted)
-            write_file(files, segment.index_path, content)
+            write_file(files, segment.index_path, content, flush=True)
     return found, kept, not names.issuperset(kept)
 
 
