@@ -25,4 +25,5 @@ cdef class ClientInput:
     cpdef object next_event(self)
     cdef bint repeats(self, event) except -1
     cpdef int collect(self) except -1
+    cdef int _touch_filled(self, bint large) except -1
     cpdef int update_routes(self) except -1

@@ -30,8 +30,8 @@ cdef class ClientInput:
 
     Subclasses have `receive(data, now)` for what cannot be taken at once, `advance()` for what is
     left of a read, `failed(error)`, `check_alarms()`, which is called after publishes while `alarms`
-    give a reason, `touch_packed(builders)` for those of very many queues, and `close_channel(number,
-    error)`.
+    give a reason, `touch_packed(builders, large=…)` for those of very many queues, or large ones,
+    and `close_channel(number, error)`.
     """
 
     def __init__(self, transport, FrameReader reader not None, Turn turn not None, alarms, state):
@@ -112,16 +112,8 @@ cdef class ClientInput:
 
     cpdef int collect(self) except -1:
         """Give channels their settlements and confirms, and the turn the builders that fill."""
-        cdef list filled = self.reader.take_filled()
         cdef ChannelSlot slot
-        if filled:
-            if len(filled) > _MADE_TOGETHER_MAX or self.turn.parked:
-                self.touch_packed(filled)
-            else:
-                for builder in filled:
-                    self.turn.touch(builder.owner)
-            if self.alarms.reason:
-                self.check_alarms()
+        self._touch_filled(False)
         for slot in self.reader.take_dirty():
             try:
                 if slot.confirms is not None:
@@ -130,6 +122,31 @@ cdef class ClientInput:
                     slot.channel.collect_settles()
             except ChannelError as error:
                 self.close_channel(slot.number, error)
+        return 0
+
+    def hand_over(self, *, bint large=False):
+        """Give the turn the builders that fill, where confirms cannot be collected yet.
+
+        They wait for these builders from now on. `large` ones are parked.
+        """
+        cdef ChannelSlot slot
+        cdef Confirms confirms
+        self._touch_filled(large)
+        for slot in self.reader.dirty:
+            confirms = slot.confirms
+            if confirms is not None and confirms.slot is not None:  # else the channel ends
+                confirms.await_so_far()
+
+    cdef int _touch_filled(self, bint large) except -1:
+        cdef list filled = self.reader.take_filled()
+        if filled:
+            if large or len(filled) > _MADE_TOGETHER_MAX or self.turn.parked:
+                self.touch_packed(filled, large=large)
+            else:
+                for builder in filled:
+                    self.turn.touch(builder.owner)
+            if self.alarms.reason:
+                self.check_alarms()
         return 0
 
     cdef bint keeps_up(self) except -1:

@@ -4,6 +4,9 @@ One group covers all the publishes that one read brought on one channel. It is c
 queue they went to has committed them; groups are answered in the order of their tags, so that one
 basic.ack with `multiple` covers many.
 
+A queue that cannot write tells only those that wait already. So where something is flushed before
+its group can be opened, as a message to very many queues is, the group waits all the same.
+
 Compiled because a publisher that waits for every confirm makes a group of each message.
 """
 
@@ -55,18 +58,26 @@ cdef class Confirms:
         It waits for the queues that the slot has touched, and `wait_also`. With none of them it is
         complete.
         """
-        cdef ConfirmGroup group = ConfirmGroup.__new__(ConfirmGroup)
-        cdef set touched = self.slot.take_touched()
-        cdef dict others = self.others
-        group.confirms = self
+        cdef ConfirmGroup group = self.await_so_far()
+        self.coming = None
         group.last = last
-        group.pending = len(touched) + len(others)
         self.opened = last
         self.groups.append(group)
+        group.note(False)
+        return group
+
+    cdef ConfirmGroup await_so_far(self):
+        """Have the next group wait for what was published so far, before any of it is flushed."""
+        cdef ConfirmGroup group = self.coming
+        cdef set touched = self.slot.take_touched()
+        cdef dict others = self.others
+        if group is None:
+            group = self.coming = ConfirmGroup.__new__(ConfirmGroup)
+            group.confirms = self
+            group.pending = 1       # until it is opened
+        group.pending += len(touched) + len(others)
         if others:
             self.others = {}
-        if not group.pending:
-            self.settle()
         for builder in touched:
             builder.owner.await_commit(group)
         for committing in others:
@@ -133,5 +144,6 @@ cdef class Confirms:
         """Drop all groups, because the channel is gone."""
         self.groups.clear()
         self.front = 0
+        self.coming = None
         self.slot = None
         self.touch = None

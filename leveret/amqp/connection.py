@@ -230,13 +230,6 @@ class Connection(ConnectionBase):
         if not self.waits:  # else there are copies to be made yet, which the confirm must wait for
             self.collect()
 
-    def park_filled(self) -> None:
-        """Hand large packed builders to the turn, which flushes them as its time allows."""
-        filled = self.reader.take_filled()
-        if filled:
-            self.touch_packed(filled, large=True)
-            self.check_alarms()
-
     def touch_packed(self, filled: list[BatchBuilder], *, large: bool = False) -> None:
         """Hand very many packed builders, or large ones, to the turn, and wait for their flush."""
         number = self.broker.turn.touch_packed(filled, large=large)

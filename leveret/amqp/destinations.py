@@ -108,7 +108,7 @@ def _depositing(
     for at in range(0, len(builders), share):
         there = [each for each in builders[at : at + share] if not each.owner.deleted]
         channel.connection.reader.deposit(channel.slot, there, publish)
-        channel.connection.park_filled()
+        channel.connection.hand_over(large=True)
         yield
     answer(channel, publish, destinations)
 

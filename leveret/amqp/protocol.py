@@ -170,6 +170,7 @@ class ConnectionBase(ClientInput, ABC):
     def wait_for(self, work: Awaitable[None] | None) -> None:
         """Stop reading until `work` is done, unless it is None."""
         if work is not None:
+            self.hand_over()  # others may have it flushed meanwhile
             self.waits += 1
             self.transport.wait_for(work)
 
@@ -185,10 +186,6 @@ class ConnectionBase(ClientInput, ABC):
         """Process unread bytes, unless an operation is being waited for."""
 
     # -- what it counts
-
-    @abstractmethod
-    def park_filled(self) -> None:
-        """Hand large packed builders to the turn, which flushes them as its time allows."""
 
     @abstractmethod
     def count_transaction(self, size: int) -> None:

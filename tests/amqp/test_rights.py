@@ -3,8 +3,9 @@
 import pytest
 from pamqp import commands
 
+from leveret.errors import StorageError
 from leveret.ports.authentication import SecretRefusedError, UnansweredError
-from tests.support.client import PROTOCOL_HEADER, Client
+from tests.support.client import PROTOCOL_HEADER, Client, message
 from tests.support.gate import Gate
 from tests.support.stage import Stage
 
@@ -122,6 +123,23 @@ def test_publishes_wait_for_the_answer_and_keep_their_order():
     assert [each.body for each in client.deliveries()] == [b"1", b"2", b"3", b"4"]
     client.publish("q", b"fast")  # the answer is known: nothing is asked
     assert len(rights.asked) == 2  # the consumer's was
+
+
+def test_what_is_not_stored_while_the_next_publish_waits_for_an_answer_is_nacked():
+    client, rights = connected()
+    stage, others = client.stage, Client(client.stage).open()
+    client.declare("q")
+    client.call(commands.Confirm.Select())
+    client.publish("q", b"known")
+    assert client.names() == ["Basic.Ack"]
+    rights.gate.is_open = False
+    stage.log("q").append_error = StorageError("full")
+    client.feed(message("q", b"lost") + message("", b"asked", exchange="amq.fanout"))
+    others.publish("q", b"lost, too")
+    stage.log("q").append_error = None
+    rights.gate.open()
+    assert client.methods() == [("Basic.Nack", 3, True)]
+    assert {str(error) for _, error in stage.reported} == {"full"}
 
 
 def test_a_refused_publish_closes_its_channel_and_drops_what_follows():

@@ -13,7 +13,12 @@ from leveret.amqp.destinations import COPY_BYTES_MIN
 from leveret.amqp.frames import COPIED_BYTES_MAX
 from leveret.core.queues.consumer import CONSUMERS_A_TURN
 from leveret.core.turn import MADE_TOGETHER_MAX, PARKED_NS_MAX
-from leveret.errors import ChannelError, ConnectionClosingError
+from leveret.errors import (
+    ChannelError,
+    ConnectionClosingError,
+    NotEnoughCopiesError,
+    StorageError,
+)
 from leveret.node.core import _come_to_rest
 from tests.support.client import Client, message, wire
 from tests.support.examples import examples
@@ -210,6 +215,21 @@ def test_a_channel_is_closed_when_all_is_back(stage, client):
     stage.run()
     assert client.names() == ["Channel.CloseOk", "Channel.OpenOk"]
     assert stage.queue("q").message_count == HOLES
+
+
+def test_a_channel_that_ends_in_slices_has_nothing_to_confirm(stage, client):
+    client.declare("consumed")
+    for number in range(FIRST):
+        client.consume("consumed", f"c{number}")
+    client.declare("q")
+    client.call(commands.Confirm.Select())
+    client.received()
+    stage.look_ns = 1_200_000  # each slice takes so long
+    read(client, message("q", b"m"), message("", b"m", exchange="missing"))
+    assert client.connection.is_waiting
+    stage.run()
+    assert client.names() == ["Channel.Close"]
+    assert stage.queue("q").message_count == 1
 
 
 def test_a_lost_connection_gives_back_in_slices(stage, client):
@@ -696,6 +716,39 @@ def test_copies_go_on_without_their_connection(stage, client):
     client.transport.lose()
     stage.run()
     assert counts(stage) == [1] * MANY
+
+
+@pytest.mark.parametrize("error", [StorageError("full"), NotEnoughCopiesError("few")])
+@pytest.mark.parametrize("name", ["q0", f"q{MANY - 1}"])
+def test_a_copy_that_is_not_stored_is_a_nack_whatever_its_portion(stage, client, name, error):
+    fan_out(stage, client)
+    stage.log(name).append_error = error
+    stage.turn.clock_ns = lambda: 0
+    stage.look_ns = 600_000
+    read(client, to_all(BIG))
+    while not stage.reported:
+        stage.run_once()
+    stage.log(name).append_error = None  # the disk has room again, or the copies are back
+    stage.run()
+    assert sum(counts(stage)) == MANY - 1
+    assert client.names() == ["Basic.Nack"]
+    assert [reported for _, reported in stage.reported] == [error]
+    stage.reported.clear()
+
+
+def test_what_came_before_copies_in_portions_is_nacked_if_it_is_not_stored(stage, client):
+    fan_out(stage, client)
+    client.open_channel(2)
+    client.declare("other")
+    client.call(commands.Confirm.Select(), channel=2)
+    client.received()
+    stage.log("other").append_error = StorageError("full")
+    read(client, message("other", b"m", 2), to_all(BIG))
+    stage.run()
+    answers = {channel: answer.name for channel, answer in client.received()}
+    assert answers == {1: "Basic.Ack", 2: "Basic.Nack"}
+    assert len(stage.reported) == 1
+    stage.reported.clear()
 
 
 def test_a_queue_that_goes_meanwhile_gets_no_copy(stage, client):
