@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from leveret.amqp import frames
 from leveret.amqp.destinations import Destinations, answer, route, stored_form
+from leveret.core.logs.log_writer import JointCommit
 from leveret.core.publish_interceptors import InterceptedPublish
 from leveret.errors import ChannelError
 from leveret.ports.records import RECORD_BYTES_MIN
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from leveret.amqp.settlements import Holding
     from leveret.amqp.settling import ChannelDeliveries
     from leveret.core.logs.atomic import AtomicWrite
-    from leveret.core.logs.log_writer import Committing, Waiter
+    from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.declared_queue import DeclaredQueue
 
     Deposit = tuple[Publish, Destinations]
@@ -197,7 +198,7 @@ class Commit:
     """
 
     def __init__(self, channel: ChannelDeliveries) -> None:
-        self.taken: set[Committing] = set()  # who must have committed before anything takes effect
+        self.taken = JointCommit()  # by features; comes before anything takes effect
         self.publishes: deque[Deposit] = deque()
         self.settles: deque[Settlement] = deque()
         self._channel = channel
@@ -211,7 +212,7 @@ class Commit:
         if isinstance(then, InterceptedPublish):
             committing = then.intercept()
             if committing is not None:
-                self.taken.update(committing)
+                self.taken.add(committing)
                 return
             then = route(self._channel, publish)
         builders = [builder for builder in then.builders if not builder.owner.deleted]

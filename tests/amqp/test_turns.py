@@ -19,6 +19,7 @@ from leveret.errors import (
     NotEnoughCopiesError,
     StorageError,
 )
+from leveret.features.delay.delayed_messages import DELAYED_TOPIC
 from leveret.node.core import _come_to_rest
 from tests.support.client import Client, message, wire
 from tests.support.examples import examples
@@ -561,6 +562,30 @@ def test_a_commit_is_gathered_in_slices(stage, begun):
     assert begun.names() == ["Tx.CommitOk", "Queue.DeclareOk"]
     begun.send(commands.Tx.Commit())
     assert stage.queue("q").message_count == COUNT + 1
+
+
+def test_a_commit_fails_if_a_delayed_message_is_lost_while_it_is_gathered(stage, client):
+    client.declare("q")
+    delayed = message("q", b"later", headers={"x-delay": 60_000})
+    client.feed(delayed)
+    client.call(commands.Tx.Select())
+    client.feed(delayed)
+    client.publish("q", *[b"m"] * COUNT)
+    stage.look_ns = 300_000  # each slice takes so long
+    log = stage.log(DELAYED_TOPIC)
+    log.append_error = StorageError("full")
+    read(client, wire(commands.Tx.Commit()))
+    while not stage.reported:
+        stage.run_once()
+    log.append_error = None  # the disk has room again
+    stage.run()
+    assert log.end == 1
+    assert client.methods() == [
+        ("Channel.Close", 406, "PRECONDITION_FAILED - partial tx completion", 90, 20)
+    ]
+    assert stage.queue("q").message_count == 0
+    assert len(stage.reported) == 1
+    stage.reported.clear()
 
 
 def test_what_a_commit_returns_is_told_in_slices(stage, client):

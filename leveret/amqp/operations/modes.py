@@ -57,7 +57,7 @@ def _committing(channel: Channel, transaction: Transaction) -> Iterator[None]:
 
 async def _committed(channel: Channel, commit: Commit) -> None:
     connection, committed = channel.connection, channel.connection.transport.committed
-    if not await committed(commit.taken):
+    if not await committed([commit.taken]):
         connection.take_time(commit.giving_back())
         raise ChannelError(406, "partial tx completion")
     if not await committed([commit]):

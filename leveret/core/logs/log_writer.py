@@ -22,7 +22,7 @@ from leveret.ports.counters import PUBLISH
 from leveret.ports.records import BatchBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from leveret.core.turn import Turn
     from leveret.ports import TopicLog
@@ -71,6 +71,37 @@ class PendingCommit:
         self.failed = failed
         waiters, self._waiters = self._waiters, []
         tell_each(waiters, self._report, failed=failed)
+
+
+class JointCommit:
+    """The commits of several, each of which is waited for from when it is added (see Committing).
+
+    A log that cannot write tells only those that wait already: where records are gathered over some
+    turns, those of the first may have been lost before the last are there.
+    """
+
+    def __init__(self) -> None:
+        self._pending = 1  # until no more is added
+        self._failed = False
+        self._waiter: Waiter | None = None
+
+    def add(self, committing: Collection[Committing]) -> None:
+        """Wait, from now on, for the commits of these as well."""
+        self._pending += len(committing)
+        for each in committing:
+            each.await_commit(self)
+
+    def done(self, *, failed: bool) -> None:
+        """Note one of the commits (see Waiter)."""
+        self._failed = self._failed or failed
+        self._pending -= 1
+        if not self._pending and self._waiter is not None:
+            self._waiter.done(failed=self._failed)
+
+    def await_commit(self, waiter: Waiter) -> None:
+        """Call `waiter.done` after the last one, possibly at once. Called once all are added."""
+        self._waiter = waiter
+        self.done(failed=False)
 
 
 class Gone(TouchedQueue):
