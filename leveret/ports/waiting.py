@@ -27,16 +27,13 @@ async def until(is_so: Callable[[], bool], seconds_max: float) -> None:
             await asyncio.sleep(POLL_SECONDS)
 
 
-async def ended(begin: Callable[[Any], object], count: int = 1) -> bool:
-    """Return whether what `begin(waiter)` begins has succeeded: `waiter.done(failed=…)` tells it.
-
-    With a `count` there are so many ends, and one that fails is enough.
-    """
+async def ended(begin: Callable[[Any], object]) -> bool:
+    """Return whether what `begin(waiter)` begins has succeeded: `waiter.done(failed=…)` tells."""
     told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def done(*, failed: bool) -> None:
         if not told.done():
             told.set_result(not failed)
 
-    begin(AfterAll(count, done))
-    return await told if count else True
+    begin(AfterAll(1, done))
+    return await told

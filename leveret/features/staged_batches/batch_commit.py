@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from leveret.core.access.authentication import answered
 from leveret.core.clients import Origin
 from leveret.core.logs.log_scan import quarantine
+from leveret.core.logs.log_writer import JointCommit
 from leveret.core.publish_interceptors import InterceptedPublish, PublishContext
 from leveret.core.routing.message import StoredMessage
 from leveret.core.routing.sender_selected import selected_keys
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from leveret.core.logs.atomic import AtomicWrite, JointWrites
-    from leveret.core.logs.log_writer import Committing, Waiter
+    from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.routing.message import Message
     from leveret.core.routing.routes import RouteCache
@@ -117,7 +118,7 @@ class BatchCommit:
         self._router = StagedRouter(self._routes)
         self._writes: list[AtomicWrite] = []
         self._delayed = RangeSet()  # records that a feature may take
-        self._taken: set[Committing] = set()
+        self._taken = JointCommit()  # by features
         self._looked = 0
         self._next_write()
 
@@ -162,7 +163,7 @@ class BatchCommit:
             if error.code in {403, 404}:
                 raise
             raise BatchRefusedError("refused", error.explanation) from None
-        if not await ended(self._await_taken, len(self._taken)):
+        if not await ended(self._taken.await_commit):
             raise StorageError("delayed messages of the batch could not be stored")
 
     def _check_routed(self) -> None:
@@ -185,10 +186,6 @@ class BatchCommit:
                 raise StorageError(
                     f"the batch could not be stored: {queue} has too few copies in sync"
                 )
-
-    def _await_taken(self, waiter: Waiter) -> None:
-        for committing in self._taken:
-            committing.await_commit(waiter)
 
     async def _gather_part(self, part: StagedPart) -> None:
         try:
@@ -325,7 +322,7 @@ class BatchCommit:
         committing = InterceptedPublish(context, interceptors).intercept()
         if committing is None:
             return False
-        self._taken.update(committing)
+        self._taken.add(committing)
         return True
 
     # -- how it ends

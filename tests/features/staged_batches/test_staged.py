@@ -374,6 +374,26 @@ def test_a_disk_that_fails_leaves_no_part(world):
     assert world.bodies("q") == [b"1", b"3"]
 
 
+def test_a_batch_fails_if_its_delayed_messages_are_lost_before_the_rest_is_there(
+    world, monkeypatch
+):
+    async def turn_with_a_full_disk():
+        world.node.files.fail_at = world.node.files.calls
+        world.node.turn.run()
+        world.node.files.fail_at = None
+
+    monkeypatch.setattr(batch_commit, "let_others_run", turn_with_a_full_disk)
+    delayed = Row(value=b"late", properties={"headers": {"x-delay": 1000}})
+    with pytest.raises(StorageError, match="delayed messages of the batch"):
+        world.publish(delayed, Row(value=b"now"))
+    assert world.bodies("q") == []
+    world.node.advance(5)
+    monkeypatch.undo()
+    assert world.commit("w", 0, "p")["messages"] == 2
+    world.node.advance(2)
+    assert sorted(world.bodies("q")) == [b"late", b"now"]
+
+
 def test_a_part_that_the_disk_has_lost_is_missing(world):
     world.stage("w", 0, "p", [Row("q", b"1")])
     world.stage("w", 0, "o", [Row("q", b"2")])
