@@ -7,7 +7,6 @@ messages; `after` says where the next request continues.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
 from leveret.core.admin.commands import command, query
@@ -15,6 +14,7 @@ from leveret.core.admin.node import AdminNode
 from leveret.core.admin.rights import IN_VHOST, READ_QUEUE
 from leveret.core.admin.shown import integer, no_cursor, payload, properties
 from leveret.core.definitions.administration import AdministrationError
+from leveret.core.logs.log_writer import JointCommit
 from leveret.errors import StorageError
 from leveret.features.delay.rules import DELAY_MS_MAX
 from leveret.features.delay.schedules import row_of
@@ -114,8 +114,7 @@ async def schedule_deliver_now(
 ) -> int:
     """Deliver one message at once, or all that meet every condition given."""
     schedules, chosen = _schedules(node, vhost), _chosen(selection)
-    count = await schedules.deliver_now(vhost, chosen)
-    await _written(schedules, vhost)
+    count = await _rescheduled(schedules, vhost, chosen, schedules.wall_ms())
     return _found(count, vhost, selection)
 
 
@@ -137,15 +136,21 @@ async def schedule_reschedule(
         due_ms = now_ms + integer("delay_ms", delay_ms)
     if integer("due_ms", due_ms) - now_ms > DELAY_MS_MAX:
         raise AdministrationError("invalid", "that is more than 366 days from now")
-    count = await schedules.reschedule(vhost, chosen, max(due_ms, now_ms))
-    await _written(schedules, vhost)
+    count = await _rescheduled(schedules, vhost, chosen, max(due_ms, now_ms))
     return _found(count, vhost, selection)
 
 
-async def _written(schedules: Schedules, vhost: str) -> None:
-    """Wait until rescheduled messages are durable. Raises StorageError."""
-    if await has_failed(partial(schedules.await_commit, vhost)):
-        raise StorageError("the disk refused it, and nothing has changed: see the node's log")
+async def _rescheduled(
+    schedules: Schedules, vhost: str, chosen: str | DelayedMessageFilter, due_ms: int
+) -> int:
+    """Change the time of messages durably; return their number. Raises StorageError."""
+    changes = JointCommit()
+    count = await schedules.reschedule(vhost, chosen, due_ms, changes)
+    if await has_failed(changes.await_commit):
+        raise StorageError(
+            "the disk refused it, and what it refused has not changed: see the node's log"
+        )
+    return count
 
 
 def _schedules(node: ScheduleNode, vhost: str, queue: str | None = None) -> Schedules:

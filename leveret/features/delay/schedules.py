@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from leveret.core.dependencies import CoreServices
-    from leveret.core.logs.log_writer import Waiter
+    from leveret.core.logs.log_writer import JointCommit
     from leveret.features.delay.delayed_messages import DelayedMessages
     from leveret.features.delay.store import PendingMessage
 
@@ -146,12 +146,14 @@ class Schedules:
         vhost: str,
         chosen: str | DelayedMessageFilter,
         due_ms: int,
+        changes: JointCommit,
         *,
         owner: str | None = None,
         exchanges: AbstractSet[str] | None = None,
     ) -> int:
         """Change the due time of messages, selected as in `cancel`. Returns their number.
 
+        `changes` gets what is to be awaited: where a commit fails, messages keep their time. Raises
         StorageError.
         """
         messages = self._find(vhost)
@@ -160,24 +162,13 @@ class Schedules:
             if messages is None or not messages.is_pending(message.offset):
                 return False
             messages.replace(message, rescheduled(message, due_ms))
+            changes.add((messages.store,))
             told = _told(vhost, message)
             told |= {"due_ms": due_ms, "due_ms_before": message.due_ms}
             self._emit("schedule.rescheduled", told)
             return True
 
         return await self._each(messages, chosen, reschedule, owner, exchanges)
-
-    async def deliver_now(self, vhost: str, chosen: str | DelayedMessageFilter) -> int:
-        """Deliver the selected messages at once. Returns their number. Raises StorageError."""
-        return await self.reschedule(vhost, chosen, self.wall_ms())
-
-    def await_commit(self, vhost: str, waiter: Waiter) -> None:
-        """Notify a waiter once all changes are safe, or could not be written."""
-        messages = self._find(vhost)
-        if messages is None:
-            waiter.done(failed=False)
-        else:
-            messages.store.await_commit(waiter)
 
     async def _each(
         self,

@@ -11,6 +11,7 @@ from pamqp import commands
 
 from leveret.core.definitions.model import Model
 from leveret.errors import DiskFullError
+from leveret.features.delay import search
 from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.mgmt_ui.operations.context import AdminContext
@@ -19,6 +20,7 @@ from leveret.ports.definitions import Definitions
 from tests.memory_metadata import MemoryMetadataStore
 from tests.support.client import Client
 from tests.support.stage import Stage
+from tests.support.waiting import eventually
 
 COMMON = {
     "vhost": "/",
@@ -240,11 +242,27 @@ async def test_a_disk_that_refuses_is_told(node: AdminContext, stage: Stage) -> 
     stage.log("leveret.delayed").append_error = DiskFullError("no space left")
     error, explanation = await change(node, "reschedule", id="seven", delay_ms=1)
     assert error == "storage"
-    assert explanation.startswith("the disk refused it, and nothing has changed")
+    assert explanation.startswith("the disk refused it, and what it refused has not changed")
     assert (await change(node, "deliver_now", id="seven"))[0] == "storage"
     stage.log("leveret.delayed").append_error = None
     assert await change(node, "reschedule", id="seven", delay_ms=1) == 1
     assert await listed(node, 1) == ["seven"]
+
+
+async def test_a_disk_that_refused_the_first_page_is_told(
+    node: AdminContext, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "PAGE_RECORDS", 2)
+    log = stage.log("leveret.delayed")
+    log.append_error = DiskFullError("no space left")
+    change_of_all = change(node, "reschedule", all=True, delay_ms=60_000)
+    changing = asyncio.get_running_loop().create_task(change_of_all)
+    await eventually(lambda: stage.reported)
+    log.append_error = None
+    error, explanation = await changing
+    assert error == "storage"
+    assert explanation.startswith("the disk refused it, and what it refused has not changed")
+    assert await listed(node, 2) == ["@0", "@1"]
 
 
 async def test_blind_copies_are_shown_and_found_by_nobody(

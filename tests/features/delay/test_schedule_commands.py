@@ -7,7 +7,7 @@ import json
 import pytest
 from pamqp import commands
 
-from leveret.errors import StorageError
+from leveret.errors import DiskFullError, StorageError
 from leveret.ports import Durability
 from tests.support.client import Client, message
 from tests.support.stage import Stage
@@ -129,6 +129,22 @@ def test_the_confirm_waits_for_the_work() -> None:
     log.commit()
     stage.run()
     assert client.methods() == [("Basic.Ack", 1, False)]
+
+
+@pytest.mark.covers("C-202")
+def test_a_change_that_the_disk_refuses_is_a_nack(stage: Stage, client: Client) -> None:
+    later(client, b"1")
+    client.call(commands.Confirm.Select())
+    stage.log("leveret.delayed").append_error = DiskFullError("no space left")
+    headers = {"x-schedule-id": "@0"}
+    client.publish("deliver-now", b"", exchange=EXCHANGE, headers=headers, reply_to="answers")
+    assert client.names() == ["Basic.Nack"]
+    stage.log("leveret.delayed").append_error = None
+    assert client.count("answers") == 0
+    stage.advance(4)
+    assert count(client) == 0
+    stage.advance(2)
+    assert count(client) == 1
 
 
 def test_work_that_fails_is_refused(
