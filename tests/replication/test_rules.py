@@ -24,6 +24,7 @@ from tests.replication.driver import Driver
 from tests.replication.world import BrokenError, World
 
 LAG_MS = ReplicationLimits().lag_ms_max
+COMPARISON_MS = ReplicationLimits().comparison_ms_max
 
 
 class Trace(Driver):
@@ -359,7 +360,7 @@ def members_wait_for_a_node_that_describes_its_files():
     trace.world.crash(0)
     trace.lose(0)
     trace.calm("describe at 1")
-    trace.wait(LAG_MS + 500)
+    trace.wait(COMPARISON_MS + 500)
     trace.calm("compare at 1")
     trace.tick(1)
     trace.calm()
