@@ -14,12 +14,9 @@ from leveret.core.admin.node import AdminNode
 from leveret.core.admin.rights import IN_VHOST, READ_QUEUE
 from leveret.core.admin.shown import integer, no_cursor, payload, properties
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.logs.log_writer import JointCommit
-from leveret.errors import StorageError
 from leveret.features.delay.rules import DELAY_MS_MAX
 from leveret.features.delay.schedules import row_of
 from leveret.features.delay.search import DelayedMessageFilter
-from leveret.ports.callbacks import has_failed
 
 if TYPE_CHECKING:
     from leveret.features.delay.schedules import Schedules
@@ -114,7 +111,7 @@ async def schedule_deliver_now(
 ) -> int:
     """Deliver one message at once, or all that meet every condition given."""
     schedules, chosen = _schedules(node, vhost), _chosen(selection)
-    count = await _rescheduled(schedules, vhost, chosen, schedules.wall_ms())
+    count = await schedules.reschedule(vhost, chosen, schedules.wall_ms())
     return _found(count, vhost, selection)
 
 
@@ -136,21 +133,8 @@ async def schedule_reschedule(
         due_ms = now_ms + integer("delay_ms", delay_ms)
     if integer("due_ms", due_ms) - now_ms > DELAY_MS_MAX:
         raise AdministrationError("invalid", "that is more than 366 days from now")
-    count = await _rescheduled(schedules, vhost, chosen, max(due_ms, now_ms))
+    count = await schedules.reschedule(vhost, chosen, max(due_ms, now_ms))
     return _found(count, vhost, selection)
-
-
-async def _rescheduled(
-    schedules: Schedules, vhost: str, chosen: str | DelayedMessageFilter, due_ms: int
-) -> int:
-    """Change the time of messages durably; return their number. Raises StorageError."""
-    changes = JointCommit()
-    count = await schedules.reschedule(vhost, chosen, due_ms, changes)
-    if await has_failed(changes.await_commit):
-        raise StorageError(
-            "the disk refused it, and what it refused has not changed: see the node's log"
-        )
-    return count
 
 
 def _schedules(node: ScheduleNode, vhost: str, queue: str | None = None) -> Schedules:

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.core.command_replies import check_fields
 from leveret.core.definitions.validation import AdministrationError
 from leveret.core.events import acting_as
-from leveret.core.logs.log_writer import JointCommit, PendingCommit
+from leveret.core.logs.log_writer import PendingCommit
 from leveret.core.routing.message import StoredMessage, raw_headers
-from leveret.errors import ChannelError, StorageError
+from leveret.errors import ChannelError
 from leveret.features.delay.rules import (
     DELAY,
     DELAY_LEVEL,
@@ -34,7 +34,6 @@ from leveret.features.delay.rules import (
     read_schedule,
 )
 from leveret.features.delay.schedules import DelayedMessageFilter
-from leveret.ports.after_all import AfterAll
 from leveret.ports.authentication import UnansweredError
 
 if TYPE_CHECKING:
@@ -106,7 +105,9 @@ class ScheduleCommands:
                 )
             case "deliver-now" | "reschedule":
                 due_ms = self._wall_ms() if name == "deliver-now" else self._due_ms(message)
-                return lambda exchanges: self._rescheduled(vhost, chosen, due_ms, owner, exchanges)
+                return lambda exchanges: schedules.reschedule(
+                    vhost, chosen, due_ms, owner=owner, exchanges=exchanges
+                )
         raise ChannelError(406, f"no command '{name}': there are {', '.join(COMMANDS)}")
 
     def _due_ms(self, message: StoredMessage) -> int:
@@ -142,24 +143,6 @@ class ScheduleCommands:
             command.finish(failed=True)
         else:
             command.finish(failed=False)
-
-    async def _rescheduled(
-        self,
-        vhost: str,
-        chosen: str | DelayedMessageFilter,
-        due_ms: int,
-        owner: str,
-        exchanges: AbstractSet[str],
-    ) -> int:
-        """Change the time of messages durably; return their number. Raises StorageError."""
-        changes, written = JointCommit(), AfterAll(1)
-        count = await self._schedules.reschedule(
-            vhost, chosen, due_ms, changes, owner=owner, exchanges=exchanges
-        )
-        changes.await_commit(written)
-        if await written:
-            raise StorageError("some messages could not be rescheduled, and keep their time")
-        return count
 
     async def _permitted(
         self, context: PublishContext, chosen: str | DelayedMessageFilter

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from leveret.core.json_fields import plain
+from leveret.core.logs.log_writer import JointCommit
 from leveret.core.queues.queue import Queue
+from leveret.errors import StorageError
 from leveret.features.celery.eta_hold import EtaHold
 from leveret.features.delay.rules import SCHEDULE_OWNER
 from leveret.features.delay.scheduled import (
@@ -29,6 +31,7 @@ from leveret.features.delay.search import (
     DelayedMessageFilter,
     DelayedMessageSearch,
 )
+from leveret.ports.after_all import AfterAll
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from leveret.core.dependencies import CoreServices
-    from leveret.core.logs.log_writer import JointCommit
     from leveret.features.delay.delayed_messages import DelayedMessages
     from leveret.features.delay.store import PendingMessage
 
@@ -146,17 +148,15 @@ class Schedules:
         vhost: str,
         chosen: str | DelayedMessageFilter,
         due_ms: int,
-        changes: JointCommit,
         *,
         owner: str | None = None,
         exchanges: AbstractSet[str] | None = None,
     ) -> int:
-        """Change the due time of messages, selected as in `cancel`. Returns their number.
+        """Change the due time of messages, selected as in `cancel`, durably. Returns their number.
 
-        `changes` gets what is to be awaited: where a commit fails, messages keep their time. Raises
-        StorageError.
+        Raises StorageError: those keep their time of which the change could not be stored.
         """
-        messages = self._find(vhost)
+        messages, changes, written = self._find(vhost), JointCommit(), AfterAll(1)
 
         def reschedule(message: PendingMessage) -> bool:
             if messages is None or not messages.is_pending(message.offset):
@@ -168,7 +168,13 @@ class Schedules:
             self._emit("schedule.rescheduled", told)
             return True
 
-        return await self._each(messages, chosen, reschedule, owner, exchanges)
+        count = await self._each(messages, chosen, reschedule, owner, exchanges)
+        changes.await_commit(written)
+        if await written:
+            raise StorageError(
+                "the disk refused it, and what it refused has not changed: see the node's log"
+            )
+        return count
 
     async def _each(
         self,
