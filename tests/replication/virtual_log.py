@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import count, zip_longest
 from typing import NamedTuple
 
 from leveret.ports.replication import EpochEnd, LogFiles, LogPlace, RawBatches
+
+VERSIONS = count(1)
 
 
 class VirtualBatch(NamedTuple):
@@ -41,13 +43,17 @@ class VirtualFile:
 
 
 class VirtualLog:
-    """Files of a log; all batches in front of the index `flushed` are on the disk."""
+    """Files of a log; all batches in front of the index `flushed` are on the disk.
+
+    Whatever changes its batches gives it a `version` that no log has had.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.files: list[VirtualFile] = []
         self.flushed = 0
         self.cuts = 0  # how often it was cut
+        self.version = next(VERSIONS)
 
     @property
     def end(self) -> int:
@@ -90,6 +96,7 @@ class VirtualLog:
     # -- what a leader does
 
     def write(self, epoch: int, value: int, *, rolls: bool) -> None:
+        self.version = next(VERSIONS)
         newest = self.files[-1] if self.files else None
         if newest is None or rolls:
             base = self.offset
@@ -115,6 +122,7 @@ class VirtualLog:
     # -- what a follower does
 
     def append(self, place: LogPlace, batches: list[VirtualBatch]) -> None:
+        self.version = next(VERSIONS)
         if place.position == 0:
             assert not self.files or place > self.place
             assert place.base >= self.offset
@@ -127,6 +135,7 @@ class VirtualLog:
             self.files[-1].batches.append(batch)
 
     def cut(self, place: LogPlace) -> None:
+        self.version = next(VERSIONS)
         self.files = [
             file
             for file in self.files
@@ -136,10 +145,12 @@ class VirtualLog:
             del self.files[-1].batches[place.position :]
 
     def remove(self, name: tuple[int, int]) -> None:
+        self.version = next(VERSIONS)
         self.files = [file for file in self.files if file.name != name]
 
     def add(self, file: VirtualFile) -> None:
         """Add a compacted file; the one whose place it takes is removed behind."""
+        self.version = next(VERSIONS)
         self.files = sorted([*self.files, file], key=lambda each: each.name)
 
     def checksum_at(self, place: LogPlace) -> int:
@@ -151,6 +162,7 @@ class VirtualLog:
 
     def lose(self, kept: int) -> None:
         """Keep what is flushed, and `kept` batches behind it."""
+        self.version = next(VERSIONS)
         end = self.flushed + kept
         for file in self.files:
             del file.batches[max(end - file.index, 0) :]

@@ -129,6 +129,8 @@ class World:
         self.sessions: dict[int, int] = {}  # when each was renewed last
         self.writes: list[Write] = []
         self.decided: dict[str, dict[int, VirtualBatch]] = {}
+        self.settled: dict[str, int] = {}  # index before which all is settled, by what is decided
+        self.checked: dict[str, object] = {}  # state of a log that was checked last
         self.dropped: set[str] = set()
         self.served: dict[int, int] = {}  # epoch → node
 
@@ -565,16 +567,17 @@ class World:
         if holders < self.members_min:
             raise BrokenError(f"confirmed with {holders} members")
 
-    def settled(self, name: str) -> int:
-        """Index in front of which all is settled, by what is committed."""
-        return max((0, *(-batch.value for batch in self.decided.get(name, {}).values())))
-
     def removable(self, process: Process, name: str) -> VirtualFile | None:
+        """Return the oldest file if all of it is settled, by what is committed."""
         log = process.open[name]
-        committed = [batch for batch in log.log.batches() if batch.index < log.committed]
-        settled = max((0, *(-batch.value for batch in committed)))
-        first = log.log.files[0] if len(log.log.files) > 1 else None
-        return first if first is not None and first.end <= min(settled, log.committed) else None
+        if len(log.log.files) <= 1 or log.log.files[0].end > log.committed:
+            return None
+        first = log.log.files[0]
+        end = first.end
+        for batch in log.log.batches():
+            if -batch.value >= end and batch.index < log.committed:
+                return first
+        return None
 
     def remove(self, node: int, name: str) -> None:
         process = self.process(node)
@@ -624,8 +627,10 @@ class World:
         for at, batch in here.items():
             if decided.setdefault(at, batch) != batch:
                 raise BrokenError(f"committed logs differ at {at}: {batch}, {decided[at]}")
+        settled = max((self.settled.get(log.name, 0), *(-batch.value for batch in here.values())))
+        self.settled[log.name] = settled
         lacks = [at for at in decided if at not in here and at < max(index, 1)]
-        if any(at >= self.settled(log.name) for at in lacks):
+        if any(at >= settled for at in lacks):
             raise BrokenError(f"a leader lacks what is committed of {log.name}: {lacks}")
         if decided and max(decided) >= index and index == log.end:
             raise BrokenError(f"a leader ends at {index}, and {max(decided)} is committed")
@@ -655,19 +660,24 @@ class World:
             self._check_logs(name)
 
     def _check_logs(self, name: str) -> None:
+        decided, settled = self.decided.get(name, {}), self.settled.get(name, 0)
+        logs = [disk.logs.get(name) for disk in self.disks]
+        versions = tuple(None if log is None else (log.version, log.flushed) for log in logs)
+        state = versions, len(decided), settled, self.entry.isr
+        if self.checked.get(name) == state:
+            return
+        self.checked[name] = state
         held = [
-            {batch.index: batch for batch in disk.logs[name].batches()} if name in disk.logs else {}
-            for disk in self.disks
+            {} if log is None else {batch.index: batch for batch in log.batches()} for log in logs
         ]
         for at, first in enumerate(held):
             for second in held[:at]:
                 _check_match(first, second)
-        decided, settled = self.decided.get(name, {}), self.settled(name)
         for node, batches in enumerate(held):
             if batches and min(batches) > settled:
                 raise BrokenError(f"I9: node {node} has removed what is not settled")
         for member in self.entry.isr:
-            log = self.disks[member].logs.get(name)
+            log = logs[member]
             flushed = 0 if log is None else log.flushed
             for at, batch in decided.items():
                 if at >= settled and (held[member].get(at) != batch or at >= flushed):
