@@ -315,11 +315,15 @@ class ClusteredNode:
         Its session ends with the process: as the controller it would keep others from electing.
         """
         follows_again = self.reign is None and not self.process.stopping.is_set()
+        closing = self.process.loop.create_task(member.close())
         try:
-            async with asyncio.timeout(CLOSE_SECONDS if follows_again else None):
-                await member.close()
-        except TimeoutError:
-            self.process.begin_anew("its disk hangs")
+            # Work in a thread cannot be cancelled, so what waits for it would go on.
+            await asyncio.wait({closing}, timeout=CLOSE_SECONDS if follows_again else None)
+            if not closing.done():
+                self.process.begin_anew("its disk hangs")
+            await closing
+        finally:
+            closing.cancel()
 
     async def _answer(self, request: object) -> dict[str, object]:
         """Answer a command of this machine: what a node can do that does not lead."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 import shutil
+import threading
 import time
 from functools import partial
 
@@ -331,10 +332,19 @@ async def test_a_member_whose_disk_hangs_begins_anew(nodes, monkeypatch):
     """With its session: it may be the controller, without which nobody is elected."""
     _, (other, _) = await started(nodes)
     process, task = nodes.running[other]
+    closes, answers, ended = ReplicaStore.close, threading.Event(), []
+
+    async def hang(store):
+        ended.append(await store._run(partial(answers.wait, LIMIT_SECONDS)))
+        await closes(store)
+
     with monkeypatch.context() as patched:
         patched.setattr(clustered, "CLOSE_SECONDS", 0.01)
-        patched.setattr(ReplicaStore, "close", lambda _: asyncio.Event().wait())
+        patched.setattr(ReplicaStore, "close", hang)
         nodes.ensemble.expire(nodes.clients[other].session)
+        await process.stopping.wait()  # a real process is gone by now
+        assert not ended
+        answers.set()
         await task
     assert process.began_anew == "its disk hangs"
     del nodes.running[other]
