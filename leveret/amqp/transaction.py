@@ -140,13 +140,16 @@ class Transaction:
     def _checking_copies(self) -> Iterator[None]:
         """Raise ChannelError if a queue lacks copies, in steps, unless no feature takes anything.
 
-        Where messages go that features leave alone is known too late for that.
+        What one has taken would be stored although the rest fails, each time that it is repeated.
         """
         if not self._asks_features:
             return
         found: set[DeclaredQueue] = set()
+        interceptors, lacks_copies = self._channel.broker.publish_interceptors, False
         for number, (_, then) in enumerate(self._publishes, 1):
-            if not isinstance(then, InterceptedPublish):
+            if isinstance(then, InterceptedPublish):
+                lacks_copies = lacks_copies or interceptors.lacks_copies(then.context)
+            else:
                 found.update(builder.owner for builder in then.builders)
             if not number % SLICE_PUBLISHES:
                 yield
@@ -155,7 +158,7 @@ class Transaction:
                 found.update(each.queue for each, _, _ in held if each.queue.settles_in_log)
             if not number % SLICE_SETTLES:
                 yield
-        if any(queue.lacks_copies for queue in found if not queue.deleted):
+        if lacks_copies or any(queue.lacks_copies for queue in found if not queue.deleted):
             raise ChannelError(406, "partial tx completion")
 
     def rolling_back(self) -> Iterator[None]:

@@ -195,6 +195,7 @@ class Broker:
         return QueueServices(
             **core.common(),
             unused=self._remove_unused,
+            copies_available=lambda: self._topics.copies_available,
             discarded=DeadLetterWorkers(dead_letter, self.dead_letter_counters, retry_topics),
             counts_every_return=self._settings.counts_every_return,
             extensions=(

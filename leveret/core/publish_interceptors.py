@@ -141,8 +141,7 @@ class PublishInterceptors:
 
         Who keeps it until later must not confirm it then: it would have as few copies.
         """
-        copies = self._topics.copies_available
-        if copies is None:
+        if self._topics.copies_available is None:
             return False
         vhost, message = context.vhost, context.message
         exchange = vhost.exchanges.get(message.exchange.decode(errors="replace"))
@@ -150,9 +149,7 @@ class PublishInterceptors:
             return False
         keys = [key.decode(errors="replace") for key in context.keys]
         queues = cast("list[DeclaredQueue]", vhost.reach(exchange, keys, message))
-        return any(
-            queue.definition.durable and queue.settings.copies_min > copies for queue in queues
-        )
+        return any(queue.lacks_copies for queue in queues)
 
     def for_publish(self, vhost: Vhost, exchange: bytes, requests: int) -> list[PublishInterceptor]:
         """Return the interceptors that look at a message. Called for each off the fast path."""

@@ -83,6 +83,7 @@ class Bench:
             str,
             int,
             self.unused.append,
+            lambda: None,
             DeadLetterWorkers(self.dead_letter, DeadLetterCounters(), None),
             extensions=(ExpiryAndLimits, ConsumerFilters(), *kinds),
         )

@@ -255,9 +255,9 @@ class AtomicWrite:
         return [writer.log for writer in self._parts]
 
     def lacking_copies(self) -> LogWriter | None:
-        """Return a log that would refuse its part now, since too few nodes are in sync, or None."""
+        """Return who would refuse its part now, since too few nodes are in sync, or None."""
         writers = (writer for writer in self._parts if not writer.deleted)
-        return next((writer for writer in writers if writer.log.is_refusing), None)
+        return next((writer for writer in writers if writer.lacks_copies), None)
 
     def prepare(self) -> bool:
         """Write a part to every log. False: it waits for one, and will be committed anew."""

@@ -129,6 +129,7 @@ class LogWriter(Batching, ABC):
     __slots__ = ()
 
     settles_in_log = True  # whether settlements are written to the log
+    lacks_copies = False  # whether it refuses all records, since too few nodes are in sync
 
     def __init__(self, log: TopicLog | None, turn: Turn, report: Report) -> None:
         """Write to a log. Without one it is `held`, and `_attach` is called once there is."""

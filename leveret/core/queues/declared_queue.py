@@ -201,7 +201,8 @@ class DeclaredQueue(ABC):
     @property
     def lacks_copies(self) -> bool:
         """Whether nothing can be published to it, since too few nodes are in sync."""
-        return any(part.log.is_refusing for part in self.partitions)
+        copies = self.services.copies_available()
+        return copies is not None and self.settings.copies_min > copies
 
     @property
     @abstractmethod

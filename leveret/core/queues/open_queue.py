@@ -89,6 +89,7 @@ class OpenQueue(LogWriter, DeclaredQueue):
 
     definition: QueueDefinition
     policy: EffectivePolicy
+    lacks_copies = DeclaredQueue.lacks_copies
 
     __slots__ = ()
 

@@ -242,7 +242,11 @@ def _of_64_bits(value: Any) -> Any:
 
 
 def _resolve(definition: QueueDefinition, policy: Mapping[str, Any]) -> QueueSettings:
-    stated = Stated(definition.arguments, policy)
+    settings = _of_kind(definition, Stated(definition.arguments, policy))
+    return settings if definition.durable else replace(settings, copies_min=1)
+
+
+def _of_kind(definition: QueueDefinition, stated: Stated) -> QueueSettings:
     kind = definition.arguments.get(QUEUE_TYPE)
     if kind == "stream":
         return _of_stream(stated)

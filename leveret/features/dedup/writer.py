@@ -82,17 +82,9 @@ class BatchEffects:
     filled: dict[DeclaredQueue, BatchBuilder] = field(
         default_factory=dict
     )  # for queues with limits
-    lacking: dict[DeclaredQueue, bool] = field(default_factory=dict)  # whether they lack copies
     elsewhere: list[Committing] = field(default_factory=list)  # commits of other features
     is_empty: bool = True
     record: bytes = b""  # record with the publishers' new positions
-
-    def lacks_copies(self, queue: DeclaredQueue) -> bool:
-        """Whether a queue lacks copies; looked up once, as it may have many partitions."""
-        known = self.lacking.get(queue)
-        if known is None:
-            known = self.lacking[queue] = queue.lacks_copies
-        return known
 
 
 class DedupWriter(TouchedQueue):
@@ -281,7 +273,7 @@ class DedupWriter(TouchedQueue):
         One that is full or lacks copies would have the messages of all others refused as well. What
         other features have stored by then would be stored again, each time that it is repeated.
         """
-        if any(map(effects.lacks_copies, queues)):
+        if any(queue.lacks_copies for queue in queues):
             return False
         message, ok = context.message, True
         for queue in queues:

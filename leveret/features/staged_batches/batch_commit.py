@@ -262,35 +262,53 @@ class BatchCommit:
 
     async def _look(self, batch: Batch, offset: int) -> None:
         record = LookedRecord(*batch.record(offset))
-        if record.flags & RecordFlag.WANTS_DELAY:
-            self._delayed.add(offset, offset + 1)
-        else:
+        if not record.flags & RecordFlag.WANTS_DELAY:
             await answered(partial(self._publish, record))
+        elif self._core.publish_interceptors.lacks_copies(self._context(record)):
+            raise StorageError(
+                "the batch could not be stored: a queue of its delayed messages has too few copies "
+                "in sync"
+            )
+        else:
+            self._delayed.add(offset, offset + 1)
 
-    def _publish(self, record: LookedRecord) -> None:
-        """Publish one message, or have a feature take it. Raises ChannelError, UnansweredError."""
-        name, flags = record.exchange, record.flags & RecordFlag.STORED
-        keys, header = [record.routing_key], record.header
+    def _context(self, record: LookedRecord) -> PublishContext:
+        """Return what publish interceptors look at. Raises ChannelError."""
+        flags, keys, header = record.flags & RecordFlag.STORED, [record.routing_key], record.header
         if record.flags & RecordFlag.SELECTS_KEYS:
             further, is_blind = selected_keys(header)
             keys = list(dict.fromkeys((record.routing_key, *further)))
             if is_blind:
                 flags |= RecordFlag.BLIND_COPIED
                 header = open_header(header)
+        return PublishContext(
+            self._vhost,
+            StoredMessage(record.exchange, record.routing_key, header, record.body, flags),
+            keys,
+            record.flags & ~RecordFlag.STORED,
+            mandatory=False,
+            tag=0,
+            user=self._rights.user,
+            channel=self._publisher,
+        )
+
+    def _publish(self, record: LookedRecord) -> None:
+        """Publish one message, or have a feature take it. Raises ChannelError, UnansweredError."""
+        name, context = record.exchange, self._context(record)
+        keys, seen = context.keys, context.message
         cache = self._rights.exchange(name)
         exchange: Any = cache.exchange
         if self._rights.restricts_keys(cache):
             for key in keys:
                 self._rights.require_key(exchange.name, key)
-        if self._is_taken(record, keys, flags):
+        if self._is_taken(context):
             self._router.counts_of(name).add(1)
             return
-        seen = StoredMessage(name, record.routing_key, header, record.body, flags)
         texts = [key.decode(errors="replace") for key in keys]
         queues = cast("list[DeclaredQueue]", self._vhost.route(exchange, texts, seen))
         for queue in queues:
             self._writes[-1].publish(
-                queue, flags, name, record.routing_key, record.header, record.body
+                queue, seen.flags, name, record.routing_key, record.header, record.body
             )
         self._router.counts_of(name).add(len(queues))
         if not queues:
@@ -300,25 +318,13 @@ class BatchCommit:
             names = [queue.definition.name for queue in queues]
             self._core.tracer.published(self._vhost, seen, keys, names, self._publisher.origin)
 
-    def _is_taken(self, record: LookedRecord, keys: Sequence[bytes], flags: int) -> bool:
+    def _is_taken(self, context: PublishContext) -> bool:
         """Whether a feature has taken a message. Raises ChannelError."""
-        requests = record.flags & ~RecordFlag.STORED
         interceptors = self._core.publish_interceptors.for_publish(
-            self._vhost, record.exchange, requests
+            self._vhost, context.message.exchange, context.requests
         )
         if not interceptors:
             return False
-        _, _, name, key, header, body = record
-        context = PublishContext(
-            self._vhost,
-            StoredMessage(name, key, header, body, flags),
-            keys,
-            requests,
-            mandatory=False,
-            tag=0,
-            user=self._rights.user,
-            channel=self._publisher,
-        )
         committing = InterceptedPublish(context, interceptors).intercept()
         if committing is None:
             return False

@@ -73,6 +73,7 @@ class Bench:
             str,
             int,
             print,
+            lambda: None,
             stream_filter=record_filter,
         )
         self.stream = Stream(QueueDefinition("/", "s"), QueueSettings(), self.log, services)

@@ -7,7 +7,7 @@ from pamqp import commands, header
 
 from leveret.core.publish_interceptors import PublishContext
 from leveret.core.routing.message import StoredMessage
-from leveret.errors import ChannelError, NotEnoughCopiesError, StorageError
+from leveret.errors import ChannelError, StorageError
 from leveret.features.dedup.producers import NUMBERS, SIZE, Producer, Producers
 from leveret.features.dedup.sequences import Position
 from leveret.ports import Durability
@@ -221,9 +221,9 @@ def test_a_queue_that_lacks_copies_has_only_its_own_messages_refused(delay_ms):
     stage = Stage(Durability.FSYNC)
     clients = {name: Client(stage).open() for name in ("quorum", "classic")}
     for name, client in clients.items():
-        client.declare(name, durable=True)
+        client.declare(name, durable=True, arguments={"x-queue-type": name})
         client.call(commands.Confirm.Select())
-    stage.log("quorum").refuse(NotEnoughCopiesError("one node is in sync"))
+    stage.topics.copies_available = 1
 
     def publish_together(sequence):
         for name, client in clients.items():
@@ -246,7 +246,7 @@ def test_a_queue_that_lacks_copies_has_only_its_own_messages_refused(delay_ms):
         stored = stage.log("classic").end if delayed is None else delayed.store.pending_count
         assert stored == sequence + 1
     assert list(stage.log("leveret.producers").undone) == []
-    stage.log("quorum").refuse(None)
+    stage.topics.copies_available = None
     assert publish_together(0) == [["Basic.Ack"], ["Basic.Ack"]]
     assert stage.log("quorum").end == 1
 

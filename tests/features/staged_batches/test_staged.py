@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from pamqp import commands
 
-from leveret.errors import ChannelError, NotEnoughCopiesError, StorageError
+from leveret.errors import ChannelError, StorageError
 from leveret.features.staged_batches import batch_commit, staged
 from leveret.features.staged_batches.records import CommitNote, pack_part
 from leveret.features.staged_batches.rules import BatchLimits, BatchRefusedError
@@ -15,6 +15,7 @@ from leveret.ports.counters import DROP_UNROUTABLE
 from leveret.ports.definitions import PermissionDefinition, UserDefinition, VhostDefinition
 from leveret.ports.records import RecordFlag
 from leveret.ports.waiting import until
+from leveret.storage.store import FileTopicStore
 from tests.recovery.node import Node
 from tests.support.batches import Batches
 from tests.support.chunks import Row, chunk
@@ -162,19 +163,26 @@ def test_delayed_messages_wait_in_their_store(world):
     assert world.bodies("q") == [b"now", b"late"]
 
 
-def test_a_batch_that_lacks_copies_delays_no_message_until_it_is_committed(world):
+def test_a_batch_that_lacks_copies_delays_no_message_until_it_is_committed(world, monkeypatch):
+    copies = None
+    monkeypatch.setattr(FileTopicStore, "copies_available", property(lambda _: copies))
     delayed = {"headers": {"x-delay": 60_000}}
-    world.publish(Row("q", b"first"))
-    log = world.node.queue("q").log
-    log.refuse(NotEnoughCopiesError("one node is in sync"))
-    world.stage("w", 1, "p", [Row("r", b"late", properties=delayed), Row("q", b"now")])
-    for _ in range(2):
-        with pytest.raises(StorageError, match=r"could not be stored: queue 'q' .*too few copies"):
-            world.commit("w", 1, "p")
-    log.refuse(None)
-    world.commit("w", 1, "p")
+    world.declare("two copies", min_isr=2)
+    late = Row("r", b"late", properties=delayed)
+    batches = [
+        ([late, Row("two copies", b"now")], "queue 'two copies' .*too few copies"),
+        ([late, Row("two copies", b"later", properties=delayed)], "too few copies"),
+    ]
+    for number, (rows, error) in enumerate(batches, 1):
+        copies = 1
+        world.stage("w", number, "p", rows)
+        for _ in range(2):
+            with pytest.raises(StorageError, match=f"could not be stored: .*{error}"):
+                world.commit("w", number, "p")
+        copies = None
+        world.commit("w", number, "p")
     world.node.advance(61)
-    assert (world.bodies("q"), world.bodies("r")) == ([b"first", b"now"], [b"late"])
+    assert (world.bodies("two copies"), world.bodies("r")) == ([b"now", b"later"], [b"late"] * 2)
 
 
 def test_a_queues_window_drops_duplicates(world):
