@@ -35,10 +35,10 @@ class InSyncSet:
         return isr if self.written is None else isr | self.written.isr
 
     @property
-    def smaller(self) -> int:
-        """Number of members of the smaller of both sets, as far as logs have a minimum of it."""
+    def certain(self) -> frozenset[int]:
+        """Members of both sets: as far as logs have a minimum of them, these are counted."""
         isr = self.recorded.isr
-        return len(isr if self.written is None else isr & self.written.isr)
+        return isr if self.written is None else isr & self.written.isr
 
     def write(self, entry: ShardEntry, members: tuple[tuple[int, int], ...] = ()) -> Effect:
         """Replace the recorded entry (see effects.WriteEntry)."""

@@ -128,7 +128,9 @@ class Leader:
                 self._unfit.add(follower)  # out of the set before anything is undone
                 return [Send(follower, Refused(self.epoch)), Disconnect(follower)]
             return [Send(follower, Attached(self.epoch, cuts))]
-        copy.begin(comparison, now_ms, self._absent_since.get(follower, self._began_ms))
+        # Before the logs are opened, the time until now went into comparing them.
+        since_ms = self._absent_since.get(follower, self._began_ms) if self.is_opening else now_ms
+        copy.begin(comparison, now_ms, since_ms)
         return [Send(follower, Attached(self.epoch)), *self._moved(copy), *self._commit_all()]
 
     def _is_committed_behind(self, place: LogPlace, ours: LogFiles | None) -> bool:
@@ -172,7 +174,7 @@ class Leader:
 
     @property
     def _members(self) -> Effect:
-        return Members(self.set.smaller, len(self.set.recorded.joined))
+        return Members(len(self.set.certain), len(self.set.recorded.joined))
 
     # -- what happens to the logs
 
@@ -335,9 +337,14 @@ class Leader:
         since: int | None = self._absent_since.get(member, self._began_ms)
         if copy is not None and copy.is_attached:
             since = copy.unsafe_since()
-        elif copy is not None and not self.is_opening:
-            return now_ms - self._began_ms > self._limits.comparison_ms_max
-        return since is not None and now_ms - since > self._limits.lag_ms_max
+        if since is None:
+            return False
+        if copy is not None and not self.is_opening:
+            if now_ms - self._began_ms > self._limits.comparison_ms_max:
+                return True
+            if not copy.is_attached:
+                return False  # its logs are being compared
+        return now_ms - since > self._limits.lag_ms_max
 
     def _may_enter(self, copy: FollowerCopy, now_ms: int) -> bool:
         """Whether a follower has all that is committed, and keeps up.
@@ -355,20 +362,14 @@ class Leader:
 
     def answered(self, outcome: WriteOutcome) -> list[Effect]:
         """Note the answer to the write of the set."""
-        kept = self._kept
+        kept = self.set.certain
         return self.set.answered(outcome) + self._after_change(kept)
 
     def learned(self, entry: ShardEntry) -> list[Effect]:
         """Note an entry of this reign that somebody else has written."""
-        kept = self._kept
+        kept = self.set.certain
         self.set.learned(entry)
         return self._after_change(kept)
-
-    @property
-    def _kept(self) -> frozenset[int]:
-        """Members that this node does not take out of the set."""
-        isr = self.set.recorded.isr
-        return isr if self.set.written is None else isr & self.set.written.isr
 
     def _after_change(self, kept: frozenset[int]) -> list[Effect]:
         """Begin anew with members that somebody else took out, and count those that are left."""

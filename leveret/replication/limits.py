@@ -14,8 +14,8 @@ class ReplicationLimits:
     # A follower that has something this long not on its disk leaves the in-sync set: a flush or a
     # stall of a disk takes less, and publishers wait for it.
     lag_ms_max: int = 2_500
-    # Before it has its logs open, a leader waits this long while it compares members' logs with its
-    # own, some 50 µs for each log: nobody is served then.
+    # Before it has its logs open, a leader waits this long for members whose logs it compares with
+    # its own, some 50 µs for each log: nobody is served then.
     comparison_ms_max: int = 10_000
     # One whose link has ended, and which has not come back: its process has ended, or its machine.
     # A link that was cut for a moment takes less.

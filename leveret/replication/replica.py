@@ -89,6 +89,8 @@ class Replica:
         self._elected_ms = 0
         self._awaited = {"epoch", "files"}  # before an elected node answers anybody
         self._has_attached = False  # in this incarnation, to anybody
+        self._live: Mapping[int, int] = {}  # incarnations of the nodes that were live last
+        self._is_damaged = False
         self._reason = ""
 
     # -- what the coordinator holds
@@ -164,7 +166,11 @@ class Replica:
         return self.leader.opened()
 
     def resign(self, reason: str) -> list[Effect]:
-        """Stop serving, then leave the in-sync set and the lead, unless nobody else could lead."""
+        """Stop serving, then leave the in-sync set and the lead.
+
+        Where no other member is live it ends as if its process had died: it may be the only one
+        left that can lead. One whose files are damaged leaves all the same.
+        """
         if self.leader is None or self.role is Role.LEAVING:
             return []
         self._reason = reason
@@ -177,9 +183,13 @@ class Replica:
         if leader.set.written is not None:
             return []
         recorded = leader.set.recorded
-        if recorded.isr == {self.node}:
+        if recorded.isr == {self.node} or not (self._is_damaged or self._has_successor(leader)):
             return self._end_reign(self._reason)
         return [leader.set.write(recorded.resigned())]
+
+    def _has_successor(self, leader: Leader) -> bool:
+        """Whether another member of the in-sync set is live, by what was read last."""
+        return any(node in self._live for node in leader.set.certain - {self.node})
 
     def _end_reign(self, reason: str) -> list[Effect]:
         stopped = self.role is Role.LEAVING
@@ -203,12 +213,13 @@ class Replica:
 
         The oldest flush that this node's disk is at takes `flush_ms` already.
         """
+        self._live = live
         if self.leader is None or self.role is Role.LEAVING:
             return []
         if self.role is Role.ELECTED:
             # Its epoch shows whether the disk hangs: all files of many logs take longer on any.
             flush_ms = now_ms - self._elected_ms if "epoch" in self._awaited else 0
-        if flush_ms > self._limits.flush_ms_max and self.leader.set.smaller > 1:
+        if flush_ms > self._limits.flush_ms_max and self._has_successor(self.leader):
             return self.resign(f"its disk hangs: a flush takes {flush_ms} ms already")
         return self.leader.tick(live, now_ms)
 
@@ -232,6 +243,7 @@ class Replica:
         follower = self.follower
         if follower is not None and follower.has_attached and not follower.is_member:
             return self._end_reign(reason)
+        self._is_damaged = True
         return self.failed(reason)
 
     def kept_epoch(self, epoch: int) -> list[Effect]:

@@ -14,6 +14,7 @@ from leveret.replication.effects import (
     ReadLog,
     Replicated,
     Send,
+    WriteEntry,
 )
 from leveret.replication.limits import ReplicationLimits
 from leveret.replication.messages import Acknowledge, Attach, Attached, Drop
@@ -21,6 +22,7 @@ from leveret.replication.replica import Replica, Role
 from leveret.replication.shard import ShardEntry
 from tests.replication.test_rules import LAG_MS, Trace
 
+HANG_MS = ReplicationLimits().flush_ms_max
 AT = LogPlace(0, 0, 100)
 
 
@@ -102,9 +104,21 @@ def test_a_member_whose_session_has_ended_does_not_come_and_go():
     assert set(changes) == {frozenset({0, 2})}
 
 
-def elected(isr, replicas):
+def unready(isr, replicas):
+    """Return a replica that is elected, and has not heard from its disk yet."""
     replica = Replica(0, 1, 0)
     replica.learned(ShardEntry(0, 1, 1, frozenset(isr), replicas, 2), 0)
+    return replica
+
+
+def writes_set(effects):
+    """Return the in-sync set that the only write among effects is of."""
+    [write] = [effect for effect in effects if isinstance(effect, WriteEntry)]
+    return write.entry.isr
+
+
+def elected(isr, replicas):
+    replica = unready(isr, replicas)
     replica.kept_epoch(1)
     describing = replica._describing
     effects = replica.described(describing, ())
@@ -358,6 +372,55 @@ def test_who_has_no_link_leaves_the_set_sooner_than_who_hangs(hangs):
     trace.wait(100)
     trace.calm()
     assert 2 in trace.world.entry.isr
+
+
+@pytest.mark.parametrize("cuts_at_ms", [None, 4_000])
+def test_a_member_that_lacks_something_lags_from_the_end_of_the_comparison_on(cuts_at_ms):
+    replica, _ = elected({0, 1}, (0, 1))
+    [comparing] = replica.received(1, Attach(1, 1, ()))
+    if cuts_at_ms is not None:
+        cut = Comparison((Difference("one", cut=AT),), {})
+        replica.compared(1, comparing.number, cut, cuts_at_ms)
+        [comparing] = replica.received(1, Attach(1, 1, ()))
+    ours = {"one": LogFiles("one", ((0, 0),), (EpochEnd(0, AT),), AT, 5)}
+    lacks = Comparison((Difference("one", place=START),), ours)
+    replica.compared(1, comparing.number, lacks, 8_000)
+    assert replica.tick({0: 1, 1: 1}, 9_000) == []
+    assert writes_set(replica.tick({0: 1, 1: 1}, 8_001 + LAG_MS)) == {0}
+
+
+def test_a_member_whose_link_ends_again_and_again_is_not_waited_for_without_end():
+    replica, _ = elected({0, 1}, (0, 1))
+    ours = {"one": LogFiles("one", ((0, 0),), (EpochEnd(0, AT),), AT, 5)}
+    lacks, effects, now_ms = Comparison((Difference("one", place=START),), ours), [], 0
+    while not effects and now_ms < 60_000:
+        [comparing] = replica.received(1, Attach(1, 1, ()))
+        replica.compared(1, comparing.number, lacks, now_ms)
+        now_ms += 1_000
+        effects = replica.tick({0: 1, 1: 1}, now_ms)
+        replica.disconnected(1, now_ms)
+    assert writes_set(effects) == {0}
+
+
+def test_a_disk_that_refuses_leaves_the_set_only_where_another_member_is_live():
+    for live, leaves in ({0: 1}, False), ({0: 1, 2: 1}, False), ({0: 1, 1: 1}, True):
+        replica = unready({0, 1}, (0, 1, 2))
+        assert replica.tick(live, 1_000) == []
+        effects = replica.failed("the disk is full")
+        assert [type(effect) for effect in effects] == [EndReign, *[WriteEntry] * leaves]
+        assert replica.role is (Role.LEAVING if leaves else Role.OVER)
+
+
+def test_a_disk_that_hangs_is_waited_for_until_another_member_is_live():
+    replica = unready({0, 1}, (0, 1))
+    assert replica.tick({0: 1}, 2 * HANG_MS) == []
+    assert writes_set(replica.tick({0: 1, 1: 1}, 2 * HANG_MS)) == {1}
+
+
+def test_who_has_lost_what_it_had_flushed_leaves_the_set_to_members_that_are_away():
+    replica = unready({0, 1}, (0, 1))
+    assert replica.tick({0: 1}, 1_000) == []
+    assert writes_set(replica.damaged("a log has less than was flushed")) == {1}
 
 
 @pytest.mark.parametrize("cuts", [False, True])

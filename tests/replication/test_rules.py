@@ -113,6 +113,7 @@ def member_is_dropped_by_a_write_that_is_not_done():
 
 def leader_serves_while_it_leaves():
     trace = Trace(3)
+    trace.tick()
     trace.world.resign(0)
     trace.happen("write of 0")
     trace.calm("answer", "learn 0")
@@ -319,6 +320,7 @@ def disk_of_an_elected_node_fails():
     trace.lose(0)
     trace.calm("describe at 1")
     elected = trace.world.process(1)
+    trace.tick(1)
     trace.world.fail(elected, [what for what, _ in elected.work].index("describe"))
     trace.calm()
     trace.wait(LAG_MS + 500)
@@ -431,7 +433,7 @@ RULES = {
     "minimum_of_both": Without(
         set_is_below_the_minimum_when_a_write_is_done,
         InSyncSet,
-        "smaller",
+        "certain",
         "isr & self.written.isr",
         "isr | self.written.isr",
         "confirmed with 1",
@@ -582,10 +584,10 @@ RULES = {
     ),
     "minimum-ignored": Without(
         set_is_below_the_minimum,
-        InSyncSet,
-        "smaller",
-        "return len(isr if",
-        "return 9 + len(isr if",
+        Leader,
+        "_members",
+        "Members(len(",
+        "Members(9 + len(",
         "confirmed with 1",
     ),
 }
