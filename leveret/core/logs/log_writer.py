@@ -37,6 +37,16 @@ class Waiter(Protocol):
         ...
 
 
+class PatientWaiter:
+    """Waiter that would only have the same written again: a lack of copies does not fail it.
+
+    What was written by then is committed once there are copies again.
+    """
+
+    def held_up(self) -> None:
+        """Note that there are too few copies, for nobody knows how long."""
+
+
 class Committing(Protocol):
     """Queue or topic that eventually commits every record it was given."""
 
@@ -181,7 +191,7 @@ class LogWriter(Batching, ABC):
     def _failed(self, error: Exception) -> None:
         """Handle a failed flush of written records: fail their waiters."""
         if isinstance(error, NotEnoughCopiesError):
-            self._refuse_waiting(0)  # they need not wait for ever
+            self._refuse_impatient()
             unseen, self._unseen = self._unseen, ()
             tell_each([part for _, part in unseen], self._report, failed=True)
             return
@@ -190,6 +200,24 @@ class LogWriter(Batching, ABC):
         while self._unseen and self._unseen[-1][0] > self.log.end:
             self._unseen.pop()
         self._refuse_waiting(self.log.end + 1)
+
+    def _refuse_impatient(self) -> None:
+        """Fail the waiters for commits that need not wait for ever."""
+        refused: list[Waiter] = []
+        patient: list[PatientWaiter] = []
+        uncommitted, self._uncommitted = self._uncommitted, deque()
+        for stop, waiters in uncommitted:
+            staying: list[Waiter] = []
+            for waiter in waiters:
+                if isinstance(waiter, PatientWaiter):
+                    staying.append(waiter)
+                    patient.append(waiter)
+                else:
+                    refused.append(waiter)
+            if staying:
+                self._uncommitted.append((stop, staying))
+        tell_each(refused, self._report, failed=True)
+        call_each([waiter.held_up for waiter in patient], self._report)
 
     def _refuse_waiting(self, stop: int) -> None:
         """Fail the waiters for commits up to `stop` or more."""

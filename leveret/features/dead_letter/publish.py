@@ -2,13 +2,16 @@
 
 With the strategy at-least-once a range of dead messages stays leased in its queue until every
 target queue has committed it. A target that refuses messages, because it is full, is tried again
-later, and only that one: so a full queue does not fill the others with duplicates.
+later, and only that one: so a full queue does not fill the others with duplicates. A target that
+holds messages and lacks copies of them is waited for: it will have committed them some day.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from leveret.core.logs.log_writer import PatientWaiter
+from leveret.ports.callbacks import do_nothing
 from leveret.ports.partitioner import place_of
 from leveret.ports.ranges import RangeSet
 
@@ -55,9 +58,13 @@ class DeadLetterPublish:
         for builder in builders:
             self.acknowledgement(builder)
 
-    def begin(self, finished: Callable[[], None]) -> None:
-        """Wait for the targets' commits, then call `finished`; possibly at once."""
+    def begin(self, finished: Callable[[], None], held_up: Callable[[], None] = do_nothing) -> None:
+        """Wait for the targets' commits, then call `finished`; possibly at once.
+
+        `held_up` is called before if that may take any time, since a target lacks copies.
+        """
         self._finished = finished
+        self.held_up = held_up
         self._pending = len(self._acknowledgements) + 1
         for builder, acknowledgement in self._acknowledgements.items():
             builder.owner.await_commit(acknowledgement)
@@ -85,7 +92,7 @@ class DeadLetterPublish:
         return list(written_by_all), sorted(missing, key=lambda piece: piece.first)
 
 
-class PublishAcknowledgement:
+class PublishAcknowledgement(PatientWaiter):
     """Acknowledgement by one target queue, by the records' offsets in the source queue."""
 
     def __init__(self, publish: DeadLetterPublish, place: object) -> None:
@@ -93,6 +100,10 @@ class PublishAcknowledgement:
         self.refusals = RangeSet()
         self._publish = publish
         self._place = place  # of the target
+
+    def held_up(self) -> None:
+        """Note that the target lacks copies of what it holds."""
+        self._publish.held_up()
 
     def refused(self, first: int, stop: int) -> None:
         """Note that the target refused the records [first, stop)."""

@@ -98,7 +98,8 @@ class DeadLetterWorker:
         self._waiting: deque[DeadRange] = deque()
         self._aside: list[DeadRange] = []  # retried later
         self._told = False  # whether the operator was told that some are set aside
-        self._busy = False  # reading, or waiting for commits of target queues
+        self._busy = False  # waiting for commits of target queues, or for the next attempt
+        self._fetching = False
         self._working = False
         self._room = PORTION_BYTES  # bytes left in this portion
         self._timers = timers
@@ -139,7 +140,7 @@ class DeadLetterWorker:
             return
         self._working = True
         try:
-            while self._waiting and not self._busy and not self._queue.deleted:
+            while self._waiting and not self._is_occupied and not self._queue.deleted:
                 if self._room <= 0:  # other work of the node comes first
                     self._next_portion.set(self._timers.wall_ms())
                     return
@@ -149,6 +150,10 @@ class DeadLetterWorker:
         if not self._waiting:
             self._window.clear()
             self._room = PORTION_BYTES
+
+    @property
+    def _is_occupied(self) -> bool:
+        return self._busy or self._fetching
 
     def _go_on(self) -> None:
         self._next_portion.set(None)
@@ -162,7 +167,7 @@ class DeadLetterWorker:
         except CorruptBatchError:
             batches = None  # the fetch finds the damage again and handles it
         if batches is None:
-            self._busy = True
+            self._fetching = True
             self._queue.services.spawn(self._fetch(first))
         else:
             self._publish(batches)
@@ -172,9 +177,11 @@ class DeadLetterWorker:
             lost = not await self._queue.reader.fill(self._window, offset, leased=True)
         except StorageError as error:
             self._queue.reader.errors.report(error)
+            self._busy = True
             self._try_later()
             return
-        self._busy = False
+        finally:
+            self._fetching = False
         if lost and self._waiting:
             dead = self._waiting.popleft()
             if dead.first + 1 < dead.stop:
@@ -245,7 +252,16 @@ class DeadLetterWorker:
     def _await(self, publish: DeadLetterPublish, reason: Reason, count: Count) -> None:
         """Settle and count records once their targets have committed them."""
         self._busy = True
-        publish.begin(lambda: self._published(publish, reason, count))
+        publish.begin(lambda: self._published(publish, reason, count), self._held_up)
+
+    def _held_up(self) -> None:
+        """Go on with others: nobody knows when a target has copies again of what it holds."""
+        self._busy = self._holds_too_much
+        self.work()
+
+    @property
+    def _holds_too_much(self) -> bool:
+        return len(self._aside) >= ASIDE_MAX
 
     def _take(self, batches: list[Batch], kind: DeadRange) -> list[BatchSlice]:
         """Take the leading messages of the same kind in memory, up to the portion's size."""
@@ -278,7 +294,7 @@ class DeadLetterWorker:
             self._tell()
         elif not self._aside:
             self._told = False
-        self._busy = len(self._aside) >= ASIDE_MAX
+        self._busy = self._holds_too_much
         self.work()
 
     def _tell(self) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leveret.core.logs.log_scan import LogScan
+from leveret.core.logs.log_writer import PatientWaiter
 from leveret.core.names import topic_beside
 from leveret.core.queues.discarding import BatchSlice
 from leveret.core.queues.extensions import Demand, ExtensionKind, QueueExtension
@@ -417,7 +418,7 @@ class RetryTopic(QueueExtension):
         self._stores.delete(definition.vhost, topic, definition.incarnation)
 
 
-class RetryReenqueue:
+class RetryReenqueue(PatientWaiter):
     """Messages on their way from the retry topic to the queue."""
 
     def __init__(self, topic: RetryTopic) -> None:

@@ -148,6 +148,22 @@ class TestConfirms:
         wait(stage, 1)
         assert list(held.settled) == [(0, 1)]
 
+    def test_it_comes_once_though_its_queue_lacks_copies_meanwhile(
+        self, stage: Stage, client: Client
+    ) -> None:
+        client.publish("tasks", b"held", headers=eta(stage, 1), delivery_mode=2)
+        stage.log("tasks.eta").commit()
+        wait(stage, 2)
+        queue = stage.log("tasks")
+        queue.refuse(NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is"))
+        wait(stage, 3)
+        queue.refuse(None)
+        wait(stage, 3)
+        queue.commit()
+        wait(stage, 1)
+        assert queue.end == 1
+        assert list(stage.log("tasks.eta").settled) == [(0, 1)]
+
 
 def test_held_tasks_have_as_many_copies_as_the_queue(stage: Stage, client: Client) -> None:
     client.declare("q", durable=True, arguments={**ETA_QUEUE, "x-queue-type": "quorum"})

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.core.settings.queue_settings import resolve_settings
+from leveret.errors import NotEnoughCopiesError
 from leveret.features.dead_letter.publish import DeadLetterPublish
 from leveret.features.dead_letter.worker import ASIDE_MAX, RETRY_MS
 from leveret.ports import Durability
@@ -13,6 +14,7 @@ from leveret.ports.records import BatchBuilder
 from tests.features.dead_letter.test_dead_lettering import content
 from tests.support.stage import Stage
 
+FEW = NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is")
 SURE = {
     "x-queue-type": "quorum",
     "x-dead-letter-exchange": "dlx",
@@ -146,6 +148,22 @@ def test_a_disk_that_fails_is_tried_again():
     yard.retry()
     yard.commit("one")
     assert (yard.ready("one"), yard.settled) == (1, [(0, 1)])
+
+
+def test_what_a_target_holds_and_lacks_copies_of_is_not_sent_twice():
+    yard = Yard(Durability.FSYNC)
+    yard.target("one")
+    yard.target("two")
+    yard.publish("k")
+    yard.reject(1)
+    yard.commit("one")
+    yard.stage.log("two").refuse(FEW)
+    yard.retry()
+    yard.stage.log("two").refuse(None)
+    yard.retry()
+    yard.commit("two")
+    assert [yard.stage.log(name).end for name in ("one", "two")] == [1, 1]
+    assert yard.settled == [(0, 1)]
 
 
 def test_a_queue_that_is_deleted_holds_nobody_up():

@@ -4,7 +4,7 @@ import pytest
 from pamqp import commands, header
 
 from leveret.core.definitions.validation import AdministrationError
-from leveret.errors import DiskFullError
+from leveret.errors import DiskFullError, NotEnoughCopiesError
 from leveret.features.delay.delayed_messages import DELAYED_TOPIC
 from leveret.features.delay.scheduled import MARKED, Draft, ScheduleKey
 from leveret.ports import Durability
@@ -14,6 +14,8 @@ from leveret.storage.state import MemoryStateStore
 from tests.support.client import Client, message
 from tests.support.queue_bench import content_header
 from tests.support.stage import Stage
+
+FEW = NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is")
 
 
 @pytest.fixture
@@ -337,6 +339,40 @@ class TestLackingCopies:
         stage.run()
         assert closed(client)[0] == 406
         assert stage.broker.delayed.find("/") is None
+
+
+class TestLackingCopiesOfWhatIsDue:
+    @pytest.fixture
+    def stage(self) -> Stage:
+        return Stage(Durability.FSYNC)
+
+    @pytest.fixture
+    def client(self, stage: Stage) -> Client:
+        client = Client(stage).open()
+        client.declare("q", durable=True)
+        return client
+
+    def flush(self, stage: Stage) -> None:
+        """Let a second pass, and have all disks flush now and then."""
+        for _ in range(10):
+            stage.advance(0.1)
+            for log in list(stage.topics.logs.values()):
+                log.commit()
+        stage.run()
+
+    def test_it_comes_once(self, stage: Stage, client: Client) -> None:
+        later(client, b"m", 1500)
+        self.flush(stage)
+        wait(stage, 1)
+        queue = stage.log("q")
+        assert (queue.end, queue.committed) == (1, 0)
+        queue.refuse(FEW)
+        wait(stage, 3)
+        queue.refuse(None)
+        for _ in range(3):
+            self.flush(stage)
+        assert bodies(client) == [b"m"]
+        assert pending(stage) == 0
 
 
 class TestRepeating:

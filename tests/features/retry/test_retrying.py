@@ -6,6 +6,7 @@ from leveret.core.settings.discard_reasons import Reason
 from leveret.core.settings.queue_settings import resolve_settings
 from leveret.errors import DiskFullError, NotEnoughCopiesError
 from leveret.features.retry.retrying import RETRY_MS, RetryTopic
+from leveret.ports import Durability
 from leveret.ports.contents import headers_table
 from leveret.ports.definitions import QueueDefinition
 from leveret.ports.records import RecordFlag
@@ -36,6 +37,15 @@ def publish(stage, queue, body=b"body", **properties):
             flags |= RecordFlag.HAS_RETRY
     queue.builder.add(flags, stage.now, b"x", b"key", header, body)
     stage.turn.touch(queue)
+    stage.run()
+
+
+def flush(stage):
+    """Have the disk flush all logs, and those that are written then."""
+    for _ in range(3):
+        stage.run()
+        for log in list(stage.topics.logs.values()):
+            log.commit()
     stage.run()
 
 
@@ -315,6 +325,52 @@ def test_a_message_stays_in_its_queue_while_the_topic_lacks_copies(stage):
     assert (topic.end, stage.log("q").settled.count) == (2, 2)
     stage.advance(3)
     assert bodies(queue) == [b"2"]
+
+
+@pytest.mark.parametrize("log", ["q.retry", "q"])
+def test_what_lacks_copies_on_its_way_there_or_back_comes_once(log):
+    stage = Stage(durability=Durability.FSYNC)
+    queue = declare(stage)
+    publish(stage, queue)
+    flush(stage)
+    fail(stage, queue)
+    if log == "q":
+        flush(stage)
+        stage.advance(1.1)
+    written = stage.log(log)
+    assert written.end > written.committed
+    written.refuse(FEW)
+    stage.advance(2 * RETRY_MS / 1000)
+    written.refuse(None)
+    for _ in range(10):
+        stage.advance(1)
+        flush(stage)
+    assert bodies(queue) == [b"body"]
+    assert queue.extension(RetryTopic).pending_count == 0
+
+
+def test_others_fail_and_come_back_while_one_lacks_copies():
+    stage = Stage(durability=Durability.FSYNC)
+    queue = declare(stage)
+    declare(stage, "q.dlq", {})
+    publish(stage, queue, b"dead", headers={"x-retry-delays": []})
+    for body in (b"1", b"2"):
+        publish(stage, queue, body)
+    flush(stage)
+    fail(stage, queue)
+    dead = stage.log("q.dlq")
+    assert (dead.end, dead.committed) == (1, 0)
+    dead.refuse(FEW)
+    for _ in range(2):
+        fail(stage, queue)
+    for _ in range(5):
+        stage.advance(1)
+        flush(stage)
+    assert bodies(queue) == [b"1", b"2"]
+    dead.refuse(None)
+    flush(stage)
+    assert bodies(stage.queue("q.dlq")) == [b"dead"]
+    assert stage.log("q").settled.count == 3
 
 
 def test_without_a_ladder_any_more_what_waited_comes_back_all_the_same(stage):
