@@ -307,9 +307,10 @@ class RetryTopic(QueueExtension):
         if order is not None:
             for record in records:
                 order.came_back(record.offset)
-        now_ms = self._timers.wall_ms()
-        refused = [record.offset for record in missing if record.due_ms <= now_ms]
-        self.store.retry_later([(offset, offset + 1) for offset in refused], now_ms + RETRY_MS)
+        # Not all that are due by the clock were handed out as due ones: it may have been set.
+        refused = [record.offset for record in missing if not self.store.waits(record.offset)]
+        again_ms = self._timers.wall_ms() + RETRY_MS
+        self.store.retry_later([(offset, offset + 1) for offset in refused], again_ms)
 
     @property
     def is_refusal_final(self) -> bool:

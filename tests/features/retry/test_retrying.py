@@ -249,6 +249,28 @@ def test_what_was_to_come_back_early_and_is_refused_comes_when_it_is_due(stage):
     assert take(stage, queue)[1]["x-retry-count"] == 1
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_what_is_refused_after_the_clock_was_set_back_comes_back_all_the_same(early):
+    stage = Stage(durability=Durability.FSYNC)
+    queue = declare(stage)
+    publish(stage, queue)
+    flush(stage)
+    fail(stage, queue)
+    flush(stage)
+    if early:
+        stage.spawn(queue.extension(RetryTopic).bring_back(None))
+        stage.run()
+    stage.advance(1.1)
+    log = stage.log("q")
+    assert (log.end, log.committed) == (2, 1)
+    stage.now -= 2000
+    log.fail(DiskFullError("no space"))
+    stage.advance(2.5)
+    stage.advance(RETRY_MS / 1000)
+    flush(stage)
+    assert bodies(queue) == [b"body"]
+
+
 @pytest.mark.parametrize("chosen", [None, [0]])
 def test_what_a_full_queue_has_no_room_for_can_be_given_up(stage, chosen):
     queue = declare(stage, arguments={**LADDER, "x-max-length": 1, "x-overflow": "reject-publish"})
