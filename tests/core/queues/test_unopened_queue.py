@@ -286,6 +286,17 @@ def fail(site):
     site.topics.recover_error = None
 
 
+def test_it_tells_whether_it_lacks_copies(left):
+    left.stage.broker.policies.put(PolicyDefinition("/", "p", "^q$", {"min-isr": 2}))
+    left.stage.broker.apply_policies("/")
+    left.stage.run()
+    for copies, lacking in ((1, {"q"}), (2, set()), (None, set())):
+        left.topics.copies_available = copies
+        queues = left.vhost.queues.items()
+        assert {name for name, queue in queues if queue.lacks_copies} == lacking
+    assert not opened(left)
+
+
 def test_records_wait_until_their_queue_is_opened(left):
     left.client.call(commands.Confirm.Select())
     left.client.publish("q", b"2")

@@ -328,6 +328,8 @@ def test_groups_have_the_delivery_limit_of_the_queue_or_their_own(arguments, pol
 )
 def test_how_many_nodes_must_be_in_sync(arguments, policy, expected):
     assert resolved(arguments, policy).copies_min == expected
+    transient = QueueDefinition("/", "q", durable=False, arguments=arguments)
+    assert resolve_settings(transient, policy).copies_min == 1
 
 
 @pytest.mark.parametrize("arguments", [{}, {"x-queue-type": "quorum"}, {"x-queue-type": "stream"}])

@@ -179,14 +179,15 @@ def test_held_tasks_have_as_many_copies_as_the_queue(stage: Stage, client: Clien
 
 
 def test_tasks_stay_held_while_their_queue_is_reordered(stage: Stage, client: Client) -> None:
-    client.publish("tasks", b"held", headers=eta(stage, 1))
-    queue = stage.queue("tasks")
+    client.declare("q", durable=True, arguments=ETA_QUEUE)
+    client.publish("q", b"held", headers=eta(stage, 1))
+    queue = stage.queue("q")
     more = {"max-priority": 3, "min-isr": 2}
     queue.reorder(resolve_settings(queue.definition, more))
-    assert stage.log("tasks.eta").copies_min == 2
-    client.publish("tasks", b"also held", headers=eta(stage, 1))
+    assert stage.log("q.eta").copies_min == 2
+    client.publish("q", b"also held", headers=eta(stage, 1))
     wait(stage, 1.5)
-    assert bodies(client) == [b"held", b"also held"]
+    assert bodies(client, "q") == [b"held", b"also held"]
 
 
 def test_a_full_queue_gets_it_later(stage: Stage, client: Client) -> None:
