@@ -80,6 +80,22 @@ def test_what_could_not_be_stored_is_forgotten():
     assert bench.bodies == [b"kept"]
 
 
+def test_what_is_gathered_when_a_flush_fails_is_not_stored_elsewhere_than_was_told():
+    bench = Bench(Durability.FSYNC)
+    bench.add(10, b"lost")
+    bench.run()
+    told = bench.add(50, b"gathered")
+    bench.store.await_commit(witness := Witness())
+    bench.log.fail(StorageError("no room"))
+    assert witness.heard is False
+    assert bench.add(50, b"kept") == told - 1
+    bench.run()
+    bench.log.commit()
+    bench.advance(100)
+    assert bench.bodies == [b"kept"]
+    assert bench.store.pending_count == 0
+
+
 def test_a_cancelled_record_never_comes(bench):
     first, second = bench.add(100, b"first"), bench.add(200, b"second")
     assert bench.store.cancel(second)  # before it is written
