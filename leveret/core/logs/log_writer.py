@@ -184,6 +184,15 @@ class LogWriter(Batching, ABC):
     def _forget_uncommitted(self) -> None:
         """Drop state of records from the log's end on, which were lost after `_prepare`."""
 
+    def _drop_gathered(self) -> None:
+        """Drop what is gathered, for those who know it by offsets that it would not have any more.
+
+        Called where records before it were lost.
+        """
+        self.builder.clear()
+        waiting, self._waiting = self._waiting, []
+        tell_each(waiting, self._report, failed=True)
+
     @abstractmethod
     def _show_committed(self) -> None:
         """Make records below the log's committed offset deliverable."""

@@ -25,7 +25,6 @@ from leveret.features.delay.reader import (
     PendingMessage,
 )
 from leveret.features.delay.wheel import TimingWheel
-from leveret.ports.after_all import tell_each
 from leveret.ports.callbacks import has_failed
 from leveret.ports.definitions import is_internal
 from leveret.ports.ranges import RangeSet
@@ -169,10 +168,7 @@ class DelayedMessageStore(LogWriter):
         self._gathered.truncate(self.log.end)
         self._leased.remove(self.log.end, 1 << 63)
         self._done.remove(self.log.end, 1 << 63)
-        # Those who added what is gathered know it by offsets that it would not have any more.
-        self.builder.clear()
-        waiting, self._waiting = self._waiting, []
-        tell_each(waiting, self._report, failed=True)
+        self._drop_gathered()
 
     # -- the index
 

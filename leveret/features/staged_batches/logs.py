@@ -98,3 +98,6 @@ class BatchNotes(LogWriter):
 
     def _show_committed(self) -> None:
         """Do nothing: whoever writes waits for the commit."""
+
+    def _forget_uncommitted(self) -> None:
+        self._drop_gathered()

@@ -177,6 +177,7 @@ class PreparedMessages(LogWriter):
         for pending in self._pending.values():
             if pending.note is not None and pending.note >= self.log.end:
                 pending.note = None
+        self._drop_gathered()
 
     # -- after a start
 

@@ -388,6 +388,28 @@ def test_there_are_only_so_many_producers():
     world.number(1, producer="a")
 
 
+def test_half_messages_that_are_gathered_while_a_flush_fails_are_refused():
+    world = World()
+
+    def prepare(id_):
+        headers = {"x-prepare": True, "x-prepare-id": id_}
+        context = world.context(id_.encode(), RecordFlag.WANTS_PREPARE, headers=headers)
+        return world.publish(world.idempotency.prepared, context)[1]
+
+    fates = [prepare("first")]
+    world.stage.run()
+    fates.append(prepare("gathered"))
+    world.stage.log("leveret.prepared").fail(StorageError("flush"))
+    world.settle_down()
+    assert [fate.failed for fate in fates] == [True, True]
+    assert len(world.idempotency.prepared.kept["/"]) == 0
+    again = prepare("gathered")
+    world.settle_down()
+    assert again.failed is False
+    world.crash()
+    assert world.idempotency.prepared.kept["/"].find("gathered") is not None
+
+
 @pytest.mark.covers("C-208")
 @settings(max_examples=examples(100))
 @given(
