@@ -28,7 +28,7 @@ from leveret.cluster.membership import NodeSettings
 from leveret.cluster.passed_client import TAKEN, PassedClient
 from leveret.config.cluster import parse_connect_string
 from leveret.core.clients import Endpoints
-from leveret.errors import ConnectionClosingError
+from leveret.errors import ConnectionClosingError, DiskFullError
 from leveret.mgmt_ui.control import ControlServer
 from leveret.mgmt_ui.managed import FollowingNode
 from leveret.mgmt_ui.operations.runtime import Listener
@@ -75,6 +75,7 @@ RETRY_SECONDS = 1.0  # before a node that could not register tries again
 CLOSE_SECONDS = 10.0  # of a member whose disk may hang: longer than a flush of any that does not
 RESIGN_SECONDS = 3.0  # to write that this node leads no more; others find out by themselves, later
 MISSING_COPIES = ": queues that need more of them (min-isr) refuse what is published"
+GOES_ON = "; this node follows again by itself once there is space"
 NO_LEADER = "no node of the cluster leads: try again in some seconds"
 NO_LEADER_BODY = json.dumps({"error": "service_unavailable", "reason": NO_LEADER}).encode()
 NO_LEADER_IN_HTTP = (
@@ -287,25 +288,29 @@ class ClusteredNode:
     ) -> AsyncIterator[NodeReign | None]:
         """Follow, and yield the reign for which this node is elected, None if it is to stop.
 
-        `following` is called once the node is a member. Raises LeveretError if it cannot be one.
+        `following` is called once the node is a member. Where the coordinator cannot be reached, or
+        the disk is full, it is tried again. Raises LeveretError if the node cannot be a member.
         """
-        stopping = self.process.stopping
+        stopping, told = self.process.stopping, ""
         while not stopping.is_set():
-            epoch = await self._logs_epoch()
-            settings = replace(self._settings, has_data=epoch is not None, epoch=epoch or 0)
-            member = self._member = ClusterMember(self._member_parts(coordinator), settings)
-            try:
-                await member.start()
-                following()
-                await _any_of(stopping, member.over, self.elected)
-                if stopping.is_set() or self.reign is not None:
-                    yield self.reign
-                    return
-                logger.warning("this node begins anew as a member: %s", member.reason)
-            except CoordinatorUnavailableError as error:
-                logger.warning("%s", error)
-            finally:
-                await self._close(member)
+            async with contextlib.AsyncExitStack() as parts:
+                try:
+                    member = self._member = await self._make_member(coordinator)
+                    parts.push_async_callback(self._close, member)
+                    await member.start()
+                except (CoordinatorUnavailableError, DiskFullError) as error:
+                    if str(error) != told:
+                        is_full = isinstance(error, DiskFullError)
+                        logger.warning("%s%s", error, GOES_ON if is_full else "")
+                    told = str(error)
+                else:
+                    told = ""
+                    following()
+                    await _any_of(stopping, member.over, self.elected)
+                    if stopping.is_set() or self.reign is not None:
+                        yield self.reign
+                        return
+                    logger.warning("this node begins anew as a member: %s", member.reason)
             await _any_of(stopping, seconds=RETRY_SECONDS)
         yield None
 
@@ -324,6 +329,12 @@ class ClusteredNode:
             await closing
         finally:
             closing.cancel()
+
+    async def _make_member(self, coordinator: Coordinator) -> ClusterMember:
+        """Return a member for a session, which has not begun. Raises StorageError."""
+        epoch = await self._logs_epoch()
+        settings = replace(self._settings, has_data=epoch is not None, epoch=epoch or 0)
+        return ClusterMember(self._member_parts(coordinator), settings)
 
     async def _answer(self, request: object) -> dict[str, object]:
         """Answer a command of this machine: what a node can do that does not lead."""

@@ -37,7 +37,7 @@ COPY_BYTES = 1 << 20  # one read of a copy: large enough to stream, small enough
 NO_NOWAIT = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 ADVICE = {
-    errno.ENOSPC: "the disk is full: free space or enlarge it; publishing goes on by itself then",
+    errno.ENOSPC: "the disk is full: free space or enlarge it",
     errno.EDQUOT: "the disk quota is used up: raise it or free space",
     errno.EACCES: "check the owner and the mode of the data directory",
     errno.EPERM: "check the owner and the mode of the data directory",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import re
 import shutil
 import threading
@@ -23,6 +25,7 @@ from leveret.mgmt_ui.control_client import request
 from leveret.node import clustered, serving
 from leveret.node.clustered import NodeReign, serve_in_cluster
 from leveret.node.process import Process
+from leveret.storage import cluster_file
 from leveret.storage.cluster_file import refuse_member
 from leveret.storage.lock import DirectoryLock
 from leveret.storage.replica_store import ReplicaStore
@@ -348,6 +351,60 @@ async def test_a_member_whose_disk_hangs_begins_anew(nodes, monkeypatch):
         await task
     assert process.began_anew == "its disk hangs"
     del nodes.running[other]
+
+
+async def test_a_member_whose_disk_is_full_follows_again_once_there_is_space(
+    nodes, monkeypatch, caplog
+):
+    monkeypatch.setattr(clustered, "RETRY_SECONDS", 0.01)
+    first, (other, _) = await started(nodes)
+    process, task = nodes.running[other]
+    own, refusals, write = nodes.path / str(other), [], cluster_file.write_file
+
+    def fill(files, path, *content, **options):
+        if path.parent == own:
+            refusals.append(path)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(files, path, *content, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cluster_file, "write_file", fill)
+        nodes.ensemble.expire(nodes.clients[other].session)
+        await eventually(lambda: len(refusals) > 2 or task.done(), "some attempts")
+        assert not task.done()
+        assert (await nodes.ask(other, "user.list"))["error"] == "not_leading"
+        publishing = asyncio.get_running_loop().create_task(
+            asyncio.to_thread(nodes.publish, other, 0, 5)
+        )
+        await nodes.in_sync(COUNT - 1)
+    await publishing  # was held
+    await nodes.in_sync(COUNT)
+    assert nodes.running[other][0] is process
+    assert process.began_anew == ""
+    (told,) = (line for line in caplog.messages if os.strerror(errno.ENOSPC) in line)
+    assert told == (
+        f"cannot write {own / 'cluster.json'}: No space left on device; the disk is full: free "
+        "space or enlarge it; this node follows again by itself once there is space"
+    )
+    assert await asyncio.to_thread(nodes.drain, first) == list(range(5))
+
+
+async def test_a_member_whose_disk_fails_otherwise_ends(nodes, monkeypatch):
+    _, (other, _) = await started(nodes)
+    own, write = nodes.path / str(other), cluster_file.write_file
+
+    def fail(files, path, *content, **options):
+        if path.parent == own:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return write(files, path, *content, **options)
+
+    _, task = nodes.running.pop(other)
+    with monkeypatch.context() as patched:
+        patched.setattr(cluster_file, "write_file", fail)
+        nodes.ensemble.expire(nodes.clients[other].session)
+        with pytest.raises(ExceptionGroup, match="unhandled") as caught:
+            await task
+    assert "reports an error" in str(caught.value.exceptions[0])
 
 
 async def test_who_leads_no_more_is_cut_off_before_it_begins_anew(nodes):
