@@ -52,8 +52,8 @@ from leveret.storage.threads import StorageThreads
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from typing import TypeAlias
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from typing import Any, TypeAlias
 
     from leveret.amqp.listener import AmqpListener
     from leveret.cluster.replica_runner import ReplicaRunner
@@ -429,15 +429,30 @@ async def connect_zookeeper(process: Process) -> ZooKeeperCoordinator | None:
     while not process.stopping.is_set():
         coordinator = ZooKeeperCoordinator(settings)
         try:
-            await coordinator.start()
+            if await _unless_stopping(process, coordinator.start()):
+                return coordinator
         except CoordinatorUnavailableError as error:
-            if str(error) != told:
+            if str(error) != told and not process.stopping.is_set():
                 logger.warning("%s. This node tries again", str(error).rstrip("."))
             told = str(error)
             await _any_of(process.stopping, seconds=RETRY_SECONDS)
-        else:
-            return coordinator
     return None
+
+
+async def _unless_stopping(process: Process, work: Coroutine[Any, Any, None]) -> bool:
+    """Do some work, and return whether it is done: it is cancelled if the node is to stop."""
+    working = process.loop.create_task(work)
+    stopping = process.loop.create_task(process.stopping.wait())
+    try:
+        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            await working
+            return True
+        return False
+    finally:
+        working.cancel()
+        stopping.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
 
 
 async def _any_of(*events: asyncio.Event, seconds: float | None = None) -> None:

@@ -8,6 +8,7 @@ import errno
 import os
 import re
 import shutil
+import socket
 import threading
 import time
 from functools import partial
@@ -18,13 +19,15 @@ from pika.exceptions import AMQPError, NackError
 
 from leveret.cli.health import probe
 from leveret.cluster.client_proxy import ClientProxy
-from leveret.cluster.coordination.zookeeper import boottime_ms
+from leveret.cluster.coordination import zookeeper
+from leveret.cluster.coordination.zookeeper import ZooKeeperCoordinator, boottime_ms
 from leveret.config import Configuration
 from leveret.errors import StorageError
 from leveret.mgmt_ui.control_client import request
 from leveret.node import clustered, serving
-from leveret.node.clustered import NodeReign, serve_in_cluster
+from leveret.node.clustered import NodeReign, connect_zookeeper, serve_in_cluster
 from leveret.node.process import Process
+from leveret.ports.coordinator import CoordinatorUnavailableError
 from leveret.storage import cluster_file
 from leveret.storage.cluster_file import refuse_member
 from leveret.storage.lock import DirectoryLock
@@ -307,6 +310,48 @@ async def test_a_node_that_has_not_reached_zookeeper_tells_of_itself(nodes):
         http_text, f"http://{HOST}:{nodes.ports[3 * COUNT + 1]}/metrics"
     )
     assert 'leveret_cluster_node_leads{member="1"} 0' in metrics
+
+
+@contextlib.asynccontextmanager
+async def connecting(path, port):
+    """A process whose ZooKeeper is at a port."""
+    configuration = Configuration(
+        data_dir=path, cluster=f"{HOST}:{port}/x", node_id=0, advertise=f"{HOST}:1"
+    )
+    async with asyncio.timeout(LIMIT_SECONDS), asyncio.TaskGroup() as tasks:
+        yield TestedProcess(configuration, tasks)
+
+
+async def test_a_node_is_stopped_while_it_connects_to_zookeeper(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(zookeeper, "START_SECONDS", NEVER_MS)
+    monkeypatch.setattr(zookeeper, "CLOSE_SECONDS", NEVER_MS)
+    loop, before = asyncio.get_running_loop(), set(threading.enumerate())
+    with socket.create_server((HOST, 0)) as silent:
+        silent.setblocking(False)
+        async with connecting(tmp_path, silent.getsockname()[1]) as process:
+            found = loop.create_task(connect_zookeeper(process))
+            connection, _ = await loop.sock_accept(silent)
+            with connection:
+                process.stopping.set()
+                assert await found is None
+    await eventually(lambda: before.issuperset(threading.enumerate()), "the end of all threads")
+    assert caplog.messages == []
+
+
+async def test_a_node_that_is_to_stop_does_not_try_again(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(clustered, "RETRY_SECONDS", 0.01)
+    failures = iter(["no session.", "none either"])
+
+    async def fail(_coordinator):
+        failure = next(failures)
+        if failure == "none either":
+            process.stopping.set()
+        raise CoordinatorUnavailableError(failure)
+
+    monkeypatch.setattr(ZooKeeperCoordinator, "start", fail)
+    async with connecting(tmp_path, 1) as process:
+        assert await connect_zookeeper(process) is None
+    assert caplog.messages == ["no session. This node tries again"]
 
 
 async def test_a_quorum_queue_refuses_what_only_one_node_would_have(nodes):

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from leveret.cluster.coordination.session_keeper import SessionKeeper
+from leveret.ports.callbacks import do_nothing
 from leveret.ports.coordinator import CoordinatorUnavailableError, WriteOutcome
 
 if TYPE_CHECKING:
@@ -74,7 +75,10 @@ class ZooKeeperCoordinator:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
-        """Connect. Raises CoordinatorUnavailableError, and is closed then."""
+        """Connect. Raises CoordinatorUnavailableError, and is closed then.
+
+        If it is cancelled, it is closed without waiting: nothing goes with its session yet.
+        """
         self._loop = asyncio.get_running_loop()
         self._keeper.start()
         try:
@@ -87,6 +91,9 @@ class ZooKeeperCoordinator:
                 f"no session with ZooKeeper at {self._servers} within {START_SECONDS} s. Is it "
                 f"running, and do more than half of its servers? {problem}"
             ) from None
+        except asyncio.CancelledError:
+            self._keeper.end(do_nothing)
+            raise
 
     async def close(self) -> None:
         """End the lease and the session (see ports.Coordinator). Waits for some seconds at most."""
