@@ -332,34 +332,37 @@ class ClusteredNode:
 
     async def _make_member(self, coordinator: Coordinator) -> ClusterMember:
         """Return a member for a session, which has not begun. Raises StorageError."""
-        epoch = await self._logs_epoch()
+        epoch = await asyncio.to_thread(self._logs_epoch)
         settings = replace(self._settings, has_data=epoch is not None, epoch=epoch or 0)
-        return ClusterMember(self._member_parts(coordinator), settings)
+        return ClusterMember(await self._member_parts(coordinator), settings)
 
     async def _answer(self, request: object) -> dict[str, object]:
         """Answer a command of this machine: what a node can do that does not lead."""
         return await perform_following(request, self._member, self.view, self.process.stopping)
 
-    async def _logs_epoch(self) -> int | None:
-        """Return the epoch of the logs that are here; None without any. Raises StorageError."""
+    def _logs_epoch(self) -> int | None:
+        """Return the epoch of the logs that are here; None without any. Raises StorageError.
+
+        Lists them all: for a thread.
+        """
         files, topics = RealFileSystem(), self.process.configuration.data_dir / "topics"
         if not list_logs(files, topics):
             return None
         if self._file.state.cluster is not None:
             return 0  # it is one for a founder alone
-        return await asyncio.to_thread(newest_epoch, files, topics)
+        return newest_epoch(files, topics)
 
-    def _member_parts(self, coordinator: Coordinator) -> MemberParts:
+    async def _member_parts(self, coordinator: Coordinator) -> MemberParts:
         configuration = self.process.configuration
         data, files = configuration.data_dir, RealFileSystem()
         state, loop = self._databases.state, self.process.loop
         segments_max = configuration.open_segments_max
+        store = partial(ReplicaStore, data, files, state, loop, self.threads)
         return MemberParts(
             coordinator=coordinator,
             file=self._file,
-            files=ReplicaStore(
-                *(data, files, state, loop, self.threads), open_segments_max=segments_max
-            ),
+            # It reads the notes of all logs.
+            files=await asyncio.to_thread(store, open_segments_max=segments_max),
             lead=partial(NodeReign, self),
             now_ms=boottime_ms,
             listen=configuration.cluster_address,

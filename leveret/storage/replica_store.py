@@ -88,7 +88,7 @@ class GroupFlush:
 
 
 class ReplicaStore:
-    """Files of all logs of a shard below `data`. Used on the event loop.
+    """Files of all logs of a shard below `data`. Made in any thread, used on the event loop.
 
     `described` is what `describe` has found last. What the last run was removing is removed behind
     the first `describe`. The files of the `open_segments_max` logs that were written to last stay

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import itertools
 import os
 import re
 import shutil
@@ -364,6 +365,26 @@ async def test_a_quorum_queue_refuses_what_only_one_node_would_have(nodes):
         with pytest.raises(NackError):
             await asyncio.to_thread(nodes.publish, first, 5, 1, headers=headers)
     assert await asyncio.to_thread(nodes.drain, first) == list(range(5))
+
+
+async def test_logs_and_notes_of_them_are_listed_in_threads(nodes, monkeypatch):
+    listing = {}
+
+    def tell(name, work):
+        def told(*arguments, **options):
+            listing.setdefault(name, []).append(threading.current_thread())
+            return work(*arguments, **options)
+
+        return told
+
+    for name in ("list_logs", "newest_epoch", "ReplicaStore"):
+        monkeypatch.setattr(clustered, name, tell(name, getattr(clustered, name)))
+    topics = nodes.path / "0" / "topics"
+    (topics / "%2F" / f"q~~{16 * '0'}" / "0").mkdir(parents=True)
+    nodes.start(0)
+    await nodes.leader()
+    assert set(listing) == {"list_logs", "newest_epoch", "ReplicaStore"}
+    assert threading.current_thread() not in itertools.chain(*listing.values())
 
 
 async def test_who_loses_its_lease_begins_anew(nodes):
