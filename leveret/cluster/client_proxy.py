@@ -11,7 +11,8 @@ import contextlib
 import logging
 import secrets
 import socket
-from typing import TYPE_CHECKING, NamedTuple, cast
+from collections import OrderedDict, defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from leveret.cluster.passed_client import PassedClient, pass_client
 from leveret.errors import LeveretError
@@ -21,7 +22,6 @@ from leveret.ports.log_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
-    from typing import Any
 
     from leveret.cluster.links.handshake import LinkIdentity
     from leveret.cluster.passed_client import LeaderAddress
@@ -31,7 +31,7 @@ __all__ = ["ClientPort", "ClientProxy"]
 logger = logging.getLogger("leveret.cluster")
 
 BACKLOG = 1024
-RETRY_SECONDS = 0.1  # before it is looked again whether somebody leads
+RETRY_SECONDS = 0.1  # before it is looked again, for all, whether somebody leads
 LOOK_SECONDS = 0.2  # how late it may be noticed that another node leads
 PASS_SECONDS = 5  # for the leader to take a client: connection and handshake
 PASSES_MAX = 16  # at a time: a leader answers so many handshakes at once
@@ -40,16 +40,22 @@ CLOSE_SECONDS = 60.0  # for one end to read what is left, and to end, when the o
 REFUSAL_SECONDS = 5.0  # for a client to say its first words, and to read the answer
 REFUSED_SECONDS = 60.0  # until it is logged again that there is no place
 WORDS_BYTES_MAX = 4096
+NONE_LEADS = "none leads"
+NOT_YET = "this node leads, and does not take it yet"
 BUFFERED_BYTES_MAX = 1 << 20  # that one end has not read: then the other one is not read, either
 
 
 class ClientPort(NamedTuple):
-    """A port for clients. `refusal` is what they are told who find no leader; empty: nothing."""
+    """A port for clients, and what is told to those that no leader has taken in time.
+
+    `unled` is for them if none leads, `untaken` if one does; empty: nothing is said.
+    """
 
     protocol: str  # see PassedClient
     host: str
     port: int
-    refusal: bytes
+    unled: bytes
+    untaken: bytes
 
 
 class ClientProxy:
@@ -74,6 +80,8 @@ class ClientProxy:
         self._loop = asyncio.get_running_loop()
         self._listening: list[tuple[str, socket.socket, asyncio.Task[None]]] = []
         self._holding: set[asyncio.Task[None]] = set()
+        self._waiting: defaultdict[str, WaitingClients] = defaultdict(WaitingClients)  # by protocol
+        self._is_waking = False
         self._passing = asyncio.Semaphore(PASSES_MAX)
         self._relays: set[ClientRelay] = set()
         self._attempts: dict[asyncio.Timeout, LeaderAddress] = {}  # by what limits their time
@@ -84,6 +92,33 @@ class ClientProxy:
     def serve_here(self, take: Callable[[socket.socket, PassedClient], bool]) -> None:
         """Have all who are held taken by this node, which leads; `take` says if it is too early."""
         self._take = take
+        self._wake()
+
+    @property
+    def _is_led(self) -> bool:
+        """Whether it is known that a node leads, this one or another."""
+        return self._take is not None or self._leader() is not None
+
+    def _wake(self) -> None:
+        """Have some of those who wait ask who leads, if anybody does: the others follow them."""
+        is_led = self._is_led
+        for waiting in self._waiting.values():
+            if is_led:
+                waiting.try_one()
+            else:
+                waiting.problem = NONE_LEADS
+
+    def _wake_again(self) -> None:
+        self._is_waking = False
+        self._wake()
+        if any(waiting.count for waiting in self._waiting.values()):
+            self._wake_later()
+
+    def _wake_later(self) -> None:
+        """Look who leads after a while: one timer for all who wait."""
+        if not self._is_waking:
+            self._is_waking = True
+            self._loop.call_later(RETRY_SECONDS, self._wake_again)
 
     def _look(self) -> None:
         """End all that is for one who leads no more: it may hang, and never end it itself."""
@@ -179,9 +214,10 @@ class ClientProxy:
                 continue
             here = accepted.getsockname()
             client = PassedClient(port.protocol, address[:2], here[:2])
-            task = self._spawn(self._bring(accepted, client, port.refusal))
+            task = self._spawn(self._bring(accepted, client, port))
             self._holding.add(task)
             task.add_done_callback(self._holding.discard)
+            task.add_done_callback(self._waiting[port.protocol].ended)
 
     def _tell_refused(self, host: str) -> None:
         """Log that clients are refused, once a minute: there may be thousands a second."""
@@ -196,12 +232,13 @@ class ClientProxy:
             extra={"source": attempt_source(host)},
         )
 
-    async def _bring(self, accepted: socket.socket, client: PassedClient, refusal: bytes) -> None:
+    async def _bring(self, accepted: socket.socket, client: PassedClient, port: ClientPort) -> None:
         """Pass a client on, or refuse it when it has waited for long enough."""
         is_taken = False
         try:
             is_taken = await self._pass_within(accepted, client)
             if not is_taken:
+                refusal = port.untaken if self._is_led else port.unled
                 await self._refuse(accepted, client, refusal)
         finally:
             if not is_taken:
@@ -211,32 +248,36 @@ class ClientProxy:
         """Have a leader take a client within the time for that; False if none did."""
         began = self._loop.time()
         deadline = began + self._hold_seconds
-        told = "none leads"
+        waiting = self._waiting[client.port]
         while True:
-            if self._take is not None and self._take(accepted, client):
-                return True
             found = None
             try:
-                # A leader that answers needs its time for many, however short they are held.
-                async with self._turn(max(deadline, began + PASS_SECONDS)):
-                    found = self._leader()  # not before: it may change while others are passed on
-                    if found is not None and self._take is None:
-                        passed = await self._pass(*found, client)
-                        await self._relay(accepted, passed, found[1])
-                        return True
+                if self._take is None:
+                    # A leader that answers needs its time for many, however short they are held.
+                    async with self._turn(max(deadline, began + PASS_SECONDS)):
+                        found = self._leader()  # not before: it may change meanwhile
+                        if found is not None and self._take is None:
+                            passed = await self._pass(*found, client)
+                            await self._relay(accepted, passed, found[1])
+                            waiting.taken()
+                            return True
+                if self._take is not None and self._take(accepted, client):
+                    waiting.taken()
+                    return True
+                waiting.problem = NONE_LEADS if self._take is None else NOT_YET
             except LeveretError as error:
-                told = str(error)
+                waiting.problem = str(error)
                 if found is not None and self._is_former(found[1], self._leader()):
                     continue  # the time was lost on one who leads no more
-            if self._loop.time() >= deadline:
+            self._wake_later()
+            if not await waiting.turn(deadline):
                 source = {"source": attempt_source(client.peer[0])}
                 logger.warning(
                     "refused a client at %s:%s: no node took it within %g s (%s)",
-                    *(*client.peer, self._hold_seconds, told),
+                    *(*client.peer, self._hold_seconds, waiting.problem),
                     extra=source,
                 )
                 return False
-            await asyncio.sleep(RETRY_SECONDS)
 
     @contextlib.asynccontextmanager
     async def _turn(self, until: float) -> AsyncIterator[None]:
@@ -291,6 +332,66 @@ class ClientProxy:
                         pass  # to close with unread input would take back what was sent
         except OSError as error:
             logger.debug("a client at %s:%s was not told: %s", *client.peer, error)
+
+
+class WaitingClients:
+    """Clients of one protocol that wait for a leader which takes them.
+
+    One of them asks for all, each in its turn, until one is taken: then others ask behind it, no
+    more than PASSES_MAX at a time. `problem` is why the last one that asked was not taken.
+    """
+
+    def __init__(self) -> None:
+        self.problem = NONE_LEADS
+        self._waiting: OrderedDict[asyncio.Future[bool], asyncio.Task[Any]] = OrderedDict()
+        self._asking: set[asyncio.Task[Any]] = set()
+
+    @property
+    def count(self) -> int:
+        """Number of those who do not ask at present."""
+        return len(self._waiting)
+
+    async def turn(self, deadline: float) -> bool:
+        """Have this client's task wait, behind all others, to ask again; False: for too long."""
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None, "a coroutine runs"
+        self.ended(task)
+        if loop.time() >= deadline:
+            return False
+        turn: asyncio.Future[bool] = loop.create_future()
+        self._waiting[turn] = task
+        limit = loop.call_at(deadline, self._give, turn, False)
+        try:
+            return await turn
+        finally:
+            limit.cancel()
+            self._waiting.pop(turn, None)
+
+    def try_one(self) -> None:
+        """Have the next one ask, unless somebody does."""
+        self._fill(1)
+
+    def taken(self) -> None:
+        """Note that this client's task has found a leader that takes clients."""
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs"
+        self.ended(task)
+        self._fill(PASSES_MAX)
+
+    def ended(self, task: asyncio.Task[Any]) -> None:
+        """Note that a client's task does not ask any more."""
+        self._asking.discard(task)
+
+    def _fill(self, asking_max: int) -> None:
+        while self._waiting and len(self._asking) < asking_max:
+            turn, task = self._waiting.popitem(last=False)
+            self._asking.add(task)
+            self._give(turn, True)
+
+    def _give(self, turn: asyncio.Future[bool], answer: bool) -> None:
+        self._waiting.pop(turn, None)
+        if not turn.done():
+            turn.set_result(answer)
 
 
 class ClientRelay:

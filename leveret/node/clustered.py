@@ -77,11 +77,7 @@ RESIGN_SECONDS = 3.0  # to write that this node leads no more; others find out b
 MISSING_COPIES = ": queues that need more of them (min-isr) refuse what is published"
 GOES_ON = "; this node follows again by itself once there is space"
 NO_LEADER = "no node of the cluster leads: try again in some seconds"
-NO_LEADER_BODY = json.dumps({"error": "service_unavailable", "reason": NO_LEADER}).encode()
-NO_LEADER_IN_HTTP = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
-    b"connection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(NO_LEADER_BODY), NO_LEADER_BODY)
-)
+NOT_TAKEN = "a node leads, but did not take this client in time: try again in some seconds"
 
 
 class NodeReign:
@@ -487,16 +483,29 @@ def zookeeper_settings(configuration: Configuration) -> ZooKeeperSettings:
 
 def client_ports(configuration: Configuration) -> list[ClientPort]:
     """Return the ports of clients, as a node that does not lead opens them."""
-    amqp = refusal_of_clients(configuration, ConnectionClosingError(320, NO_LEADER))
+    amqp = [
+        refusal_of_clients(configuration, ConnectionClosingError(320, reason))
+        for reason in (NO_LEADER, NOT_TAKEN)
+    ]
+    web = [refusal_in_http(reason) for reason in (NO_LEADER, NOT_TAKEN)]
     ports = []
     if configuration.plain_listener:
-        ports.append(ClientPort("amqp", configuration.host, configuration.port, amqp))
+        ports.append(ClientPort("amqp", configuration.host, configuration.port, *amqp))
     if configuration.tls_certificate_file is not None:
-        ports.append(ClientPort("amqp/ssl", configuration.host, configuration.tls_port, b""))
+        ports.append(ClientPort("amqp/ssl", configuration.host, configuration.tls_port, b"", b""))
     if configuration.http_port >= 0:
         host, port = configuration.http_host, configuration.http_port
-        ports.append(ClientPort("http", host, port, NO_LEADER_IN_HTTP))
+        ports.append(ClientPort("http", host, port, *web))
     if configuration.https_port >= 0:
         host, port = configuration.https_host or configuration.host, configuration.https_port
-        ports.append(ClientPort("https", host, port, b""))
+        ports.append(ClientPort("https", host, port, b"", b""))
     return ports
+
+
+def refusal_in_http(reason: str) -> bytes:
+    """Return the answer to a request of a client that cannot be served now."""
+    body = json.dumps({"error": "service_unavailable", "reason": reason}).encode()
+    return (
+        b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
+        b"connection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    )

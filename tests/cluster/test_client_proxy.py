@@ -14,7 +14,7 @@ from leveret.cluster.client_proxy import BUFFERED_BYTES_MAX, PASSES_MAX, ClientP
 from leveret.cluster.links.connector import LinkDialing
 from leveret.cluster.links.link import KEEPALIVE, LinkLimits
 from leveret.cluster.links.links import Links
-from leveret.cluster.passed_client import TAKEN, LeaderAddress, PassedClient
+from leveret.cluster.passed_client import TAKEN, LeaderAddress, PassedClient, pass_client
 from leveret.errors import LeveretError
 from tests.cluster.links.peers import ACCEPTOR, OPENER, identity
 from tests.support.ports import free_port
@@ -24,7 +24,8 @@ NEVER_SECONDS = 3600
 PATIENT = LinkLimits(silence_ms=NEVER_SECONDS * 1000, handshake_ms=NEVER_SECONDS * 1000)
 OTHER_SECRET = b"another secret of a cluster"
 WORDS = b"AMQP\x00\x00\x09\x01"
-REFUSAL = b"nobody leads"
+UNLED = b"nobody leads"
+UNTAKEN = b"the leader has not taken you"
 READ_BYTES_MAX = 256 << 10  # of one call of a loop
 
 
@@ -70,10 +71,12 @@ class LeadingNode:
 class ProxyingNode:
     """A node that does not lead; `leader` is who does, as far as it knows."""
 
-    def __init__(self, *, hold_seconds=NEVER_SECONDS, clients_max=100, refusal=REFUSAL, **own):
+    def __init__(
+        self, *, hold_seconds=NEVER_SECONDS, clients_max=100, refusals=(UNLED, UNTAKEN), **own
+    ):
         self.identity = identity(OPENER, **own)
         self.leader = None
-        self.refusal = refusal
+        self.refusals = refusals
         self.tasks, self.failures, self.opened = set(), [], []
         self.proxy = ClientProxy(
             lambda: None if self.leader is None else (self.identity, self.leader),
@@ -94,7 +97,7 @@ class ProxyingNode:
             self.failures.append(task.exception())
 
     async def listen(self, port=0):
-        self.address = await self.proxy.open(ClientPort("amqp", "127.0.0.1", port, self.refusal))
+        self.address = await self.proxy.open(ClientPort("amqp", "127.0.0.1", port, *self.refusals))
         assert self.address == ("127.0.0.1", port or self.address[1])
 
     async def connect(self, **options):
@@ -335,6 +338,90 @@ async def test_who_comes_while_nobody_leads_is_held():
         await eventually(lambda: not node.proxy.held_count, "no held client")
 
 
+async def held(node, count):
+    """Have clients come, and wait until all of them are held."""
+    for _ in range(count):
+        await node.connect()
+    await eventually(lambda: node.proxy._waiting["amqp"].count == count, "held clients")
+
+
+async def test_one_timer_looks_who_leads_for_all_that_are_held(monkeypatch):
+    monkeypatch.setattr(client_proxy, "RETRY_SECONDS", NEVER_SECONDS)
+    async with proxying() as node:
+        planned, looks = [], []
+        loop = LoopThatTells(node.proxy._loop, lambda *call: planned.append(call))
+        monkeypatch.setattr(node.proxy, "_loop", loop)
+        await held(node, 20)
+        ((_, look),) = planned
+        monkeypatch.setattr(node.proxy, "_leader", lambda: looks.append(True))
+        look()
+        assert (len(looks), len(planned)) == (1, 2)
+
+
+async def test_one_at_a_time_asks_a_leader_that_takes_nobody(monkeypatch):
+    leading = LeadingNode()
+    asked, asking, most = [], set(), 0
+
+    async def tell(identity, leader, client, draw):
+        nonlocal most
+        asked.append(client)
+        asking.add(client)
+        most = max(most, len(asking))
+        try:
+            return await pass_client(identity, leader, client, draw)
+        finally:
+            asking.discard(client)
+
+    async with proxying(leading) as node:
+        leading.links.on_client = None
+        await held(node, 3 * PASSES_MAX)
+        monkeypatch.setattr(client_proxy, "pass_client", tell)
+        node.leader = leading.as_leader()
+        await eventually(lambda: len(asked) > 4, "some attempts")
+        assert most == 1
+        assert len(set(asked)) == len(asked)  # each in its turn
+        leading.links.on_client = leading._take
+        await eventually(lambda: node.proxy.passed_count == 3 * PASSES_MAX, "passed clients")
+        assert 1 < most <= PASSES_MAX
+
+
+async def test_a_client_whose_protocol_is_not_served_yet_keeps_no_other_one():
+    async with proxying() as node:
+        await held(node, 2)
+        await node.proxy.open(ClientPort("http", "127.0.0.1", free_port(), UNLED, UNTAKEN))
+        amqp, node.address = node.address, node.proxy._listening[-1][1].getsockname()
+        for _ in range(2):
+            await node.connect()
+        await eventually(lambda: node.proxy._waiting["http"].count == 2, "held clients")
+        node.address, taken, serves_http = amqp, [], False
+
+        def take(connection, client):
+            if client.port == "http" and not serves_http:
+                return False
+            taken.append((connection, client.port))
+            return True
+
+        node.proxy.serve_here(take)
+        await eventually(lambda: len(taken) == 2, "clients that are taken")
+        serves_http = True
+        await eventually(lambda: len(taken) == 4, "all clients")
+        assert [port for _, port in taken] == ["amqp", "amqp", "http", "http"]
+        for connection, _ in taken:
+            connection.close()
+
+
+async def test_who_ends_while_it_asks_keeps_nobody_else():
+    leading = LeadingNode()
+    async with proxying(leading) as node:
+        await held(node, 3)
+        waiting = node.proxy._waiting["amqp"]
+        first = next(iter(waiting._waiting.values()))
+        waiting.try_one()
+        first.cancel()
+        node.leader = leading.as_leader()
+        await eventually(lambda: node.proxy.passed_count == 2, "the others")
+
+
 async def test_many_clients_are_passed_on():
     leading = LeadingNode()
     async with proxying(leading) as node:
@@ -453,7 +540,7 @@ async def test_who_was_held_for_too_long_is_told_so(caplog):
     async with proxying(hold_seconds=0.05) as node:
         client = await node.connect()
         await say(client, WORDS)
-        assert await hear(client, len(REFUSAL)) == REFUSAL
+        assert await hear(client, len(UNLED)) == UNLED
         await say(client, b"what it had to say behind its first words")
         client[1].write_eof()
         assert await client[0].read() == b""
@@ -478,12 +565,12 @@ async def test_who_does_not_end_behind_a_refusal_is_closed(monkeypatch, speaks):
         client = await node.connect()
         if speaks:
             await say(client, WORDS)
-        assert await rest(client) == (REFUSAL if speaks else b"")
+        assert await rest(client) == (UNLED if speaks else b"")
         await eventually(lambda: not node.proxy.held_count, "its end")
 
 
 async def test_without_a_refusal_a_client_is_closed():
-    async with proxying(hold_seconds=0, refusal=b"") as node:
+    async with proxying(hold_seconds=0, refusals=(b"", b"")) as node:
         client = await node.connect()
         assert await client[0].read() == b""
 
@@ -516,7 +603,7 @@ async def refused_by(node, leader, caplog):
     node.leader = leader
     client = await node.connect()
     await say(client, WORDS)
-    assert await hear(client, len(REFUSAL)) == REFUSAL
+    assert await hear(client, len(UNTAKEN)) == UNTAKEN
     client[1].close()
     (told,) = (line for line in caplog.messages if line.startswith("refused a client"))
     return told
@@ -689,7 +776,7 @@ async def test_an_address_that_cannot_be_listened_on_is_named(host):
     async with proxying() as node:
         port = node.address[1]
         with pytest.raises(LeveretError, match=f"cannot listen for https on {host}:{port}: "):
-            await node.proxy.open(ClientPort("https", host, port, b""))
+            await node.proxy.open(ClientPort("https", host, port, b"", b""))
 
 
 async def test_without_file_descriptors_it_is_tried_again(caplog, monkeypatch):

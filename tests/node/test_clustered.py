@@ -22,6 +22,7 @@ from leveret.cli.health import probe
 from leveret.cluster.client_proxy import ClientProxy
 from leveret.cluster.coordination import zookeeper
 from leveret.cluster.coordination.zookeeper import ZooKeeperCoordinator, boottime_ms
+from leveret.cluster.member import ClusterMember
 from leveret.config import Configuration
 from leveret.errors import StorageError
 from leveret.mgmt_ui.control_client import request
@@ -285,6 +286,26 @@ async def test_a_client_that_was_held_for_long_enough_is_told(nodes):
 
     assert (await nodes.ask(0, "user.list"))["error"] == "not_leading"  # its ports are open
     assert "no node of the cluster leads" in await asyncio.to_thread(refused)
+
+
+async def test_a_client_that_the_leader_does_not_take_is_told_so(nodes, monkeypatch):
+    monkeypatch.setattr(ClusterMember, "take_clients", lambda *_: None)
+    nodes.start(0)
+    await nodes.leader()
+    nodes.start(1, cluster_hold_ms=1)
+    await nodes.in_sync(2)
+
+    def refused():
+        with pytest.raises(AMQPError) as caught:
+            nodes.connect(1)
+        with HttpClient(f"{HOST}:{nodes.ports[3 + 2]}") as client:
+            answer = client.get("/api/nodes")
+            return repr(caught.value), answer.status_code, answer.json()["reason"]
+
+    told = "a node leads, but did not take this client in time: try again in some seconds"
+    in_amqp, *in_http = await asyncio.to_thread(refused)
+    assert told in in_amqp
+    assert in_http == [503, told]
 
 
 async def test_who_follows_answers_few_commands(nodes):
