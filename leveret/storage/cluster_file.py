@@ -65,9 +65,10 @@ class ClusterFile:
             return _parse(json.loads(bytes(read_file(self._files, self._path))))
         except OSError as error:
             raise storage_error("read", self._path, error) from error
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+        except (KeyError, ValueError, RecursionError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else error
             raise StorageError(
-                f"{self._path} is damaged ({error}): without it this node may not count as one "
+                f"{self._path} is damaged ({reason}): without it this node may not count as one "
                 "that has what it once acknowledged. Move it away, and start the node with "
                 "--replace: it then copies everything anew"
             ) from error
@@ -110,15 +111,35 @@ def refuse_member(data: Path, what_to_do: str) -> None:
 
 
 def _parse(fields: Any) -> ClusterState:
-    """Return the state of the file's content. Raises KeyError, TypeError, ValueError."""
-    if fields["format"] > FORMAT:
-        raise NewerFormatError(f"{NAME} (format {fields['format']})")
-    names = ("directory", "cluster", "node", "incarnation", "epochs")
-    state = ClusterState(**{name: fields[name] for name in names}, founding=fields.get("founding"))
-    numbers = [state.incarnation, *state.epochs.values(), state.node or 0]
-    texts = [state.directory, *state.epochs, state.cluster or "", state.founding or ""]
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        raise ValueError("a number is none")
-    if not all(type(text) is str for text in texts):
-        raise ValueError("a text is none")
-    return state
+    """Return the state of the file's content. Raises NewerFormatError, KeyError, ValueError."""
+    if type(fields) is not dict:
+        raise ValueError("it has no fields")
+    number = _number("format", fields["format"])
+    if number > FORMAT:
+        raise NewerFormatError(f"{NAME} (format {number})")
+    if number == 0:
+        raise ValueError("there is no format 0")
+    cluster, node, founding = fields["cluster"], fields["node"], fields.get("founding")
+    epochs = fields["epochs"]
+    if type(epochs) is not dict:
+        raise ValueError("epochs has no fields")
+    return ClusterState(
+        directory=_text("directory", fields["directory"]),
+        cluster=None if cluster is None else _text("cluster", cluster),
+        node=None if node is None else _number("node", node),
+        incarnation=_number("incarnation", fields["incarnation"]),
+        epochs={shard: _number("an epoch", epoch) for shard, epoch in epochs.items()},
+        founding=None if founding is None else _text("founding", founding),
+    )
+
+
+def _number(name: str, value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} is no number")
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(f"{name} is no text")
+    return value
