@@ -144,12 +144,19 @@ class ProblemHandler(logging.Handler):
 
     def __init__(self, connections: KazooConnections) -> None:
         super().__init__()
-        self.problem = "no server was tried yet"
+        self._problem = ""
         self._connections = connections
+
+    @property
+    def problem(self) -> str:
+        """The last warning of kazoo's, or the server that it has begun to try."""
+        if self._problem or not self._connections.server:
+            return self._problem or "no server was tried yet"
+        return f"{self._connections.server}: it has not answered yet"
 
     def emit(self, record: logging.LogRecord) -> None:
         """Note a warning of kazoo's."""
-        self.problem = f"{self._connections.server or 'kazoo'}: {record.getMessage()}"
+        self._problem = f"{self._connections.server or 'kazoo'}: {record.getMessage()}"
         if record.levelno >= logging.ERROR:
             log.handle(record)
 
@@ -225,7 +232,7 @@ class ZooKeeperClient:
 
     @property
     def problem(self) -> str:
-        """The last thing that went wrong with a connection, and with which server's."""
+        """The last thing that went wrong with a connection, or is waited for, with its server."""
         return self._problems.problem
 
     def start(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 
 import pytest
@@ -92,6 +93,23 @@ def test_a_client_that_is_thrown_away_for_its_silence_is_followed_by_another(kee
     monkeypatch.setattr(KazooConnections, "create_socket_pair", fail)
     wait_until(lambda: len(calls) > 3, "another client")
     wait_until(lambda: "refused" in keeper.problem, "a server that was tried")
+
+
+def test_a_server_that_is_being_tried_is_named():
+    before = set(threading.enumerate())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = "{}:{}".format(*silent.getsockname())
+        settings = ZooKeeperSettings(
+            parse_connect_string(f"{address}/tested"), session_ms=int(LIMIT_SECONDS * 1000)
+        )
+        client = ZooKeeperClient(settings, lambda *_: None)
+        assert client.problem == "no server was tried yet"
+        client.start()
+        connection, _ = silent.accept()
+        with connection:
+            assert client.problem == f"{address}: it has not answered yet"
+            client.abandon()
+            wait_until(lambda: before.issuperset(threading.enumerate()), "the end of all threads")
 
 
 def test_a_client_ends_where_no_thread_can_begin(keeper, monkeypatch):
