@@ -27,7 +27,7 @@ from leveret.cluster.entries import (
     parse_entry,
     shard_path,
 )
-from leveret.errors import LeveretError
+from leveret.errors import DiskFullError, LeveretError
 from leveret.ports.coordinator import (
     CheckEntry,
     CoordinatorUnavailableError,
@@ -85,11 +85,16 @@ class Membership:
     async def register(self) -> int:
         """Register the node in a new incarnation, have it live, and return that incarnation.
 
-        Raises MembershipError, CoordinatorError, StorageError.
+        Without space for that it is in no session in which it was live. Raises MembershipError,
+        CoordinatorError, StorageError.
         """
         self.cluster = await self._read_or_found_cluster()
         self._check_directory()
-        incarnation = await self._register_node()
+        try:
+            incarnation = await self._register_node()
+        except DiskFullError:
+            await self._end_life()
+            raise
         await self._go_live(incarnation)
         return incarnation
 
@@ -267,6 +272,16 @@ class Membership:
             else:  # of an earlier life of this directory, whose lock this process has
                 await self._coordinator.commit(DeleteEntry(path, found.version))
         raise _undecided("have the node live")
+
+    async def _end_life(self) -> None:
+        """End the session if the node is live in it: nobody is behind that entry.
+
+        Nor behind that of the controller, without which no leader would be elected.
+        """
+        path = live_path(self._settings.node)
+        found = await self._coordinator.read(path)
+        if found is not None and found.owner == self._coordinator.session:
+            await self._coordinator.commit(DeleteEntry(path, found.version))  # as hold_lease says
 
 
 def _undecided(what: str) -> CoordinatorUnavailableError:

@@ -22,6 +22,7 @@ from leveret.cli.health import probe
 from leveret.cluster.client_proxy import ClientProxy
 from leveret.cluster.coordination import zookeeper
 from leveret.cluster.coordination.zookeeper import ZooKeeperCoordinator, boottime_ms
+from leveret.cluster.entries import CONTROLLER
 from leveret.cluster.member import ClusterMember
 from leveret.config import Configuration
 from leveret.errors import StorageError
@@ -440,19 +441,27 @@ async def test_a_member_whose_disk_hangs_begins_anew(nodes, monkeypatch):
     del nodes.running[other]
 
 
+def filling(directory):
+    """Return what writes a cluster's file as a full disk does, of one node; and its refusals."""
+    refusals, write = [], cluster_file.write_file
+
+    def fill(files, path, *content, **options):
+        if path.parent == directory:
+            refusals.append(path)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(files, path, *content, **options)
+
+    return fill, refusals
+
+
 async def test_a_member_whose_disk_is_full_follows_again_once_there_is_space(
     nodes, monkeypatch, caplog
 ):
     monkeypatch.setattr(clustered, "RETRY_SECONDS", 0.01)
     first, (other, _) = await started(nodes)
     process, task = nodes.running[other]
-    own, refusals, write = nodes.path / str(other), [], cluster_file.write_file
-
-    def fill(files, path, *content, **options):
-        if path.parent == own:
-            refusals.append(path)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(files, path, *content, **options)
+    own = nodes.path / str(other)
+    fill, refusals = filling(own)
 
     with monkeypatch.context() as patched:
         patched.setattr(cluster_file, "write_file", fill)
@@ -474,6 +483,30 @@ async def test_a_member_whose_disk_is_full_follows_again_once_there_is_space(
         "space or enlarge it; this node follows again by itself once there is space"
     )
     assert await asyncio.to_thread(nodes.drain, first) == list(range(5))
+
+
+async def test_a_controller_that_waits_for_space_is_none(nodes, monkeypatch):
+    """Its member may have ended within a session, with which the controller's entry would stay."""
+    monkeypatch.setattr(clustered, "RETRY_SECONDS", 0.01)
+    members, begin = {}, ClusterMember.start
+
+    async def start(member):
+        await begin(member)
+        members[member.node] = member
+
+    monkeypatch.setattr(ClusterMember, "start", start)
+    first, (other, third) = await started(nodes)
+    session = nodes.clients[other].session
+    entries = nodes.ensemble.entries
+    entries[CONTROLLER] = entries[CONTROLLER]._replace(owner=session)
+    fill, _ = filling(nodes.path / str(other))
+    with monkeypatch.context() as patched:
+        patched.setattr(cluster_file, "write_file", fill)
+        members[other]._end("its disk is full")
+        await eventually(lambda: not nodes.ensemble.owns(session, CONTROLLER), "another one")
+        await nodes.stop(first)
+        assert await nodes.leader() == third
+    await nodes.in_sync(2)
 
 
 async def test_a_member_whose_disk_fails_otherwise_ends(nodes, monkeypatch):
