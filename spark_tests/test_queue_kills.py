@@ -101,8 +101,8 @@ def test_each_message_is_consumed_by_somebody(spark, tmp_path):
     assert not publisher.confirmed - set(found) - consumer.done
     assert {number for number, count in found.items() if count > 1} <= consumer.seen
     assert (left["messages"], left["consumers"]) == (0, 0)
-    assert len(found) > 5 * BURST
-    assert len(consumer.done) > BURST
+    assert found, "Spark has had some, however quick the other one was"
+    assert consumer.done
     print(
         f"{len(found)} messages in {batches(tmp_path)} batches, {len(consumer.done)} of the other "
         f"consumer, {len(set(found) & consumer.seen)} of both"
