@@ -1,23 +1,27 @@
 """Whose password is checked next."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from leveret.auth.passwords import ATTEMPTS_MAX, WAITING_MAX, PasswordChecks
 from leveret.ports.authentication import attempt_source
-from tests.support.waiting import eventually
 
 
 class Threads:
-    """Checks that end when a test says so; the password `good` is right."""
+    """Checks that end when a test says so; the password `good` is right.
+
+    What is to be done later is done by `pass_time`.
+    """
 
     def __init__(self, *, parallel=2, failed_seconds=0.0):
-        loop = asyncio.get_running_loop()
         self.started = []
         self.ends = []
+        self.later = []
+        self.create_future = asyncio.get_running_loop().create_future
         self.checks = PasswordChecks(
-            self.run, loop, parallel=parallel, failed_seconds=failed_seconds
+            self.run, self, parallel=parallel, failed_seconds=failed_seconds
         )
         self.results = {}
         self.tasks = []
@@ -28,6 +32,16 @@ class Threads:
         self.ends.append(end)
         await end
         return password == "good"
+
+    def call_later(self, seconds, call, *arguments):
+        assert seconds
+        self.later.append(partial(call, *arguments))
+
+    async def pass_time(self):
+        later, self.later = self.later, []
+        for call in later:
+            call()
+        await self.settle()
 
     async def ask(self, host, *users, password="bad"):
         for user in users:
@@ -75,10 +89,13 @@ async def test_failed_attempts_count_until_their_answer_was_delayed():
     await threads.ask("192.0.2.2", "honest", password="good")
     await threads.finish()
     assert threads.results["honest"] is True
-    await eventually(lambda: len(threads.started) > ATTEMPTS_MAX + 1)
+    assert len(threads.started) == ATTEMPTS_MAX + 1
+    await threads.pass_time()
     while threads.ends:
         await threads.finish()
-    await eventually(lambda: threads.checks.sources == 0)
+    assert len(threads.started) == ATTEMPTS_MAX + 6
+    await threads.pass_time()
+    assert threads.checks.sources == 0
 
 
 async def test_one_check_serves_all_that_ask_the_same():
