@@ -139,7 +139,6 @@ class LogWriter(Batching, ABC):
     __slots__ = ()
 
     settles_in_log = True  # whether settlements are written to the log
-    lacks_copies = False  # whether it refuses all records, since too few nodes are in sync
 
     def __init__(self, log: TopicLog | None, turn: Turn, report: Report) -> None:
         """Write to a log. Without one it is `held`, and `_attach` is called once there is."""
@@ -168,6 +167,11 @@ class LogWriter(Batching, ABC):
     def turn(self) -> Turn:
         """Turn that flushes and pumps it."""
         return self._turn
+
+    @property
+    def lacks_copies(self) -> bool:
+        """Whether nothing can be published to it, since too few nodes are in sync."""
+        return self.log.is_refusing
 
     @property
     def appended_count(self) -> int:

@@ -89,7 +89,7 @@ class OpenQueue(LogWriter, DeclaredQueue):
 
     definition: QueueDefinition
     policy: EffectivePolicy
-    lacks_copies = DeclaredQueue.lacks_copies
+    lacks_copies = DeclaredQueue.lacks_copies  # also before it has its log
 
     __slots__ = ()
 
