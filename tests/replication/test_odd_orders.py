@@ -24,6 +24,10 @@ from tests.replication.test_rules import LAG_MS, Trace
 
 HANG_MS = ReplicationLimits().flush_ms_max
 AT = LogPlace(0, 0, 100)
+LACKS_ALL = Comparison(
+    (Difference("one", place=START),),
+    {"one": LogFiles("one", ((0, 0),), (EpochEnd(0, AT),), AT, 5)},
+)
 
 
 class DiskTrace(Trace):
@@ -382,20 +386,17 @@ def test_a_member_that_lacks_something_lags_from_the_end_of_the_comparison_on(cu
         cut = Comparison((Difference("one", cut=AT),), {})
         replica.compared(1, comparing.number, cut, cuts_at_ms)
         [comparing] = replica.received(1, Attach(1, 1, ()))
-    ours = {"one": LogFiles("one", ((0, 0),), (EpochEnd(0, AT),), AT, 5)}
-    lacks = Comparison((Difference("one", place=START),), ours)
-    replica.compared(1, comparing.number, lacks, 8_000)
+    replica.compared(1, comparing.number, LACKS_ALL, 8_000)
     assert replica.tick({0: 1, 1: 1}, 9_000) == []
     assert writes_set(replica.tick({0: 1, 1: 1}, 8_001 + LAG_MS)) == {0}
 
 
 def test_a_member_whose_link_ends_again_and_again_is_not_waited_for_without_end():
     replica, _ = elected({0, 1}, (0, 1))
-    ours = {"one": LogFiles("one", ((0, 0),), (EpochEnd(0, AT),), AT, 5)}
-    lacks, effects, now_ms = Comparison((Difference("one", place=START),), ours), [], 0
+    effects, now_ms = [], 0
     while not effects and now_ms < 60_000:
         [comparing] = replica.received(1, Attach(1, 1, ()))
-        replica.compared(1, comparing.number, lacks, now_ms)
+        replica.compared(1, comparing.number, LACKS_ALL, now_ms)
         now_ms += 1_000
         effects = replica.tick({0: 1, 1: 1}, now_ms)
         replica.disconnected(1, now_ms)
