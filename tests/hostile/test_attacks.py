@@ -22,8 +22,10 @@ SMALL = Scale(bytes_max=200_000, seconds_max=0.3)
 FULL = Scale(bytes_max=1_000_000, seconds_max=5.0)
 # A megabyte declares 27,000 queues of 9 kB each, which policies make 12 kB for a moment.
 GROWN_BYTES_MAX = 350 * MIB
-WAIT_MS_MAX = 2000.0  # of any publish: other tests keep the machine busy
-P999_MS_MAX = 50.0
+# How long a publish may wait, in publishes: as many times as long as the witness computes for one
+# meanwhile, which is 0.07 to 0.2 ms, as the machine is. Other tests run beside the small attacks.
+WORST_PUBLISHES_MAX = 20_000
+P999_PUBLISHES_MAX = 500
 SEEDS = [int(seed) for seed in (os.environ.get("HOSTILE_SEED") or "1 2 3").split()]
 
 
@@ -42,7 +44,7 @@ def test_a_small_attack_harms_nobody(shared, outcomes, name):
     shared.check()
     assert outcome.grown_bytes <= GROWN_BYTES_MAX
     assert outcome.left_bytes <= outcome.left_bytes_max
-    assert outcome.own.worst <= WAIT_MS_MAX
+    assert outcome.worst_publishes <= WORST_PUBLISHES_MAX
 
 
 @pytest.mark.hostile
@@ -57,7 +59,7 @@ def test_an_attack_is_hardly_noticed(tmp_path, outcomes, name, seed):
         node.check()
     assert outcome.grown_bytes <= GROWN_BYTES_MAX
     assert outcome.left_bytes <= outcome.left_bytes_max
-    assert outcome.excess_ms <= P999_MS_MAX
+    assert outcome.p999_publishes <= P999_PUBLISHES_MAX
 
 
 def test_an_attack_is_the_same_for_the_same_seed(shared):
@@ -92,6 +94,6 @@ def test_the_witness_notices_a_node_that_stands_still(shared):
         shared.witness.await_waiting(0.5)
     finally:
         shared.broker.popen.send_signal(signal.SIGCONT)
-    passed, own = shared.witness.report()
-    assert passed.worst >= 250.0
-    assert own.worst >= 250.0
+    report = shared.witness.report()
+    assert report.passed.worst >= 250.0
+    assert report.own.worst >= 250.0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from tests.harness.broker import MIB, BrokerProcess
 from tests.harness.wire import ClosedError
 from tests.hostile.budget import Budget, SpentError
-from tests.hostile.witness import Waits, Witness
+from tests.hostile.witness import Report, Witness
 
 if TYPE_CHECKING:
     from tests.hostile.attacker import Attack
@@ -45,9 +45,7 @@ class Outcome:
     sent_bytes: int
     strikes: int
     refused: int
-    passed: Waits
-    own: Waits
-    quiet: Waits
+    witness: Report
     grown_bytes: int
     left_bytes: int
 
@@ -57,9 +55,14 @@ class Outcome:
         return may_be_left(self.grown_bytes)
 
     @property
-    def excess_ms(self) -> float:
-        """The 99.9th percentile of the second client's waits, beyond a quiet node's."""
-        return self.own.p999 - self.quiet.p999
+    def p999_publishes(self) -> float:
+        """The 99.9th percentile of the second client's waits, as that many times its own work."""
+        return self.witness.own.p999 / self.witness.work_ms
+
+    @property
+    def worst_publishes(self) -> float:
+        """The longest of the second client's waits, as that many times its own work."""
+        return self.witness.own.worst / self.witness.work_ms
 
 
 class Node:
@@ -76,9 +79,6 @@ class Node:
         self.ask("PUT", f"users/{ATTACKER}", {"password": "guest", "tags": "policymaker"})
         self.witness = Witness(self.broker.port, self.broker.popen.pid)
         self.rest()
-        self.witness.report()
-        time.sleep(2.0)
-        _, self.quiet = self.witness.report()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -143,12 +143,12 @@ def try_attack(node: Node, kind: type[Attack], seed: int, scale: Scale) -> Outco
     finally:
         attack.hang_up()
     node.rest()
-    passed, own = node.witness.report()
+    report = node.witness.report()
     grown = node.peak_bytes - quiet_bytes
     node.close_vhost(vhost)
     left = _left(node, quiet_bytes, may_be_left(grown))
     outcome = (kind.__name__, seed, budget.spent, strikes, refused)
-    return Outcome(*outcome, passed, own, node.quiet, grown, left)
+    return Outcome(*outcome, report, grown, left)
 
 
 def _strike(attack: Attack, seconds_max: float) -> tuple[int, int]:

@@ -1,9 +1,10 @@
 """The second client: a process of its own that publishes with confirms and notes how long it waits.
 
 `python -m tests.hostile.witness PORT PID` publishes all the time; for each line on its input it
-writes what it has noted since the last one, as JSON. A wait has two figures: what passed, and what
-of it neither the node nor the witness spent runnable without a processor, which is the machine's
-doing and not the node's.
+writes what it has noted since the last one, as JSON. A publish has three figures: how long its
+confirm took, what of it neither the node nor the witness spent runnable without a processor, which
+is the machine's doing and not the node's, and for how long the witness itself computed. The last is
+always the same work: it tells how fast the machine is just then.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import select
+import statistics
 import subprocess
 import sys
 import time
@@ -35,8 +37,8 @@ def starved_seconds(path: Path) -> float:
     return int(path.read_text().split()[1]) / 1e9
 
 
-def trips(port: int, node: int) -> Iterable[tuple[float, float]]:
-    """Publish for ever. Yields each wait: what passed, and what the node made of it."""
+def trips(port: int, node: int) -> Iterable[tuple[float, float, float]]:
+    """Publish for ever. Yields what passed each time, the node's part of it, and the work."""
     node_thread, own_thread = Path(f"/proc/{node}/schedstat"), Path("/proc/self/schedstat")
     with Client(port).confirming() as client:
         client.declare(QUEUE, **{"x-max-length": 100})
@@ -44,16 +46,16 @@ def trips(port: int, node: int) -> Iterable[tuple[float, float]]:
         while True:
             number += 1
             starved = starved_seconds(node_thread) + starved_seconds(own_thread)
-            began = time.monotonic()
+            began, worked = time.monotonic(), time.thread_time()
             client.publish(QUEUE, [b"."])
             client.await_confirms(number, CONFIRM_SECONDS_MAX)
-            passed = time.monotonic() - began
+            passed, worked = time.monotonic() - began, time.thread_time() - worked
             starved = starved_seconds(node_thread) + starved_seconds(own_thread) - starved
-            yield passed, max(passed - starved, 0.0)
+            yield passed, max(passed - starved, 0.0), worked
 
 
 def main() -> None:
-    noted: list[tuple[float, float]] = []
+    noted: list[tuple[float, float, float]] = []
     for trip in trips(int(sys.argv[1]), int(sys.argv[2])):
         noted.append(trip)
         if select.select([sys.stdin], [], [], INTERVAL_SECONDS)[0]:
@@ -85,6 +87,20 @@ class Waits:
         return cls(len(seconds), every[len(every) // 2], every[at], every[-1])
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a witness noted: its waits as they passed, the node's part of them, and its own work."""
+
+    passed: Waits
+    own: Waits
+    work_ms: float  # processor time of a publish, the median
+
+    @classmethod
+    def of(cls, noted: list[tuple[float, float, float]]) -> Self:
+        passed, own, worked = (list(column) for column in zip(*noted, strict=True))
+        return cls(Waits.of(passed), Waits.of(own), statistics.median(worked) * 1000)
+
+
 class Witness:
     """The process, as a test sees it."""
 
@@ -98,16 +114,15 @@ class Witness:
         )
         self.report()
 
-    def report(self) -> tuple[Waits, Waits]:
-        """Return what was noted since the last report: what passed, and the node's reaction."""
+    def report(self) -> Report:
+        """Return what was noted since the last report."""
         self._popen.stdin.write("report\n")
         self._popen.stdin.flush()
         readable, _, _ = select.select([self._popen.stdout], [], [], ANSWER_SECONDS_MAX)
         assert readable, "the witness is not served any more"
         line = self._popen.stdout.readline()
         assert line, "the witness has ended: its publish was not confirmed"
-        noted = json.loads(line)
-        return Waits.of([passed for passed, _ in noted]), Waits.of([own for _, own in noted])
+        return Report.of(json.loads(line))
 
     def await_waiting(self, seconds: float) -> None:
         """Until it has waited for so long without a break: it neither ran nor wanted to."""
