@@ -120,7 +120,8 @@ def difference(
         gone = takewhile(lambda file: file not in ours, reversed(follower.files))
         return Difference(follower.log, cut=LogPlace(min(gone)[0]))
     # A file that has the same base as one of theirs was compacted from that, which may still be
-    # there if a crash came before its removal. Files with other bases were removed there before.
+    # there if a crash came before its removal; or it has no messages and is in front of that, and
+    # was removed there before, as files with other bases were: then a copy of it does no harm.
     bases = {base for base, _ in theirs}
     has_records = follower.offset > place.base  # of its newest file
     copied = tuple(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from leveret.ports import Durability
-from leveret.ports.replication import START, PlaceGoneError
+from leveret.ports.replication import START, LogPlace, PlaceGoneError
 from leveret.replication.attaching import compare
 from leveret.storage.commit import FlushFigures
 from leveret.storage.replica_files import (
@@ -168,9 +168,25 @@ class Reigns(RuleBasedStateMachine):
             raise AssertionError("it cuts for ever")
         self.rest = (theirs.place, theirs.offset)
         if found:
-            assert not found[0].copied  # nothing is compacted here
+            self.copy_files(found[0].copied)
             self.rest = (found[0].place, found[0].offset)
         self.is_attached, self.safe = True, None
+
+    def copy_files(self, names):
+        """Copy files as a whole: those without messages that the follower has removed as a leader.
+
+        Nothing is compacted here.
+        """
+        log, committer = self.replica.log, self.replica.committer
+        for segment in self.log.segments:
+            if (segment.base, segment.revision) in names:
+                assert segment.stop == segment.base
+                data = self.disks[self.node].files[segment.path].cached[: segment.size]
+                log.copy(LogPlace(segment.base, segment.revision), data, is_last=True)
+        done = []
+        log.flush(done.append)
+        committer.drain()
+        assert done == [None]
 
     @rule()
     def come_back(self):
