@@ -91,7 +91,7 @@ class DeadLettering:
         for part in slices:
             writer.write(*part)
         if publish is not None:
-            publish.deposited(writer.touched, writer.unrouted)
+            publish.deposited(writer.given, writer.unrouted)
         targets = [builder.owner for builder in writer.touched]
         for target in targets:
             self._turn.touch(target)

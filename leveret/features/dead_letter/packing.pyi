@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterable
 
 from leveret.features.dead_letter.publish import DeadLetterPublish
 from leveret.ports.partitioner import RecordTarget
+from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch, BatchBuilder
 
 TEMPLATES_MAX: int
@@ -28,6 +29,8 @@ class DeadLetterWriter:
     ) -> None: ...
     @property
     def touched(self) -> set[BatchBuilder]: ...
+    @property
+    def given(self) -> dict[BatchBuilder, RangeSet]: ...
     @property
     def unrouted(self) -> list[tuple[int, int]]: ...
     def write(self, batch: Batch, first: int, stop: int) -> None: ...

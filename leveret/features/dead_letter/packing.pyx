@@ -14,6 +14,7 @@ from libc.string cimport memcmp, memcpy
 from leveret.core.logs.publish_tags cimport PublishTags
 from leveret.ports.contents cimport Piece, Properties, field_end, field_is, read_properties, rewrite
 from leveret.ports.partitioner cimport Partitioner
+from leveret.ports.ranges cimport RangeSet
 from leveret.ports.records cimport (
     Batch, BatchBuilder, DEAD_LETTERED, HAS_EXPIRATION, HAS_HEADERS, RETRIED, RecordView,
 )
@@ -55,11 +56,13 @@ cdef class DeadLetterWriter:
     -> tuple of builders` is called for every record if its destination depends on more than the
     address; without it the template's own builders get the record. A `publish` (see
     leveret.features.dead_letter.publish) says which builders are skipped, and is notified of records
-    that a builder's queue refuses. `touched` are the builders that were written to, `unrouted` the
-    ranges of offsets that no queue took.
+    that a builder's queue refuses. `touched` are the builders that were written to, `given` the
+    offsets of the records that each got, if there is a `publish`, and `unrouted` the ranges of
+    offsets that no queue took.
     """
 
     cdef readonly set touched
+    cdef readonly dict given
     cdef readonly list unrouted
     cdef object compose
     cdef object route
@@ -78,6 +81,7 @@ cdef class DeadLetterWriter:
         self.written = () if publish is None else publish.written
         self.templates = {}
         self.touched = set()
+        self.given = {}
         self.unrouted = []
 
     def write(self, Batch batch not None, uint64_t first, uint64_t stop):
@@ -141,9 +145,18 @@ cdef class DeadLetterWriter:
                 record.body, record.body_size,
             )
             self.touched.add(builder)
-            if self.publish is not None and builder.publish_tags is not None:
-                (<PublishTags>builder.publish_tags).note(self.publish.acknowledgement(builder), offset, builder.count - 1)
+            if self.publish is not None:
+                self.note_given(builder, offset)
         return len(builders) > 0
+
+    cdef int note_given(self, BatchBuilder builder, uint64_t offset) except -1:
+        cdef RangeSet given = self.given.get(builder)
+        if given is None:
+            given = self.given[builder] = RangeSet()
+        given.add(offset, offset + 1)
+        if builder.publish_tags is not None:
+            (<PublishTags>builder.publish_tags).note(self.publish.acknowledgement(builder), offset, builder.count - 1)
+        return 0
 
     cdef DeadLetterTemplate template_for(self, RecordView* record, int found, Properties* properties, bytes headers):
         cdef bytes address = self.address

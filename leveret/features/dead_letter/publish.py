@@ -16,7 +16,7 @@ from leveret.ports.partitioner import place_of
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from leveret.ports.records import BatchBuilder
 
@@ -43,6 +43,7 @@ class DeadLetterPublish:
         self._unrouted: Sequence[tuple[int, int]] = ranges
         self._acknowledgements: dict[BatchBuilder, PublishAcknowledgement] = {}
         self._pending = 0
+        self._held_up: set[PublishAcknowledgement] = set()  # by a lack of copies
 
     def acknowledgement(self, builder: BatchBuilder) -> PublishAcknowledgement:
         """Return the acknowledgement of the records deposited in `builder`."""
@@ -51,12 +52,14 @@ class DeadLetterPublish:
         return self._acknowledgements[builder]
 
     def deposited(
-        self, builders: Collection[BatchBuilder], unrouted: Sequence[tuple[int, int]]
+        self,
+        given: Mapping[BatchBuilder, Iterable[tuple[int, int]]],
+        unrouted: Sequence[tuple[int, int]],
     ) -> None:
-        """Record the builders that got the records, and the ranges that no queue took."""
+        """Record which ranges each builder was given, and those that no queue took."""
         self._unrouted = unrouted
-        for builder in builders:
-            self.acknowledgement(builder)
+        for builder, ranges in given.items():
+            self.acknowledgement(builder).given.add_all(ranges)
 
     def begin(self, finished: Callable[[], None], held_up: Callable[[], None] = do_nothing) -> None:
         """Wait for the targets' commits, then call `finished`; possibly at once.
@@ -64,64 +67,83 @@ class DeadLetterPublish:
         `held_up` is called before if that may take any time, since a target lacks copies.
         """
         self._finished = finished
-        self.held_up = held_up
+        self._on_held_up = held_up
         self._pending = len(self._acknowledgements) + 1
         for builder, acknowledgement in self._acknowledgements.items():
             builder.owner.await_commit(acknowledgement)
         self.answered()
 
-    def answered(self) -> None:
+    def held_up(self, acknowledgement: PublishAcknowledgement) -> None:
+        """Note that a target lacks copies, and so answers at some time or other."""
+        self._held_up.add(acknowledgement)
+        self._on_held_up()
+        if self._pending == len(self._held_up):
+            self._others_answered()
+
+    def answered(self, acknowledgement: PublishAcknowledgement | None = None) -> None:
         """Count an answer of a target; finish after the last one."""
         self._pending -= 1
+        if acknowledgement is not None:
+            self._held_up.discard(acknowledgement)
         if not self._pending:
             self._finished()
+        elif self._pending == len(self._held_up):
+            self._others_answered()
+
+    def _others_answered(self) -> None:
+        """Handle that only targets are waited for that lack copies."""
 
     def outcome(self) -> tuple[Ranges, list[Missing]]:
         """Return (ranges every target committed, ranges still missing somewhere)."""
         absent = RangeSet(self._unrouted)
         for acknowledgement in self._acknowledgements.values():
-            for first, stop in self._ranges if acknowledgement.failed else acknowledgement.refusals:
-                absent.add(first, stop)
-        written_by_all = RangeSet(self._ranges)
-        missing = []
-        for first, stop in absent:
-            written_by_all.remove(first, stop)
-            missing.append(Missing(first, stop, self.written))
+            absent.add_all(acknowledgement.missing)
+        written_by_all: Ranges = []
+        missing: list[Missing] = []
+        for first, stop in self._ranges:
+            present = absent.gaps(first, stop)
+            written_by_all += present
+            missing += (Missing(*gap, self.written) for gap in present.gaps(first, stop))
         for acknowledgement in self._acknowledgements.values():
             missing = [part for piece in missing for part in acknowledgement.divide(piece)]
-        return list(written_by_all), sorted(missing, key=lambda piece: piece.first)
+        return written_by_all, sorted(missing, key=lambda piece: piece.first)
 
 
 class PublishAcknowledgement(PatientWaiter):
     """Acknowledgement by one target queue, by the records' offsets in the source queue."""
 
     def __init__(self, publish: DeadLetterPublish, place: object) -> None:
-        self.failed = False
-        self.refusals = RangeSet()
+        self.given = RangeSet()  # the records that were written into its builder
+        self._failed = False
+        self._refusals = RangeSet()
         self._publish = publish
         self._place = place  # of the target
 
+    @property
+    def missing(self) -> RangeSet:
+        """The records that the target was given and does not have."""
+        return self.given if self._failed else self._refusals
+
     def held_up(self) -> None:
         """Note that the target lacks copies of what it holds."""
-        self._publish.held_up()
+        self._publish.held_up(self)
 
     def refused(self, first: int, stop: int) -> None:
         """Note that the target refused the records [first, stop)."""
-        self.refusals.add(first, stop)
+        self._refusals.add(first, stop)
 
     def done(self, *, failed: bool) -> None:
         """Note that the target committed the accepted records, or failed to."""
-        self.failed = failed
-        self._publish.answered()
+        self._failed = failed
+        self._publish.answered(self)
 
     def divide(self, piece: Missing) -> list[Missing]:
         """Split a missing range by what this target holds."""
         first, stop, written = piece
-        if self.failed:
-            return [piece]
-        taken = self.refusals.gaps(first, stop)
-        refused = taken.gaps(first, stop)
+        lacking = self.given.gaps(first, stop)
+        lacking.add_all(self.missing)
+        taken = lacking.gaps(first, stop)
         return [
             *(Missing(low, high, written | {self._place}) for low, high in taken),
-            *(Missing(low, high, written) for low, high in refused),
+            *(Missing(low, high, written) for low, high in taken.gaps(first, stop)),
         ]

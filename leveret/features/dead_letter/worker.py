@@ -182,7 +182,7 @@ class DeadLetterWorker:
             return
         finally:
             self._fetching = False
-        if lost and self._waiting:
+        if lost and self._waiting and self._waiting[0].first == offset:
             dead = self._waiting.popleft()
             if dead.first + 1 < dead.stop:
                 self._waiting.appendleft(dead._replace(first=dead.first + 1))
@@ -245,7 +245,7 @@ class DeadLetterWorker:
         retried, exhausted = topic.take(slices, reason)
         if retried:
             publish = DeadLetterPublish(retried)
-            publish.deposited({topic.builder}, ())
+            publish.deposited({topic.builder: retried}, ())
             self._await(publish, reason, partial(self._counters.retried, reason))
         return exhausted
 

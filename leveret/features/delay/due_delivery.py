@@ -92,14 +92,29 @@ class DueDelivery(DeadLetterPublish):
                 continue
             builder.add(flags, now_ms, exchange, routing_key, header, body)
             acknowledgement = self.acknowledgement(builder)
+            acknowledgement.given.add(offset, offset + 1)
             if builder.publish_tags is not None:
                 builder.publish_tags.add(acknowledgement, offset, builder.count - 1)
 
     def deliver(self, turn: Turn, delivered: Callable[[Ranges, list[Missing]], None]) -> None:
         """Wait for the queues' commits, then call `delivered`.
 
-        It gets the ranges that all targets committed, and those that some refused.
+        It gets the ranges that all targets committed, and those that some refused. If some targets
+        lack copies, it is called before for the messages that no such target was given.
         """
+        self._delivered = delivered
         for builder in self._acknowledgements:
             turn.touch(builder.owner)
         self.begin(lambda: delivered(*self.outcome()))
+
+    def _others_answered(self) -> None:
+        awaited = RangeSet()
+        for acknowledgement in self._held_up:
+            awaited.add_all(acknowledgement.given)
+        left = RangeSet(self._ranges)
+        self._ranges = [gap for each in self._ranges for gap in awaited.gaps(*each)]
+        for each in self._ranges:
+            left.remove(*each)
+        if self._ranges:
+            self._delivered(*self.outcome())
+        self._ranges = list(left)

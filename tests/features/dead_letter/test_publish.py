@@ -210,35 +210,69 @@ class Target:
         self.waiter = waiter
 
 
+def test_a_queue_that_got_others_gets_what_is_routed_to_it_later():
+    yard = Yard(exchange="direct")
+    yard.target("one", "known")
+    yard.publish("unknown", "known")
+    yard.reject(2)
+    assert (yard.ready("one"), yard.settled) == (1, [(1, 2)])
+    yard.vhost.bind_queue("one", "dlx", "unknown", {}, None)
+    yard.retry()
+    assert (yard.ready("one"), yard.settled) == (2, [(0, 2)])
+
+
+def test_nothing_is_lost_where_chance_chooses_and_a_queue_is_full():
+    yard = Yard(exchange="x-random")
+    yard.target("one")
+    yard.target("full")
+    yard.limited("full", 1)
+    yard.publish(*"k" * 20)
+    yard.reject(20)
+    for _ in range(20):
+        yard.retry()
+    assert yard.settled == [(0, 20)]
+    assert yard.ready("one") + yard.ready("full") == 20
+
+
 offsets = st.sets(st.integers(0, 12))
 
 
-@given(offsets, st.lists(st.tuples(st.booleans(), offsets), max_size=3))
+@given(offsets, st.lists(st.tuples(st.booleans(), offsets, offsets), max_size=3))
 def test_everything_is_held_by_all_or_missing_with_its_holders(unrouted, answers):
     ranges = [(0, 5), (7, 13)]
     stretch = {*range(5), *range(7, 13)}
     builders = [BatchBuilder(Target()) for _ in answers]
     publish = DeadLetterPublish(ranges)
     routes = [(offset, offset + 1) for offset in sorted(unrouted & stretch)]
-    publish.deposited(builders, routes)
-    for builder, (_, refused) in zip(builders, answers, strict=True):
-        for offset in refused & stretch - unrouted:
+    shares = [given & stretch - unrouted for _, given, _ in answers]
+    publish.deposited(
+        {
+            builder: [(offset, offset + 1) for offset in share]
+            for builder, share in zip(builders, shares, strict=True)
+        },
+        routes,
+    )
+    for builder, share, (*_, refused) in zip(builders, shares, answers, strict=True):
+        for offset in refused & share:
             publish.acknowledgement(builder).refused(offset, offset + 1)
     finished = []
     publish.begin(lambda: finished.append(True))
-    for builder, (failed, _) in zip(builders, answers, strict=True):
+    for builder, (failed, *_) in zip(builders, answers, strict=True):
         assert finished == []
         builder.owner.waiter.done(failed=failed)
     assert finished == [True]
     held_by_all, missing = publish.outcome()
     held = {offset for first, stop in held_by_all for offset in range(first, stop)}
     for offset in stretch:
+        targets = {
+            builder for builder, share in zip(builders, shares, strict=True) if offset in share
+        }
         holders = {
             builder
-            for builder, (failed, refused) in zip(builders, answers, strict=True)
-            if not failed and (offset in unrouted or offset not in refused)
+            for builder, (failed, _, refused) in zip(builders, answers, strict=True)
+            if builder in targets and not failed and offset not in refused
         }
-        everybody = offset not in unrouted and len(holders) == len(builders)
+        everybody = offset not in unrouted and holders == targets
         assert (offset in held) == everybody
         found = [piece.written for piece in missing if piece.first <= offset < piece.stop]
         assert found == ([] if everybody else [holders])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from leveret.core.settings.discard_reasons import Reason
 from leveret.core.settings.queue_settings import QueueSettings
 from leveret.errors import StorageError
 from leveret.features.dead_letter import worker
@@ -38,6 +39,17 @@ def test_a_device_that_fails_for_a_while_loses_nothing(bench):
     bench.log.fetch_error = None
     bench.advance(RETRY_MS)
     assert bench.dead == [(0, "rejected"), (1, "rejected"), (2, "rejected")]
+
+
+def test_what_was_set_aside_comes_back_while_a_lost_record_is_looked_for(bench):
+    bench.log.damaged = {2}
+    bench.queue.discard([(2, 3)])
+    discarded = bench.queue._discarded
+    discarded._aside = [worker.DeadRange(0, 2, Reason.REJECTED)]
+    bench.queue.retry_dead_letters()
+    bench.run()
+    assert bench.dead == [(0, "rejected"), (1, "rejected")]
+    assert bench.queue.leased_count == 0
 
 
 def test_an_exchange_that_is_taken_away_lets_what_waits_vanish(bench):

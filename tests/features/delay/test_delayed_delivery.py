@@ -256,6 +256,20 @@ class TestUnroutable:
         assert stage.broker.delayed.find("/").unroutable == 2
         assert pending(stage) == 0
 
+    def test_nobody_is_returned_what_another_one_has_published(
+        self, stage: Stage, client: Client
+    ) -> None:
+        later(client, b"makes the topic", 600_000)
+        log = stage.log(DELAYED_TOPIC)
+        log.append_error = DiskFullError("no space")
+        later(client, b"mine", mandatory=True)
+        log.append_error = None
+        other = Client(stage).open()
+        later(other, b"secret", key="nowhere")
+        wait(stage, 3)
+        assert stage.broker.delayed.find("/").unroutable == 1
+        assert client.methods() == []
+
 
 class TestFullQueues:
     def test_what_a_queue_refuses_is_offered_again(self, stage: Stage, client: Client) -> None:
@@ -273,6 +287,19 @@ class TestFullQueues:
         wait(stage, 5)
         assert bodies(client) == bodies(client, "small") == []
         assert pending(stage) == 0
+
+    def test_nothing_is_lost_where_chance_chooses(self, stage: Stage, client: Client) -> None:
+        client.declare("small", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+        client.call(commands.Exchange.Declare(exchange="x", exchange_type="x-random"))
+        for queue in ("q", "small"):
+            client.call(commands.Queue.Bind(queue=queue, exchange="x", routing_key=""))
+        for number in range(20):
+            later(client, b"%d" % number, exchange="x")
+        wait(stage, 40)
+        assert pending(stage) == 0
+        assert sorted(bodies(client) + bodies(client, "small")) == sorted(
+            b"%d" % number for number in range(20)
+        )
 
 
 KEPT_FOR_LATER = [
@@ -373,6 +400,44 @@ class TestLackingCopiesOfWhatIsDue:
             self.flush(stage)
         assert bodies(client) == [b"m"]
         assert pending(stage) == 0
+
+    def test_what_other_queues_have_is_settled_meanwhile(
+        self, stage: Stage, client: Client
+    ) -> None:
+        client.declare("other", durable=True)
+        later(client, b"m")
+        later(client, b"again", key="other", headers={"x-repeat-every": 1000})
+        later(client, b"once", key="other")
+        stage.log(DELAYED_TOPIC).commit()
+        wait(stage, 1)
+        lacking, other = stage.log("q"), stage.log("other")
+        assert (lacking.end, lacking.committed, other.end) == (1, 0, 2)
+        lacking.refuse(FEW)
+        for _ in range(50):
+            stage.advance(0.1)
+            for log in list(stage.topics.logs.values()):
+                if log is not lacking:
+                    log.commit()
+        assert other.end >= 6
+        assert pending(stage) == 1  # the next time of what repeats
+        assert (0, 1) not in list(stage.log(DELAYED_TOPIC).settled)
+
+    def test_what_is_routed_elsewhere_before_it_is_tried_again_gets_there(
+        self, stage: Stage, client: Client
+    ) -> None:
+        client.call(commands.Exchange.Declare(exchange="x", exchange_type="direct"))
+        client.declare("other", durable=True)
+        for queue in ("q", "other"):
+            client.call(commands.Queue.Bind(queue=queue, exchange="x", routing_key=queue))
+            later(client, queue.encode(), key=queue, exchange="x")
+        stage.log("q").append_error = DiskFullError("no space")
+        for _ in range(2):
+            self.flush(stage)
+        client.call(commands.Queue.Bind(queue="other", exchange="x", routing_key="q"))
+        client.call(commands.Queue.Unbind(queue="q", exchange="x", routing_key="q"))
+        for _ in range(3):
+            self.flush(stage)
+        assert bodies(client, "other") == [b"other", b"q"]
 
 
 class TestRepeating:
