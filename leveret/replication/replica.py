@@ -183,8 +183,13 @@ class Replica:
         if leader.set.written is not None:
             return []
         recorded = leader.set.recorded
-        if recorded.isr == {self.node} or not (self._is_damaged or self._has_successor(leader)):
+        if recorded.isr == {self.node}:
             return self._end_reign(self._reason)
+        if not self._is_damaged:
+            if self._live.get(self.node) != self.incarnation:
+                return []  # the list of live nodes is none yet, or an older one: a tick brings it
+            if not self._has_successor(leader):
+                return self._end_reign(self._reason)
         return [leader.set.write(recorded.resigned())]
 
     def _has_successor(self, leader: Leader) -> bool:
@@ -214,8 +219,10 @@ class Replica:
         The oldest flush that this node's disk is at takes `flush_ms` already.
         """
         self._live = live
-        if self.leader is None or self.role is Role.LEAVING:
+        if self.leader is None:
             return []
+        if self.role is Role.LEAVING:
+            return self._leave(self.leader)
         if self.role is Role.ELECTED:
             # Its epoch shows whether the disk hangs: all files of many logs take longer on any.
             flush_ms = now_ms - self._elected_ms if "epoch" in self._awaited else 0

@@ -412,6 +412,15 @@ def test_a_disk_that_refuses_leaves_the_set_only_where_another_member_is_live():
         assert replica.role is (Role.LEAVING if leaves else Role.OVER)
 
 
+def test_a_disk_that_refuses_keeps_the_lead_until_it_is_known_who_is_live():
+    for before in {}, {0: 0, 1: 1}:  # read by no incarnation, or by an earlier one
+        replica = unready({0, 1}, (0, 1))
+        assert replica.tick(before, 1_000) == []
+        assert [type(effect) for effect in replica.failed("the disk is full")] == [EndReign]
+        assert replica.role is Role.LEAVING
+        assert writes_set(replica.tick({0: 1, 1: 1}, 1_100)) == {1}
+
+
 def test_a_disk_that_hangs_is_waited_for_until_another_member_is_live():
     replica = unready({0, 1}, (0, 1))
     assert replica.tick({0: 1}, 2 * HANG_MS) == []
