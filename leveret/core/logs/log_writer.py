@@ -47,6 +47,25 @@ class PatientWaiter:
         """Note that there are too few copies, for nobody knows how long."""
 
 
+class PatientForTwo(AfterAll, PatientWaiter):
+    """Waits for two commits in the place of a patient waiter."""
+
+    def __init__(self, done: Callable[..., None], held_up: Callable[[], None]) -> None:
+        super().__init__(2, done)
+        self._held_up = held_up
+
+    def held_up(self) -> None:
+        """Pass it on."""
+        self._held_up()
+
+
+def waiter_for_two(waiter: Waiter) -> AfterAll:
+    """Return what waits for two commits in the place of `waiter`, and as patiently."""
+    if isinstance(waiter, PatientWaiter):
+        return PatientForTwo(waiter.done, waiter.held_up)
+    return AfterAll(2, waiter.done)
+
+
 class Committing(Protocol):
     """Queue or topic that eventually commits every record it was given."""
 
@@ -180,9 +199,12 @@ class LogWriter(Batching, ABC):
 
     def _await_also(self, other: Committing) -> None:
         """Make waiters for gathered records wait for those of `other` as well."""
-        if self._waiting:
-            both = AfterAll(2, partial(tell_each, self._waiting, self._report))
-            self._waiting = [both]
+        patient = [waiter for waiter in self._waiting if isinstance(waiter, PatientWaiter)]
+        others = [waiter for waiter in self._waiting if not isinstance(waiter, PatientWaiter)]
+        self._waiting = [waiter_for_two(waiter) for waiter in patient]
+        if others:
+            self._waiting.append(AfterAll(2, partial(tell_each, others, self._report)))
+        for both in self._waiting:
             other.await_commit(both)
 
     def _forget_uncommitted(self) -> None:
@@ -218,7 +240,7 @@ class LogWriter(Batching, ABC):
         """Fail the waiters for commits that need not wait for ever."""
         refused: list[Waiter] = []
         patient: list[PatientWaiter] = []
-        uncommitted, self._uncommitted = self._uncommitted, deque()
+        uncommitted, self._uncommitted = self._uncommitted, ()
         for stop, waiters in uncommitted:
             staying: list[Waiter] = []
             for waiter in waiters:
@@ -228,6 +250,7 @@ class LogWriter(Batching, ABC):
                 else:
                     refused.append(waiter)
             if staying:
+                self._uncommitted = self._uncommitted or deque()
                 self._uncommitted.append((stop, staying))
         tell_each(refused, self._report, failed=True)
         call_each([waiter.held_up for waiter in patient], self._report)

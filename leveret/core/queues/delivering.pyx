@@ -11,8 +11,8 @@ from libc.stdint cimport uint64_t
 from leveret.core.logs.batching cimport Batching
 from leveret.core.queues.offers cimport Deliver
 
+from leveret.core.logs.log_writer import waiter_for_two
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX
-from leveret.ports.after_all import AfterAll
 
 
 cdef class Delivering(Batching):
@@ -67,7 +67,7 @@ cdef class Delivering(Batching):
             return
         for extension in self._extensions:
             if not extension.is_caught_up:
-                both = AfterAll(2, waiter.done)
+                both = waiter_for_two(waiter)
                 extension.await_commit(both)
                 waiter = both
         self._await_log(waiter)

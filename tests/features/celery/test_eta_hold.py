@@ -164,6 +164,37 @@ class TestConfirms:
         assert queue.end == 1
         assert list(stage.log("tasks.eta").settled) == [(0, 1)]
 
+    @pytest.mark.parametrize("is_in_its_batch", [False, True])
+    def test_it_comes_once_though_another_task_lacks_copies_as_well(
+        self, stage: Stage, client: Client, is_in_its_batch: bool
+    ) -> None:
+        client.publish("tasks", b"held", headers=eta(stage, 1), delivery_mode=2)
+        held = stage.log("tasks.eta")
+        held.commit()
+        wait(stage, 0.9)
+        another = message("tasks", b"other", headers=eta(stage, 3600), delivery_mode=2)
+        if is_in_its_batch:
+            store = stage.queue("tasks").extension(EtaHold).store
+            hand_out = store._on_due
+            store._on_due = lambda due: (hand_out(due), client.feed(another))
+        else:
+            client.feed(another)
+        wait(stage, 1)
+        queue = stage.log("tasks")
+        assert (queue.end, queue.committed, held.end, held.committed) == (1, 0, 2, 1)
+        lacks = NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is")
+        for log in (queue, held):
+            log.refuse(lacks)
+        wait(stage, 3)
+        for log in (queue, held):
+            log.refuse(None)
+        for _ in range(3):
+            wait(stage, 1)
+            queue.commit()
+            held.commit()
+        assert queue.end == 1
+        assert held.settled.contains(0, 1)
+
 
 def test_held_tasks_have_as_many_copies_as_the_queue(stage: Stage, client: Client) -> None:
     client.declare("q", durable=True, arguments={**ETA_QUEUE, "x-queue-type": "quorum"})
