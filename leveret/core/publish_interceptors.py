@@ -148,7 +148,8 @@ class PublishInterceptors:
         if exchange is None:
             return False
         keys = [key.decode(errors="replace") for key in context.keys]
-        queues = cast("list[DeclaredQueue]", vhost.reach(exchange, keys, message))
+        found = vhost.topology.graph.find_queues(exchange, keys, message)
+        queues = cast("list[DeclaredQueue]", found)
         return any(queue.lacks_copies for queue in queues)
 
     def for_publish(self, vhost: Vhost, exchange: bytes, requests: int) -> list[PublishInterceptor]:

@@ -498,6 +498,8 @@ def test_a_new_binding_gets_what_its_exchange_keeps(vhost):
     messages = [MadeMessage(b"x", key, {}) for key in (b"k", b"l", b"k")]
     for message in messages:
         assert names(vhost.route(source, [message.routing_key.decode()], message)) == []
+    unpublished = MadeMessage(b"x", b"k", {})  # somebody wants to know where it would go
+    assert vhost.topology.graph.find_queues(source, ["k"], unpublished) == []
     queue, other = declare(vhost, "q"), declare(vhost, "other")
     vhost.bind_queue("q", "x", "", {}, None)
     vhost.bind_queue("q", "x", "", {}, None)  # is there already

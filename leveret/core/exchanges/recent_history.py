@@ -16,7 +16,6 @@ from leveret.errors import ChannelError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.core.routing.bindings import Binding
     from leveret.core.routing.message import Message
     from leveret.ports.definitions import Arguments
 
@@ -44,13 +43,10 @@ class RecentHistoryRouter(FanoutRouter):
         self.kept: deque[Message] = deque()
         self.kept_bytes = 0
 
-    def match(self, routing_key: str, message: Message | None) -> Iterable[Binding]:
-        """Return all bindings, and keep the message unless it has x-recent-history-no-store."""
-        if message is not None and message.headers.get(NO_STORE) is not True:
-            self._keep(message)
-        return super().match(routing_key, message)
-
-    def _keep(self, message: Message) -> None:
+    def keep(self, message: Message | None) -> None:
+        """Keep a message that is published, unless it has x-recent-history-no-store."""
+        if message is None or message.headers.get(NO_STORE) is True:
+            return
         self.kept.append(message)
         self.kept_bytes += _size(message)
         while len(self.kept) > self.length or (

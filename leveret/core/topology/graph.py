@@ -73,6 +73,13 @@ class RoutingGraph:
         """Return the queues of a message that cannot be refused, as far as `route` gets."""
         return follow(exchange, routing_keys, message, self.exchanges)[0]
 
+    def find_queues(
+        self, exchange: Exchange, routing_keys: Sequence[str], message: Message | None
+    ) -> list[QueueLike]:
+        """Return the queues that `reach` would return, for a message that is not published now."""
+        exchanges = self.exchanges
+        return follow(exchange, routing_keys, message, exchanges, is_published=False)[0]
+
     def reach_by_key(self, exchange: Exchange, routing_key: bytes) -> Sequence[RecordTarget]:
         """Return the builders for a key, if it decides alone; as `reach`, but cached."""
         try:

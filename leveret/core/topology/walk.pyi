@@ -12,4 +12,6 @@ def follow(
     message: Message | None,
     exchanges: Mapping[str, Exchange],
     vain_max: int = ...,
+    *,
+    is_published: bool = True,
 ) -> tuple[list[QueueLike], bool]: ...

@@ -8,6 +8,7 @@ wherever the binding leads.
 """
 
 from leveret.core.routing.router import RoutingLimitError
+from leveret.core.exchanges.recent_history import RecentHistoryRouter
 from leveret.core.exchanges.topic import TopicRouter
 from leveret.core.routing.exchange import Exchange
 
@@ -21,11 +22,14 @@ LOOKED_THROUGH_BYTES = 512
 JUDGED_BYTES = 1024
 
 
-def follow(start, keys, message, dict exchanges not None, Py_ssize_t vain_max=VAIN_STEPS_MAX):
+def follow(
+    start, keys, message, dict exchanges not None, Py_ssize_t vain_max=VAIN_STEPS_MAX, *, bint is_published=True
+):
     """Return (queues, whether these are all) of a message published to `start`.
 
     The keys after the first are those of CC and BCC. `exchanges` are all by name: an exchange
-    without a match routes to its alternate exchange.
+    without a match routes to its alternate exchange. Exchanges on the way keep for new bindings
+    what `is_published` only.
     """
     cdef dict queues = {}
     cdef dict seen = {start: None}
@@ -47,6 +51,8 @@ def follow(start, keys, message, dict exchanges not None, Py_ssize_t vain_max=VA
                 return list(queues), False
             if type(router) is TopicRouter:
                 steps += router.walked
+            elif is_published and type(router) is RecentHistoryRouter:
+                router.keep(message)
             for binding in matches:
                 steps += 1
                 destination = binding.destination

@@ -152,7 +152,7 @@ def _publish_wait_seconds(caller: Caller, vhost: str, exchange: str, message: Me
     host = caller.vhost(vhost)
     found, graph = host.exchanges.get(exchange), host.topology.graph
     key = message.routing_key.decode()
-    queues = [] if found is None else graph.reach(found, [key], message)
+    queues = [] if found is None else graph.find_queues(found, [key], message)
     opened = [queue for queue in queues if isinstance(queue, DeclaredQueue)]
     return caller.node.broker.rates.publish_wait_seconds(caller.name, host.definition, opened)
 

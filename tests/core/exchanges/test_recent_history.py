@@ -29,29 +29,32 @@ def test_everybody_gets_everything_and_the_last_are_kept():
     router.add(second)
     for number in range(30):
         assert list(router.match("any", message(number))) == [first, second]
+        router.keep(message(number))
     assert kept(router) == list(range(10, 30))
     router.remove(first)
     assert list(router.match("any", None)) == [second]
     assert kept(router) == list(range(10, 30))  # nothing was published
+    router.keep(None)
+    assert kept(router) == list(range(10, 30))
 
 
 @pytest.mark.covers("B-175")
 def test_the_length_is_an_argument_and_a_message_may_ask_not_to_be_kept():
     router = RecentHistoryRouter({LENGTH: 3})
     for number in range(5):
-        router.match("k", message(number))
-    router.match("k", message(5, {NO_STORE: True}))
-    router.match("k", message(6, {NO_STORE: "true"}))
+        router.keep(message(number))
+    router.keep(message(5, {NO_STORE: True}))
+    router.keep(message(6, {NO_STORE: "true"}))
     assert kept(router) == [3, 4, 6]
 
 
 def test_memory_has_a_limit_whatever_the_length():
     router = RecentHistoryRouter({LENGTH: 1 << 40})
     for number in range(40):
-        router.match("k", message(number, size=1 << 20))
+        router.keep(message(number, size=1 << 20))
     assert kept(router) == list(range(25, 40))
     assert router.kept_bytes <= HISTORY_BYTES_MAX
-    router.match("k", message(40, size=HISTORY_BYTES_MAX))
+    router.keep(message(40, size=HISTORY_BYTES_MAX))
     assert kept(router) == [40]  # the newest is kept however large
 
 
