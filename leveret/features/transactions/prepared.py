@@ -235,6 +235,7 @@ class PreparedMessages(LogWriter):
     def _written(self, pending: Pending, commit: bool, decided: Waiter, *, failed: bool) -> None:
         """Proceed once the prepared message itself is safe, or fail if it was lost."""
         if failed:
+            pending.is_being_decided = False
             decided.done(failed=True)
         elif not commit:
             self._settle(pending, None, decided)
