@@ -145,6 +145,7 @@ class DelayedMessages:
     def _write(self, draft: Draft) -> int:
         due_ms, flags, exchange, routing_key, header, body, _ = draft
         offset = self.store.add(due_ms, flags, exchange, routing_key, header, body)
+        self._publishers.pop(offset, None)  # of a message that was to be stored there, and was not
         if offset >= self._covered + COVER_RECORDS:
             self._covered = offset
             self.ids.cover(self.store.log.committed)
