@@ -89,7 +89,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a witness noted: its waits as they passed, the node's part of them, and its own work."""
+    """Waits of a witness as they passed, the node's part of them, and the witness's own work."""
 
     passed: Waits
     own: Waits
