@@ -8,7 +8,7 @@ holds messages and lacks copies of them is waited for: it will have committed th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from leveret.core.logs.log_writer import PatientWaiter
 from leveret.ports.callbacks import do_nothing
@@ -32,6 +32,9 @@ class Missing(NamedTuple):
     first: int
     stop: int
     written: Written
+
+
+Delivered: TypeAlias = "Callable[[Ranges, list[Missing]], None]"
 
 
 class DeadLetterPublish:
@@ -61,12 +64,14 @@ class DeadLetterPublish:
         for builder, ranges in given.items():
             self.acknowledgement(builder).given.add_all(ranges)
 
-    def begin(self, finished: Callable[[], None], held_up: Callable[[], None] = do_nothing) -> None:
-        """Wait for the targets' commits, then call `finished`; possibly at once.
+    def begin(self, delivered: Delivered, held_up: Callable[[], None] = do_nothing) -> None:
+        """Wait for the targets' commits, then call `delivered`; possibly at once.
 
-        `held_up` is called before if that may take any time, since a target lacks copies.
+        It gets the ranges that every target committed, and those still missing somewhere. If that
+        may take any time, since targets lack copies, `held_up` is called before, and `delivered`
+        more than once: first for the records that no such target was given.
         """
-        self._finished = finished
+        self._delivered = delivered
         self._on_held_up = held_up
         self._pending = len(self._acknowledgements) + 1
         for builder, acknowledgement in self._acknowledgements.items():
@@ -77,30 +82,36 @@ class DeadLetterPublish:
         """Note that a target lacks copies, and so answers at some time or other."""
         self._held_up.add(acknowledgement)
         self._on_held_up()
-        if self._pending == len(self._held_up):
-            self._others_answered()
+        self._tell_outcome()
 
     def answered(self, acknowledgement: PublishAcknowledgement | None = None) -> None:
-        """Count an answer of a target; finish after the last one."""
+        """Count an answer of a target, or the end of `begin`."""
         self._pending -= 1
         if acknowledgement is not None:
             self._held_up.discard(acknowledgement)
-        if not self._pending:
-            self._finished()
-        elif self._pending == len(self._held_up):
-            self._others_answered()
+        self._tell_outcome()
 
-    def _others_answered(self) -> None:
-        """Handle that only targets are waited for that lack copies."""
+    def _tell_outcome(self) -> None:
+        """Tell what is certain once only targets that lack copies are waited for, or none."""
+        if self._pending > len(self._held_up):
+            return
+        awaited, left = RangeSet(), RangeSet(self._ranges)
+        for acknowledgement in self._held_up:
+            awaited.add_all(acknowledgement.given)
+        certain = [gap for each in self._ranges for gap in awaited.gaps(*each)]
+        for first, stop in certain:
+            left.remove(first, stop)
+        self._ranges = list(left)
+        if certain:
+            self._delivered(*self._outcome(certain))
 
-    def outcome(self) -> tuple[Ranges, list[Missing]]:
-        """Return (ranges every target committed, ranges still missing somewhere)."""
+    def _outcome(self, ranges: Ranges) -> tuple[Ranges, list[Missing]]:
         absent = RangeSet(self._unrouted)
         for acknowledgement in self._acknowledgements.values():
             absent.add_all(acknowledgement.missing)
         written_by_all: Ranges = []
         missing: list[Missing] = []
-        for first, stop in self._ranges:
+        for first, stop in ranges:
             present = absent.gaps(first, stop)
             written_by_all += present
             missing += (Missing(*gap, self.written) for gap in present.gaps(first, stop))

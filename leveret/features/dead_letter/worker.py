@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from leveret.core.queues.queue import Queue
     from leveret.features.dead_letter.counters import DeadLetterCounters
+    from leveret.features.dead_letter.publish import Missing, Ranges
     from leveret.features.retry.retrying import RetryTopics
     from leveret.ports.records import Batch
 
@@ -252,7 +253,7 @@ class DeadLetterWorker:
     def _await(self, publish: DeadLetterPublish, reason: Reason, count: Count) -> None:
         """Settle and count records once their targets have committed them."""
         self._busy = True
-        publish.begin(lambda: self._published(publish, reason, count), self._held_up)
+        publish.begin(partial(self._published, reason, count), self._held_up)
 
     def _held_up(self) -> None:
         """Go on with others: nobody knows when a target has copies again of what it holds."""
@@ -280,9 +281,10 @@ class DeadLetterWorker:
                 slices.append(BatchSlice(batch, first, taken))
         return slices
 
-    def _published(self, publish: DeadLetterPublish, reason: Reason, count: Count) -> None:
+    def _published(
+        self, reason: Reason, count: Count, held_by_all: Ranges, missing: list[Missing]
+    ) -> None:
         """Settle what all targets hold, and set the rest aside."""
-        held_by_all, missing = publish.outcome()
         if held_by_all:
             count(held_by_all)
             self._queue.settle(held_by_all)

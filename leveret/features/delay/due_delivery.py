@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leveret.core.routing.exchange import Exchange
     from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost
-    from leveret.features.dead_letter.publish import Missing, Ranges, Written
+    from leveret.features.dead_letter.publish import Delivered, Written
     from leveret.features.delay.store import PendingMessage
     from leveret.ports.partitioner import RecordTarget
 
@@ -96,25 +96,8 @@ class DueDelivery(DeadLetterPublish):
             if builder.publish_tags is not None:
                 builder.publish_tags.add(acknowledgement, offset, builder.count - 1)
 
-    def deliver(self, turn: Turn, delivered: Callable[[Ranges, list[Missing]], None]) -> None:
-        """Wait for the queues' commits, then call `delivered`.
-
-        It gets the ranges that all targets committed, and those that some refused. If some targets
-        lack copies, it is called before for the messages that no such target was given.
-        """
-        self._delivered = delivered
+    def deliver(self, turn: Turn, delivered: Delivered) -> None:
+        """Wait for the queues' commits, then call `delivered` (see `begin`)."""
         for builder in self._acknowledgements:
             turn.touch(builder.owner)
-        self.begin(lambda: delivered(*self.outcome()))
-
-    def _others_answered(self) -> None:
-        awaited = RangeSet()
-        for acknowledgement in self._held_up:
-            awaited.add_all(acknowledgement.given)
-        left = RangeSet(self._ranges)
-        self._ranges = [gap for each in self._ranges for gap in awaited.gaps(*each)]
-        for each in self._ranges:
-            left.remove(*each)
-        if self._ranges:
-            self._delivered(*self.outcome())
-        self._ranges = list(left)
+        self.begin(delivered)

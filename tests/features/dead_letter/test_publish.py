@@ -1,5 +1,7 @@
 """Dead letters that must arrive: between a queue that gives messages up and queues that refuse."""
 
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -237,43 +239,67 @@ def test_nothing_is_lost_where_chance_chooses_and_a_queue_is_full():
 offsets = st.sets(st.integers(0, 12))
 
 
-@given(offsets, st.lists(st.tuples(st.booleans(), offsets, offsets), max_size=3))
+class Answer(NamedTuple):
+    """What a target is given and does with it; `waits`: it lacks copies for a while."""
+
+    waits: bool
+    failed: bool
+    given: set[int]
+    refused: set[int]
+
+
+@given(
+    offsets, st.lists(st.builds(Answer, st.booleans(), st.booleans(), offsets, offsets), max_size=3)
+)
 def test_everything_is_held_by_all_or_missing_with_its_holders(unrouted, answers):
     ranges = [(0, 5), (7, 13)]
     stretch = {*range(5), *range(7, 13)}
-    builders = [BatchBuilder(Target()) for _ in answers]
+    answers = [answer._replace(given=answer.given & stretch - unrouted) for answer in answers]
+    targets = {BatchBuilder(Target()): answer for answer in answers}
     publish = DeadLetterPublish(ranges)
-    routes = [(offset, offset + 1) for offset in sorted(unrouted & stretch)]
-    shares = [given & stretch - unrouted for _, given, _ in answers]
     publish.deposited(
         {
-            builder: [(offset, offset + 1) for offset in share]
-            for builder, share in zip(builders, shares, strict=True)
+            builder: [(offset, offset + 1) for offset in answer.given]
+            for builder, answer in targets.items()
         },
-        routes,
+        [(offset, offset + 1) for offset in sorted(unrouted & stretch)],
     )
-    for builder, share, (*_, refused) in zip(builders, shares, answers, strict=True):
-        for offset in refused & share:
+    for builder, answer in targets.items():
+        for offset in answer.refused & answer.given:
             publish.acknowledgement(builder).refused(offset, offset + 1)
-    finished = []
-    publish.begin(lambda: finished.append(True))
-    for builder, (failed, *_) in zip(builders, answers, strict=True):
-        assert finished == []
-        builder.owner.waiter.done(failed=failed)
-    assert finished == [True]
-    held_by_all, missing = publish.outcome()
-    held = {offset for first, stop in held_by_all for offset in range(first, stop)}
+    held, missing = RangeSet(), []
+
+    def delivered(held_by_all, lacking):
+        for each in [*held_by_all, *(piece[:2] for piece in lacking)]:
+            assert not any(
+                told.overlap(*each) for told in (held, RangeSet(piece[:2] for piece in missing))
+            )
+        held.add_all(held_by_all)
+        missing.extend(lacking)
+
+    publish.begin(delivered)
+    for builder, answer in targets.items():
+        assert not held
+        assert not missing
+        if answer.waits:
+            builder.owner.waiter.held_up()
+        else:
+            builder.owner.waiter.done(failed=answer.failed)
+    awaited = {offset for answer in answers if answer.waits for offset in answer.given}
+    told = held.count + sum(piece.stop - piece.first for piece in missing)
+    assert told == len(stretch - awaited)
+    for builder, answer in targets.items():
+        if answer.waits:
+            builder.owner.waiter.done(failed=answer.failed)
     for offset in stretch:
-        targets = {
-            builder for builder, share in zip(builders, shares, strict=True) if offset in share
-        }
+        given = {builder for builder, answer in targets.items() if offset in answer.given}
         holders = {
             builder
-            for builder, (failed, _, refused) in zip(builders, answers, strict=True)
-            if builder in targets and not failed and offset not in refused
+            for builder in given
+            if not targets[builder].failed and offset not in targets[builder].refused
         }
-        everybody = offset not in unrouted and holders == targets
+        everybody = offset not in unrouted and holders == given
         assert (offset in held) == everybody
         found = [piece.written for piece in missing if piece.first <= offset < piece.stop]
         assert found == ([] if everybody else [holders])
-    assert RangeSet(held_by_all).overlap(5, 7) == 0
+    assert held.overlap(5, 7) == 0
