@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.amqp.acceptor import BACKLOG, Acceptor
 from leveret.amqp.sockets import AmqpProtocol
-from leveret.errors import LeveretError
-from leveret.ports.listening import listening_problem
+from leveret.ports.listening import listening_error
 
 if TYPE_CHECKING:
     import socket
@@ -67,12 +66,7 @@ class AmqpListener:
             self._servers.append(arrivals)
             return Listening(protocol, *await arrivals.open(host, port, given))
         except OSError as error:
-            setting = "port" if tls is None else "tls_port"
-            reason = listening_problem(error)
-            raise LeveretError(
-                f"cannot listen for {protocol} on {host}:{port}: {reason}; "
-                f"free the address or choose another one (host, {setting})"
-            ) from None
+            raise listening_error(protocol, host, port, error) from None
 
     async def _open_server(
         self, host: str, port: int, given: Sequence[socket.socket]

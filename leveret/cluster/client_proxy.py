@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from leveret.cluster.passed_client import PassedClient, pass_client
 from leveret.errors import LeveretError
 from leveret.ports.authentication import attempt_source
-from leveret.ports.listening import listen, listening_problem
+from leveret.ports.listening import listen, listening_error
 from leveret.ports.log_text import one_line
 
 if TYPE_CHECKING:
@@ -158,11 +158,7 @@ class ClientProxy:
         try:
             made = await listen(port.host, port.port, BACKLOG)
         except OSError as error:
-            reason = listening_problem(error)
-            raise LeveretError(
-                f"cannot listen for {port.protocol} on {port.host}:{port.port}: {reason}; free the "
-                "address or choose another one"
-            ) from None
+            raise listening_error(port.protocol, port.host, port.port, error) from None
         for listening in made:
             accepting = self._spawn(self._accept(listening, port))
             self._listening.append((port.protocol, listening, accepting))

@@ -56,7 +56,10 @@ class ControlServer:
         self._closing = False
 
     async def start(self) -> None:
-        """Start listening. The data directory's lock is held, so an existing socket is stale."""
+        """Start listening. The data directory's lock is held, so an existing socket is stale.
+
+        Raises StorageError.
+        """
         self._path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -69,7 +72,10 @@ class ControlServer:
             )
         except OSError as error:
             listener.close()
-            raise StorageError(f"cannot listen on {self._path}: {error.strerror}") from error
+            raise StorageError(
+                f"cannot listen on {self._path}: {error.strerror}; check that the node may write "
+                "there, and that the file system allows sockets (data_dir)"
+            ) from error
 
     async def close(self) -> None:
         """Stop listening, answer pending requests within a moment, and close the connections."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from leveret.errors import StorageError
 from leveret.mgmt_ui.operations.runtime import Listener
 from leveret.ports.callbacks import do_nothing
-from leveret.ports.listening import listen
+from leveret.ports.listening import listen, listening_error
 
 if TYPE_CHECKING:
     import ssl
@@ -55,16 +55,14 @@ class ManagementServer:
         self._done.set()
 
     async def open(self, host: str, port: int, given: Sequence[socket.socket] = ()) -> Listener:
-        """Bind the port; 0 takes a free one. Raises StorageError if that fails.
+        """Bind the port; 0 takes a free one. Raises LeveretError if that fails.
 
         `given` are the listening sockets of the port, if it is bound already.
         """
         try:
             self._sockets += given or await listen(host, port, BACKLOG)
         except OSError as error:
-            raise StorageError(
-                f"cannot listen on {host}:{port} ({self._setting}): {error}"
-            ) from error
+            raise listening_error(self._protocol, host, port, error) from None
         return Listener(self._protocol, *self._sockets[0].getsockname()[:2])
 
     async def load(self, node: ManagedNode | FollowingNode) -> None:

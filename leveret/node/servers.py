@@ -77,7 +77,7 @@ class HttpServers:
         self.listeners: list[Listener] = []
 
     async def open(self) -> None:
-        """Bind the ports. Raises StorageError if one is not available."""
+        """Bind the ports. Raises LeveretError if one is not available."""
         configuration = self._process.configuration
         if configuration.http_port >= 0:
             host, port = configuration.http_host, configuration.http_port

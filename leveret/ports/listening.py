@@ -6,7 +6,19 @@ import asyncio
 import os
 import socket
 
-__all__ = ["listen", "listening_problem"]
+from leveret.errors import LeveretError
+
+__all__ = ["LINKS", "listen", "listening_error"]
+
+LINKS = "links"  # between the nodes of a cluster
+SETTINGS = {
+    "amqp": "host, port",
+    "amqp/ssl": "host, tls_port",
+    "http": "http_host, http_port",
+    "https": "https_host, https_port",
+    "http/prometheus": "prometheus_host, prometheus_port",
+    LINKS: "advertise, cluster_host, cluster_port",
+}
 
 
 async def listen(host: str, port: int, backlog: int) -> list[socket.socket]:
@@ -31,7 +43,14 @@ async def listen(host: str, port: int, backlog: int) -> list[socket.socket]:
     return made
 
 
-def listening_problem(error: OSError) -> str | None:
-    """Return in the system's words why an address cannot be listened on."""
+def listening_error(protocol: str, host: str, port: int, error: OSError) -> LeveretError:
+    """Return the error that names the address of a protocol, why it cannot be used, and a remedy.
+
+    The reason is in the system's words; protocols are called as RabbitMQ does it, and LINKS.
+    """
     number = error.errno or 0
-    return os.strerror(number) if number > 0 else error.strerror  # else of a host's name
+    reason = os.strerror(number) if number > 0 else error.strerror  # else of a host's name
+    return LeveretError(
+        f"cannot listen for {protocol} on {host}:{port}: {reason}; free the address or choose "
+        f"another one ({SETTINGS[protocol]})"
+    )

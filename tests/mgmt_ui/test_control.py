@@ -40,6 +40,12 @@ def path(tmp_path):
     return tmp_path / "control.sock"
 
 
+async def test_a_directory_that_cannot_hold_the_socket_is_named(tmp_path):
+    path = tmp_path / "missing" / "control.sock"
+    with pytest.raises(StorageError, match=r"missing/control\.sock: .*; check .* \(data_dir\)"):
+        await ControlServer(path, None, None).start()
+
+
 async def exchange(path, *lines):
     """Answers to lines sent on one connection, until the node hangs up or has answered all."""
     reader, writer = await asyncio.open_unix_connection(path)

@@ -11,7 +11,7 @@ from base64 import b64encode
 import pytest
 import uvicorn
 
-from leveret.errors import StorageError
+from leveret.errors import LeveretError, StorageError
 from leveret.mgmt_ui import http_connections, web
 from leveret.mgmt_ui.server import ManagementServer, MetricsServer
 from tests.harness.broker import BrokerProcess
@@ -139,7 +139,11 @@ async def test_uvicorn_leaves_signals_to_the_node():
 async def test_port_that_is_taken_is_named():
     first, second = ManagementServer(), ManagementServer()
     taken = await first.open("127.0.0.1", 0)
-    with pytest.raises(StorageError, match=rf"127\.0\.0\.1:{taken.port} \(http_port\)"):
+    problem = (
+        f"cannot listen for http on 127.0.0.1:{taken.port}: Address already in use; free the "
+        "address or choose another one (http_host, http_port)"
+    )
+    with pytest.raises(LeveretError, match=f"^{re.escape(problem)}$"):
         await second.open("127.0.0.1", taken.port)
     await first.close()
     await second.open("127.0.0.1", taken.port)

@@ -15,9 +15,8 @@ from leveret.cluster.links.handshake import (
     OpenerHandshake,
 )
 from leveret.cluster.links.link import LinkLimits, NodeLink
-from leveret.errors import LeveretError
 from leveret.ports.authentication import attempt_source
-from leveret.ports.listening import listening_problem
+from leveret.ports.listening import LINKS, listening_error
 
 if TYPE_CHECKING:
     import socket
@@ -99,11 +98,7 @@ class Links:
                 ssl_shutdown_timeout=None if tls is None else self._limits.close_ms / 1000,
             )
         except OSError as error:
-            reason = listening_problem(error)
-            raise LeveretError(
-                f"cannot listen for links on {host}:{port}: {reason}; free the address or choose "
-                "another one"
-            ) from None
+            raise listening_error(LINKS, host, port, error) from None
         address = self._server.sockets[0].getsockname()
         return address[0], address[1]
 
