@@ -44,5 +44,6 @@ def _who_leads(member: ClusterMember | None) -> str:
     _, where = leader
     return (
         f"this node follows node {where.node} at {where.host}, which leads: run the command there; "
-        "here are only `cluster status`, `node stop` and `health`"
+        "here are only `cluster status`, `health`, `node stop` and, without arguments, "
+        "`node log-level`"
     )
