@@ -31,7 +31,6 @@ from leveret.replication.replica import Replica, Role
 
 if TYPE_CHECKING:
     import socket
-    import ssl
     from collections.abc import Callable, Coroutine
     from typing import Any
 
@@ -43,19 +42,12 @@ if TYPE_CHECKING:
     from leveret.storage.cluster_file import ClusterFile
     from leveret.storage.replica_store import ReplicaStore
 
-__all__ = ["ClusterMember", "LinkTls", "MemberParts"]
+__all__ = ["ClusterMember", "MemberParts"]
 
 logger = logging.getLogger("leveret.cluster")
 
 SHARD = 0
 TICK_SECONDS = 0.1  # small beside a lease, and beside the time that a follower may lag
-
-
-class LinkTls(NamedTuple):
-    """TLS of links: for those that are accepted, and those that are opened."""
-
-    server: ssl.SSLContext
-    client: ssl.SSLContext
 
 
 class MemberParts(NamedTuple):
@@ -72,7 +64,6 @@ class MemberParts(NamedTuple):
     now_ms: Callable[[], int]
     listen: tuple[str, int]
     replicas: int
-    tls: LinkTls | None = None
     limits: LinkLimits | None = None
 
 
@@ -116,8 +107,7 @@ class ClusterMember:
             self.incarnation,
             bytes.fromhex(membership.cluster.secret),
         )
-        client_tls = None if parts.tls is None else parts.tls.client
-        dialing = LinkDialing(live.address, self._spawn, client_tls)
+        dialing = LinkDialing(live.address, self._spawn)
         self._stack.push_async_callback(self._end_tasks)
         links = self._links = Links(identity, shard_links, dialing, parts.limits)
         shard_links.links = links
@@ -133,8 +123,7 @@ class ClusterMember:
         )
         self._stack.push_async_callback(runner.close)
         self._stack.callback(links.close)
-        server_tls = None if parts.tls is None else parts.tls.server
-        await links.listen(*parts.listen, server_tls)
+        await links.listen(*parts.listen)
         self._stack.callback(parts.coordinator.watch(shard_path(SHARD), runner.look))
         controller = Controller(parts.coordinator, node, self.incarnation, replicas=parts.replicas)
         self._stack.push_async_callback(controller.close)

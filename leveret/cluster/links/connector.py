@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from leveret.ports.log_text import one_line
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Coroutine
 
     from leveret.cluster.links.link import LinkLimits, NodeLink
@@ -21,7 +20,6 @@ class LinkDialing(NamedTuple):
 
     address_of: Callable[[int], tuple[str, int] | None]  # host and port of a node, if known
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-    tls: ssl.SSLContext | None = None
 
 
 class LinkConnector:
@@ -89,16 +87,7 @@ class LinkConnector:
 
     async def _dial(self, link: NodeLink, host: str, port: int) -> None:
         """Connect a link; its own time limit ends the attempt."""
-        seconds = self._limits.handshake_ms / 1000
-        tls = self._dialing.tls
         try:
-            await self._loop.create_connection(
-                lambda: link,
-                host,
-                port,
-                ssl=tls,
-                ssl_handshake_timeout=None if tls is None else seconds,
-                ssl_shutdown_timeout=None if tls is None else self._limits.close_ms / 1000,
-            )
+            await self._loop.create_connection(lambda: link, host, port)
         except (OSError, ValueError, OverflowError) as error:  # the latter: of an address
             link.abort(one_line(error))

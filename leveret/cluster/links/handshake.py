@@ -23,8 +23,8 @@ In front of each of them stands its number, a u8. A proof is the HMAC-SHA256, by
 label of who proves, HELLO, and WELCOME up to its proof. Both have a fixed size, so nothing of one
 can pass for the other; the labels keep a proof from being sent back to who made it, the nonces keep
 an old one from counting again. HELLO and REFUSAL are the same in all protocols: what else changes
-gets a new number of the protocol. All this shows who is there when a link begins; against whoever
-can change what travels, only TLS protects what follows.
+gets a new number of the protocol. All this shows who is there when a link begins; what follows can
+be read and changed by whoever can do so to the network between the nodes.
 
 A peer is refused before it is known, so a refusal says what is wrong and what to do, never who or
 what is here; the range of protocols is told, as nobody could act without it.
@@ -107,7 +107,7 @@ PURPOSES = frozenset(LinkPurpose)
 # The same sentence is read by the operators of both nodes.
 TEXTS = {
     RefusalCode.MALFORMED: "what came is no handshake of a link: check that the address is that of "
-    "a node's cluster port, and that both nodes use TLS for it, or neither",
+    "a node's cluster port",
     RefusalCode.OTHER_CLUSTER: "the two nodes belong to different clusters: check the addresses "
     "that nodes advertise, and which coordinator each node uses",
     RefusalCode.OTHER_NODE: "another node answers than the one that was meant: check the addresses "

@@ -38,7 +38,7 @@ KEEPALIVE = LENGTH.pack(0)
 class LinkLimits:
     """Limits of links, and their times."""
 
-    # For all up to READY: name lookup, TCP, TLS, on a busy machine. A peer that is slower is gone.
+    # For all up to READY: name lookup and TCP, on a busy machine. A peer that is slower is gone.
     handshake_ms: int = 5_000
     # A machine that is gone never says so: a link is silent at most half of what ends it.
     keepalive_ms: int = 1_000
@@ -279,5 +279,5 @@ class NodeLink(asyncio.BufferedProtocol):
         else:
             self._end(
                 f"{reason or 'the connection was closed'} before the handshake was over: look into "
-                "the log of the other node, and check that both use TLS for links, or neither"
+                "the log of the other node"
             )

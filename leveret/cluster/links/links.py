@@ -20,7 +20,6 @@ from leveret.ports.listening import LINKS, listening_error
 
 if TYPE_CHECKING:
     import socket
-    import ssl
     from collections.abc import Callable
 
     from leveret.cluster.links.connector import LinkDialing
@@ -83,20 +82,10 @@ class Links:
         self._failures: dict[object, str] = {}  # by node, or host of a peer; the oldest first
         self._is_closed = False
 
-    async def listen(
-        self, host: str, port: int, tls: ssl.SSLContext | None = None
-    ) -> tuple[str, int]:
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept links of other nodes. Returns host and port. Raises LeveretError."""
         try:
-            self._server = await self._loop.create_server(
-                self._accept,
-                host,
-                port,
-                backlog=BACKLOG,
-                ssl=tls,
-                ssl_handshake_timeout=None if tls is None else self._limits.handshake_ms / 1000,
-                ssl_shutdown_timeout=None if tls is None else self._limits.close_ms / 1000,
-            )
+            self._server = await self._loop.create_server(self._accept, host, port, backlog=BACKLOG)
         except OSError as error:
             raise listening_error(LINKS, host, port, error) from None
         address = self._server.sockets[0].getsockname()

@@ -1,15 +1,12 @@
-"""Links of nodes over sockets of the loopback, on both loops, with TLS and without."""
+"""Links of nodes over sockets of the loopback, on both loops."""
 
 import asyncio
 import contextlib
-import datetime as dt
 import logging
 import socket
-import ssl
 
 import pytest
 
-from leveret.cli.certs import make_certificates
 from leveret.cluster.links.connector import LinkDialing
 from leveret.cluster.links.handshake import LinkPurpose, OpenerHandshake
 from leveret.cluster.links.link import LinkLimits, NodeLink
@@ -56,13 +53,12 @@ class Observer:
 class Node:
     """A node's links, and the addresses by which it knows other nodes."""
 
-    def __init__(self, number, *, tls=None, **options):
+    def __init__(self, number, **options):
         own = {name: options.pop(name) for name in ("incarnation", "secret") if name in options}
-        self.number, self.tls = number, tls
+        self.number = number
         self.observer, self.addresses, self.tasks = Observer(), {}, set()
         limits = LinkLimits(**{**PATIENT, **SOON, **options})
-        client_tls = None if tls is None else tls[1]
-        dialing = LinkDialing(self.addresses.get, self.spawn, client_tls)
+        dialing = LinkDialing(self.addresses.get, self.spawn)
         self.links = Links(identity(number, **own), self.observer, dialing, limits)
 
     def spawn(self, work):
@@ -77,8 +73,7 @@ class Node:
         return None if link is None or link._transport is None else link.node
 
     async def listen(self):
-        server_tls = None if self.tls is None else self.tls[0]
-        return await self.links.listen("127.0.0.1", 0, server_tls)
+        return await self.links.listen("127.0.0.1", 0)
 
     async def connect(self, other):
         """Connect to a node that listens from now on. Returns both ends."""
@@ -111,24 +106,6 @@ async def nodes(*made):
     assert errors == []
 
 
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("certificates")
-    make_certificates(directory, ["127.0.0.1"], "node", dt.datetime.now(dt.UTC), overwrite=True)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(directory / "server.pem", directory / "server-key.pem")
-    server.verify_mode = ssl.CERT_REQUIRED
-    client = ssl.create_default_context(cafile=directory / "ca.pem")
-    client.load_cert_chain(directory / "client.pem", directory / "client-key.pem")
-    server.load_verify_locations(directory / "ca.pem")
-    return server, client
-
-
-@pytest.fixture(params=["plain", "tls"])
-def tls(request):
-    return request.getfixturevalue("certificates") if request.param == "tls" else None
-
-
 def size_of(observer):
     return sum(map(len, observer.frames))
 
@@ -141,8 +118,8 @@ def says_no_more(link):
     link._timer.cancel()
 
 
-async def test_frames_go_both_ways(tls):
-    async with nodes(Node(1, tls=tls), Node(2, tls=tls)) as (one, two):
+async def test_frames_go_both_ways():
+    async with nodes(Node(1), Node(2)) as (one, two):
         to_two, from_one = await one.connect(two)
         assert (to_two.is_outgoing, to_two.peer.node) == (True, 2)
         assert (from_one.is_outgoing, from_one.peer.node) == (False, 1)
@@ -155,8 +132,8 @@ async def test_frames_go_both_ways(tls):
             assert [bytes(frame) for frame in node.observer.frames] == [b"small", large, b"x"]
 
 
-async def test_many_frames_stay_in_order(tls):
-    async with nodes(Node(1, tls=tls), Node(2, tls=tls)) as (one, two):
+async def test_many_frames_stay_in_order():
+    async with nodes(Node(1), Node(2)) as (one, two):
         link, _ = await one.connect(two)
         sent = [number.to_bytes(4, "little") * (number % 700 + 1) for number in range(3000)]
         for frame in sent:
@@ -165,9 +142,9 @@ async def test_many_frames_stay_in_order(tls):
         assert two.observer.frames == sent
 
 
-async def test_keepalives_keep_a_link(tls):
+async def test_keepalives_keep_a_link():
     times = {"keepalive_ms": 5, "silence_ms": 1000 * LIMIT_SECONDS}
-    async with nodes(Node(1, tls=tls, **times), Node(2, tls=tls, **times)) as (one, two):
+    async with nodes(Node(1, **times), Node(2, **times)) as (one, two):
         ends = await one.connect(two)
         for link in ends:
             link._silent_looks = 1_000  # each look adds one, each keepalive sets it to 0
@@ -175,8 +152,8 @@ async def test_keepalives_keep_a_link(tls):
         assert one.observer.told == two.observer.told == ["connected"]
 
 
-async def test_a_peer_that_is_silent_is_left(tls):
-    async with nodes(Node(1, tls=tls), Node(2, tls=tls, keepalive_ms=10)) as (one, two):
+async def test_a_peer_that_is_silent_is_left():
+    async with nodes(Node(1), Node(2, keepalive_ms=10)) as (one, two):
         ends = await one.connect(two)
         says_no_more(ends[0])
         ends[1]._limits = LinkLimits(keepalive_ms=10, silence_ms=200)
@@ -185,8 +162,8 @@ async def test_a_peer_that_is_silent_is_left(tls):
         await eventually(lambda: len(one.observer.told) > 1, "the end at the other node")
 
 
-async def test_a_peer_that_does_not_read_is_left(tls):
-    async with nodes(Node(1, tls=tls, buffered_bytes_max=1 << 20), Node(2, tls=tls)) as (one, two):
+async def test_a_peer_that_does_not_read_is_left():
+    async with nodes(Node(1, buffered_bytes_max=1 << 20), Node(2)) as (one, two):
         link, other = await one.connect(two)
         reads_no_more(other)
         piece = bytes(256 << 10)
@@ -199,8 +176,8 @@ async def test_a_peer_that_does_not_read_is_left(tls):
         assert "the other node has not read" in one.observer.told[1]
 
 
-async def test_a_huge_length_ends_the_link(tls):
-    async with nodes(Node(1, tls=tls), Node(2, tls=tls)) as (one, two):
+async def test_a_huge_length_ends_the_link():
+    async with nodes(Node(1), Node(2)) as (one, two):
         link, _ = await one.connect(two)
         link._transport.write(LENGTH.pack(0xFFFF_FFFF))
         await eventually(lambda: len(two.observer.told) > 1, "the end")
@@ -208,8 +185,8 @@ async def test_a_huge_length_ends_the_link(tls):
         assert two.observer.frames == []
 
 
-async def test_slow_handshakes_end_in_time(tls):
-    async with nodes(Node(1, tls=tls, handshake_ms=50)) as (one,):
+async def test_slow_handshakes_end_in_time():
+    async with nodes(Node(1, handshake_ms=50)) as (one,):
         reader, writer = await asyncio.open_connection(*await one.listen())
         writer.write(LENGTH.pack(80))
         with contextlib.suppress(ConnectionError):
@@ -262,9 +239,9 @@ async def test_a_listener_may_take_its_port_again():
         await eventually(lambda: len(one.observer.told) == 3, "the link at its opener")
 
 
-async def test_a_newer_link_takes_the_place_of_an_older_one(tls):
+async def test_a_newer_link_takes_the_place_of_an_older_one():
     late = {"pause_ms_min": NEVER_MS, "pause_ms_max": NEVER_MS}
-    made = Node(1, tls=tls), Node(2, tls=tls, **late), Node(2, tls=tls, incarnation=8)
+    made = Node(1), Node(2, **late), Node(2, incarnation=8)
     async with nodes(*made) as (one, old, new):
         _, older = await old.connect(one)
         older_end = one.observer.present[0]
@@ -346,8 +323,8 @@ async def test_links_in_both_directions_are_two():
         await eventually(lambda: len(one.observer.present) == 2, "both again")
 
 
-async def test_a_frame_before_a_close_arrives(tls):
-    async with nodes(Node(1, tls=tls), Node(2, tls=tls)) as (one, two):
+async def test_a_frame_before_a_close_arrives():
+    async with nodes(Node(1), Node(2)) as (one, two):
         _, incoming = await one.connect(two)
         incoming.send([framed(b"refused")])
         two.links.disconnect(1, "refused")
@@ -432,26 +409,6 @@ async def test_failures_are_remembered_of_some_peers_only():
             link.abort("a reason")
         assert len(one.links._failures) == 256
         assert 999 in one.links._failures
-
-
-@pytest.mark.parametrize("listens_with_tls", [True, False])
-async def test_tls_at_one_end_alone_is_no_link(certificates, listens_with_tls):
-    secured = certificates if listens_with_tls else None
-    made = Node(1, tls=secured), Node(2, tls=None if listens_with_tls else certificates)
-    async with nodes(*made) as (one, two):
-        two.addresses[1] = await one.listen()
-        two.links.connect(1)
-        await eventually(lambda: two.links._failures, "a failed attempt")
-        assert (one.observer.told, two.observer.told) == ([], [])
-
-
-async def test_a_certificate_of_nobody_known_is_no_link(certificates):
-    strict = ssl.create_default_context()
-    async with nodes(Node(1, tls=certificates), Node(2, tls=(None, strict))) as (one, two):
-        two.addresses[1] = await one.listen()
-        two.links.connect(1)
-        await eventually(lambda: two.links._failures, "a failed attempt")
-        assert "certificate verify failed" in two.links._failures[1].lower()
 
 
 async def test_nothing_is_left_after_close():
