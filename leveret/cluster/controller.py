@@ -14,6 +14,7 @@ from leveret.cluster.entries import (
     CONTROLLER_EPOCH,
     LIVE,
     NODES,
+    SHARD,
     ControllerValue,
     parse_entry,
     shard_path,
@@ -39,8 +40,6 @@ __all__ = ["Controller"]
 
 logger = logging.getLogger("leveret.cluster")
 
-SHARD = 0
-
 
 class Controller:
     """Stands for election as the controller, and does its work while it is it."""
@@ -60,14 +59,9 @@ class Controller:
         ]
         self._refresh.ask()
 
-    @property
-    def is_controller(self) -> bool:
-        """Whether this node was the controller when it last looked."""
-        return self._epoch is not None
-
     async def _control(self) -> None:
         """Be the controller if nobody else is, and write what the plan says until it is done."""
-        if not await self._is_controller():
+        if not await self._holds_entry():
             self._epoch = None
             return
         if self._epoch is None:
@@ -87,7 +81,7 @@ class Controller:
             self._epoch = None  # it may be another one's time by now
         self._refresh.ask()
 
-    async def _is_controller(self) -> bool:
+    async def _holds_entry(self) -> bool:
         """Whether this session has the controller's entry, which it makes if there is none."""
         found = await self._coordinator.read(CONTROLLER)
         if found is None or self._is_of_earlier_life(found):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from leveret.config.cluster import NODE_MAX
 from leveret.ports.coordinator import CoordinatorError
 from leveret.replication.shard import ShardEntry
 
@@ -29,7 +30,7 @@ __all__ = [
     "CONTROLLER_EPOCH",
     "LIVE",
     "NODES",
-    "NODE_MAX",
+    "SHARD",
     "SHARDS",
     "ClusterValue",
     "ControllerValue",
@@ -51,8 +52,8 @@ CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 SHARDS = "/shards"
 
+SHARD = 0  # all logs are one shard
 FORMAT = 1
-NODE_MAX = 0xFFFF  # links have 16 bits for it
 
 NodeNumber = Annotated[int, Field(ge=0, le=NODE_MAX)]
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]

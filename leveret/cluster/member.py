@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.cluster.controller import Controller
-from leveret.cluster.entries import shard_path
+from leveret.cluster.entries import SHARD, shard_path
 from leveret.cluster.links.connector import LinkDialing
 from leveret.cluster.links.handshake import LinkIdentity
 from leveret.cluster.links.links import Links
@@ -27,7 +27,7 @@ from leveret.cluster.shard_entries import ShardEntries
 from leveret.cluster.shard_links import ShardLinks
 from leveret.ports.callbacks import do_nothing
 from leveret.ports.coordinator import CoordinatorError
-from leveret.replication.replica import Replica, Role
+from leveret.replication.replica import Replica
 
 if TYPE_CHECKING:
     import socket
@@ -46,7 +46,6 @@ __all__ = ["ClusterMember", "MemberParts"]
 
 logger = logging.getLogger("leveret.cluster")
 
-SHARD = 0
 TICK_SECONDS = 0.1  # small beside a lease, and beside the time that a follower may lag
 
 
@@ -70,7 +69,7 @@ class MemberParts(NamedTuple):
 class ClusterMember:
     """A member from its registration to the end of its session or of its replica.
 
-    Then `over` is set, and `reason` says why. `has_led` says whether it has opened the logs.
+    Then `over` is set, and `reason` says why.
     """
 
     incarnation: int
@@ -86,7 +85,6 @@ class ClusterMember:
         self._live: LiveNodes | None = None
         self._racks = {settings.node: settings.rack}  # of all nodes, as they were read last
         self.reason = ""
-        self.has_led = False
         self.over = asyncio.Event()
 
     async def start(self) -> None:
@@ -117,7 +115,7 @@ class ClusterMember:
             shard_links,
             ShardEntries(parts.coordinator, SHARD),
             keep_epoch=partial(parts.file.keep_epoch, SHARD),
-            lead=self._lead,
+            lead=lambda epoch: parts.lead(epoch, self.runner),
             now_ms=parts.now_ms,
             live=lambda: live.incarnations,
         )
@@ -144,10 +142,6 @@ class ClusterMember:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _lead(self, epoch: int) -> Reign:
-        self.has_led = True
-        return self._parts.lead(epoch, self.runner)
 
     @property
     def has_lease(self) -> bool:
@@ -185,11 +179,6 @@ class ClusterMember:
         """Runner of the node's replica, once the node is registered."""
         assert self._runner is not None, "it has started"
         return self._runner
-
-    @property
-    def role(self) -> Role:
-        """Part that the node has in the shard."""
-        return self.runner.replica.role
 
     @property
     def leader(self) -> tuple[LinkIdentity, LeaderAddress] | None:

@@ -17,6 +17,7 @@ from leveret.cluster.entries import (
     CONTROLLER_EPOCH,
     LIVE,
     NODES,
+    SHARD,
     SHARDS,
     ClusterValue,
     LiveValue,
@@ -28,6 +29,7 @@ from leveret.cluster.entries import (
     shard_path,
 )
 from leveret.errors import DiskFullError, LeveretError
+from leveret.ports.cluster import new_id
 from leveret.ports.coordinator import (
     CheckEntry,
     CoordinatorUnavailableError,
@@ -45,9 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Membership", "MembershipError", "NodeSettings"]
 
-SHARD = 0
 ATTEMPTS_MAX = 20  # of a write that others make at the same time, or whose answer gets lost
-ID_BYTES = 16
 SECRET_BYTES = 32
 
 
@@ -123,7 +123,7 @@ class Membership:
         long after it was given up, so that the next one has the same id. Raises StorageError.
         """
         node = self._settings.node
-        founding = self._file.state.founding or secrets.token_hex(ID_BYTES)
+        founding = self._file.state.founding or new_id()
         await asyncio.to_thread(self._file.change, founding=founding, node=node)
         cluster = ClusterValue(id=founding, secret=secrets.token_hex(SECRET_BYTES))
         isr = frozenset({node})
@@ -218,7 +218,7 @@ class Membership:
         if is_same:
             # With a newer incarnation the copy would look like what it was copied from, also to a
             # start after this one.
-            directory = secrets.token_hex(ID_BYTES)
+            directory = new_id()
             await asyncio.to_thread(self._file.change, directory=directory)
         return await self._leave_sets()
 

@@ -167,10 +167,6 @@ class ReplicaRunner:
         """Pass on a message."""
         self._do(self._replica.received(node, message))
 
-    def resign(self, reason: str) -> None:
-        """Have the replica lead no more."""
-        self._do(self._replica.resign(reason))
-
     def wrote(self, log: str, before: LogEnd, end: LogEnd) -> None:
         """Pass on that a log has a new end (see ports.LogEvents)."""
         self._do(self._replica.wrote(log, before, end, self._now_ms()))

@@ -12,11 +12,11 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from leveret.config.settings import PORT_MAX, Settings
 from leveret.ports import Durability
 
-__all__ = ["ClusterSettings", "ConnectString", "parse_connect_string"]
+__all__ = ["NODE_MAX", "ClusterSettings", "ConnectString", "parse_connect_string"]
 
 ZOOKEEPER_PORT: Final = 2181  # IANA's
 ADDRESS: Final = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?")
-NODE_MAX: Final = 0xFFFF
+NODE_MAX: Final = 0xFFFF  # links have 16 bits for it
 
 
 class ConnectString(NamedTuple):

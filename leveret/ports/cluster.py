@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["ClusterView", "MemberFacts"]
+__all__ = ["ID_BYTES", "ClusterView", "MemberFacts", "new_id"]
+
+ID_BYTES = 16  # of a cluster, or of a data directory; links have the former in their handshake
+
+
+def new_id() -> str:
+    """Return the id of a new cluster or data directory, in hexadecimal digits."""
+    return secrets.token_hex(ID_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

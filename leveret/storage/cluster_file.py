@@ -12,12 +12,12 @@ this node was about to found as `node`: if there is one of that id, it has. It i
 from __future__ import annotations
 
 import json
-import secrets
 import threading
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from leveret.errors import NewerFormatError, StorageError
+from leveret.ports.cluster import new_id
 from leveret.storage.files import RealFileSystem, read_file, storage_error, write_file
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ __all__ = ["ClusterFile", "ClusterState", "refuse_member"]
 
 NAME = "cluster.json"
 FORMAT = 1
-ID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class ClusterFile:
         self._files = files
         self._path = data / NAME
         self._lock = threading.Lock()
-        self.state = self._read() or ClusterState(secrets.token_hex(ID_BYTES))
+        self.state = self._read() or ClusterState(new_id())
 
     def _read(self) -> ClusterState | None:
         if not self._files.exists(self._path):

@@ -123,7 +123,7 @@ class ReplicatingNode:
     def serves(self) -> bool:
         if self.reign is None or self.reign.is_over or self.member.over.is_set():
             return False
-        return self.member.role is Role.LEADING
+        return self.member.runner.replica.role is Role.LEADING
 
     async def stop(self) -> None:
         """End, so that the disk is left as it is at this moment."""

@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from leveret.cluster.entries import SHARD
 from leveret.cluster.plan import next_entry
 from leveret.cluster.replica_runner import ReplicaRunner
 from leveret.errors import CorruptBatchError, LeveretError, StorageError
@@ -32,7 +33,6 @@ from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.harness import PERSISTENT, FixedClock, NoLock, bodies, keyed
 
 DATA = Path("/data")
-SHARD = 0
 TICK_SECONDS = 0.2
 EXPIRES_SECONDS = 4.0
 COMPACTS = Retention(compaction=Compaction(3_600_000))

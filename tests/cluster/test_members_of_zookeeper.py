@@ -34,7 +34,7 @@ class ZooKeeperCluster(Cluster):
 
     async def connect(self, number: int):
         address = f"{HOST}:{self.relays[number].port}"
-        settings = ZooKeeperSettings(ConnectString((address,), self.root))
+        settings = ZooKeeperSettings(ConnectString((address,), self.root), 4_000)
         coordinator = ZooKeeperCoordinator(settings)
         await coordinator.start()
         return coordinator

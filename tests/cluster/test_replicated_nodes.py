@@ -384,7 +384,7 @@ async def test_a_node_that_has_lost_its_disk_copies_everything_anew(cluster):
     node = await cluster.start(lost.number, directory=7, replaces=True)
     await cluster.in_sync(3)
     await eventually(lambda: cluster.content(7) == cluster.content(leader.number))
-    assert node.member.role is Role.FOLLOWING
+    assert node.member.runner.replica.role is Role.FOLLOWING
 
 
 def copy_directory(cluster, number):

@@ -95,7 +95,7 @@ class Run:
 
     def fault(self) -> None:
         cluster = self.cluster
-        kind = self.chance.choice(("kill", "machine", "link", "disk", "cut", "resign"))
+        kind = self.chance.choice(("kill", "machine", "link", "disk", "cut", "failure"))
         node = self.chance.choice(list(cluster.processes) or [None])
         if node is None:
             return
@@ -112,8 +112,8 @@ class Run:
             files = process.disk.files
             files.error = self.chance.choice((errno.EIO, errno.ENOSPC, 0))
             files.fail_at = files.calls + self.chance.randint(1, 20)
-        elif kind == "resign":
-            process.runner.resign("it was asked to")
+        elif kind == "failure":
+            process.runner.failed("its disk fails")
         else:
             pair = frozenset(self.chance.sample(range(3), 2))
             cluster.cuts ^= {pair}

@@ -47,7 +47,6 @@ from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import make_digest_acl
 
-from leveret.cluster.coordination.settings import SESSION_MS
 from leveret.ports.coordinator import (
     CheckEntry,
     CoordinatorEntry,
@@ -65,11 +64,12 @@ if TYPE_CHECKING:
     from leveret.cluster.coordination.settings import ZooKeeperSettings
     from leveret.ports.coordinator import EntryOperation
 
-__all__ = ["KazooClientState", "ZooKeeperClient", "describe"]
+__all__ = ["KazooClientState", "Session", "ZooKeeperClient", "describe"]
 
 log = logging.getLogger(__name__)
 
 SESSION_LENGTH_AT = 2  # among what kazoo tells of a session that it was granted
+SESSION_MS_ASSUMED = 4_000  # where kazoo has not told: a short one
 RETRY_SECONDS = 0.1  # after all servers were tried; doubled up to
 RETRY_SECONDS_MAX = 1.0  # kazoo's own is an hour
 
@@ -228,7 +228,7 @@ class ZooKeeperClient:
 
         A short one is assumed if that is not known.
         """
-        return SESSION_MS if self._log.session_ms is None else self._log.session_ms
+        return SESSION_MS_ASSUMED if self._log.session_ms is None else self._log.session_ms
 
     @property
     def problem(self) -> str:
@@ -401,7 +401,6 @@ def _tls(settings: ZooKeeperSettings) -> dict[str, Any]:
         "ca": tls.ca_file and str(tls.ca_file),
         "certfile": tls.certificate_file and str(tls.certificate_file),
         "keyfile": tls.key_file and str(tls.key_file),
-        "keyfile_password": tls.key_password,
     }
 
 

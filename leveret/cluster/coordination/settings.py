@@ -12,12 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ZooKeeperSettings", "ZooKeeperTls"]
 
-SESSION_MS = 4_000
-"""Requested session; servers make it at least two of their ticks, and at most twenty.
-
-It should have two seconds or more: kazoo lets two thirds of a second pass between pings then.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperTls:
@@ -30,18 +24,19 @@ class ZooKeeperTls:
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
-    key_password: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
-    """Servers, the length of a session, and credentials.
+    """Servers, the length of a session that is asked for, and credentials.
 
-    With a user, all that is made can be read and written with the same user and password only.
+    Servers make a session at least two of their ticks, and at most twenty. It should have two
+    seconds or more: kazoo lets two thirds of a second pass between pings then. With a user, all
+    that is made can be read and written with the same user and password only.
     """
 
     connect: ConnectString
-    session_ms: int = SESSION_MS
+    session_ms: int
     user: str | None = None
     password: str = field(default="", repr=False)
     tls: ZooKeeperTls | None = None

@@ -39,6 +39,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.errors import LeveretError
+from leveret.ports.cluster import ID_BYTES
 from leveret.ports.log_text import one_line
 
 if TYPE_CHECKING:
@@ -60,7 +61,6 @@ __all__ = [
 PROTOCOLS = (1, 1)  # lowest and highest that this release speaks
 MAGIC = b"LVRTLINK"
 NONCE_BYTES = 32
-CLUSTER_ID_BYTES = 16
 SECRET_BYTES_MIN = 16  # who sees a handshake can try secrets at home
 # A REFUSAL is the longest; nobody who has not proved anything makes a node keep more than this.
 HANDSHAKE_FRAME_BYTES_MAX = 512
@@ -152,7 +152,7 @@ class LinkIdentity:
     secret: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        assert len(self.cluster_id) == CLUSTER_ID_BYTES, "as HELLO has it"
+        assert len(self.cluster_id) == ID_BYTES, "as HELLO has it"
         assert len(self.secret) >= SECRET_BYTES_MIN, "it cannot be guessed"
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from leveret.cluster.links.handshake import AcceptorHandshake, LinkPeer
 
-__all__ = ["LinkLimits", "LinkOwner", "NodeLink"]
+__all__ = ["KEEPALIVE", "LinkLimits", "LinkOwner", "NodeLink"]
 
 KEEPALIVE = LENGTH.pack(0)
 

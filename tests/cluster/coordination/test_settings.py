@@ -3,7 +3,7 @@
 import pytest
 
 from leveret.cluster.coordination import zookeeper
-from leveret.cluster.coordination.settings import ZooKeeperSettings, ZooKeeperTls
+from leveret.cluster.coordination.settings import ZooKeeperSettings
 from leveret.cluster.coordination.zookeeper import ZooKeeperCoordinator
 from leveret.config.cluster import ConnectString, parse_connect_string
 from leveret.ports.coordinator import CoordinatorUnavailableError
@@ -37,15 +37,15 @@ def test_what_is_no_connect_string(text):
 
 
 def test_secrets_are_not_shown():
-    tls = ZooKeeperTls(key_password="key-secret")
-    settings = ZooKeeperSettings(parse_connect_string("zk1"), user="u", password="pw", tls=tls)
+    settings = ZooKeeperSettings(parse_connect_string("zk1"), 4_000, user="u", password="secret")
     assert "secret" not in repr(settings)
-    assert "pw" not in repr(settings)
 
 
 async def test_a_server_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setattr(zookeeper, "START_SECONDS", 0.5)
-    coordinator = ZooKeeperCoordinator(ZooKeeperSettings(parse_connect_string("127.0.0.1:1")))
+    coordinator = ZooKeeperCoordinator(
+        ZooKeeperSettings(parse_connect_string("127.0.0.1:1"), 4_000)
+    )
     with pytest.raises(CoordinatorUnavailableError, match=r"127\.0\.0\.1:1: .*refused"):
         await coordinator.start()
     assert coordinator.lease_until_ms == 0
