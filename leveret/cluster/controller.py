@@ -20,6 +20,7 @@ from leveret.cluster.entries import (
     shard_path,
 )
 from leveret.cluster.live_nodes import read_live
+from leveret.cluster.numbered_entries import read_numbers
 from leveret.cluster.plan import next_entry
 from leveret.cluster.refresh import Refresh
 from leveret.cluster.shard_entries import ShardEntries
@@ -67,7 +68,7 @@ class Controller:
         if self._epoch is None:
             self._epoch = await self._begin()
         live = await read_live(self._coordinator)
-        nodes = [int(name) for name in await self._coordinator.children(NODES) if name.isdecimal()]
+        nodes = await read_numbers(self._coordinator, NODES)
         entry = await self._entries.read()
         if entry is None:
             return

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from leveret.cluster.entries import LIVE, LiveValue, MalformedEntryError, live_path, parse_entry
+from leveret.cluster.numbered_entries import read_numbered
 from leveret.cluster.refresh import Refresh
 
 if TYPE_CHECKING:
@@ -33,15 +33,11 @@ async def _read_understood(
 
     Raises CoordinatorError.
     """
-    names = [name for name in await coordinator.children(LIVE) if name.isdecimal()]
-    paths = [live_path(int(name)) for name in names]
-    found = await asyncio.gather(*(coordinator.read(path) for path in paths))
     live: dict[int, LiveValue] = {}
     malformed: MalformedEntryError | None = None
-    for name, path, entry in zip(names, paths, found, strict=True):
+    for node, entry in (await read_numbered(coordinator, LIVE)).items():
         try:
-            if entry is not None:
-                live[int(name)] = parse_entry(LiveValue, path, entry)
+            live[node] = parse_entry(LiveValue, live_path(node), entry)
         except MalformedEntryError as error:
             malformed = error
     return live, malformed

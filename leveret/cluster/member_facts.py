@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from leveret.cluster.entries import NODES, NodeValue, node_path, parse_entry
+from leveret.cluster.numbered_entries import read_numbered
 from leveret.ports.cluster import MemberFacts
 
 if TYPE_CHECKING:
@@ -40,13 +40,9 @@ class UnconnectedNode:
 
 async def read_racks(coordinator: Coordinator) -> dict[int, str]:
     """Return the racks of the registered nodes. Raises CoordinatorError."""
-    names = [name for name in await coordinator.children(NODES) if name.isdecimal()]
-    paths = [node_path(int(name)) for name in names]
-    found = await asyncio.gather(*(coordinator.read(path) for path in paths))
+    entries = await read_numbered(coordinator, NODES)
     return {
-        int(name): parse_entry(NodeValue, path, entry).rack
-        for name, path, entry in zip(names, paths, found, strict=True)
-        if entry is not None
+        node: parse_entry(NodeValue, node_path(node), entry).rack for node, entry in entries.items()
     }
 
 
