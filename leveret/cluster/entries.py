@@ -154,7 +154,7 @@ def parse_entry(kind: type[V], path: str, entry: CoordinatorEntry) -> V:
         problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(map(str, problem["loc"]))
         raise MalformedEntryError(
-            f"the coordinator's entry {path} is not as this release writes it ({where or 'all'}: "
+            f"ZooKeeper's entry {path} is not as this release writes it ({where or 'all'}: "
             f"{problem['msg']}): check that nothing else uses the same path of ZooKeeper"
         ) from None
     if isinstance(value, ClusterValue) and value.format > FORMAT:

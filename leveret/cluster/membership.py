@@ -108,7 +108,7 @@ class Membership:
                 return parse_entry(ClusterValue, CLUSTER, found)
             if self._file.state.cluster is not None:
                 raise MembershipError(
-                    "the coordinator knows no cluster, but this node is a member of cluster "
+                    "ZooKeeper knows no cluster, but this node is a member of cluster "
                     f"{self._file.state.cluster}: check the address and the path of ZooKeeper; if "
                     "its data is lost, restore it, or found another cluster: move cluster.json "
                     "away on a node that was in sync, and start the others with empty directories"
@@ -145,7 +145,7 @@ class Membership:
         state, node = self._file.state, self._settings.node
         if state.cluster not in (None, self.cluster.id):
             raise MembershipError(
-                f"the data directory belongs to cluster {state.cluster}, and the coordinator's is "
+                f"the data directory belongs to cluster {state.cluster}, and ZooKeeper's is "
                 f"{self.cluster.id}: check the address and the path of ZooKeeper, or start with an "
                 "empty directory"
             )

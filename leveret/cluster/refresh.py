@@ -57,7 +57,7 @@ class Refresh:
             self._task = None
         if not task.cancelled() and task.exception() is not None:
             asyncio.get_running_loop().call_exception_handler(
-                {"message": "reading the coordinator failed", "exception": task.exception()}
+                {"message": "reading from ZooKeeper failed", "exception": task.exception()}
             )
         if self._is_asked:  # behind the last look of the run, and before this
             self.ask()

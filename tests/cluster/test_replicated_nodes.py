@@ -307,7 +307,7 @@ async def test_a_directory_of_another_cluster_is_refused(empty):
     await first.stop()
     other = empty.ensemble.entries
     empty.ensemble.entries = {}
-    with pytest.raises(MembershipError, match="the coordinator knows no cluster"):
+    with pytest.raises(MembershipError, match="ZooKeeper knows no cluster"):
         await empty.start(0)
     await (await empty.start(1)).stop()
     with pytest.raises(MembershipError, match="belongs to cluster"):

@@ -109,13 +109,13 @@ TEXTS = {
     RefusalCode.MALFORMED: "what came is no handshake of a link: check that the address is that of "
     "a node's cluster port",
     RefusalCode.OTHER_CLUSTER: "the two nodes belong to different clusters: check the addresses "
-    "that nodes advertise, and which coordinator each node uses",
+    "that nodes advertise, and which ZooKeeper each node uses",
     RefusalCode.OTHER_NODE: "another node answers than the one that was meant: check the addresses "
     "that nodes advertise",
     RefusalCode.SAME_NODE: "both ends say that they are the same node: give each node a number of "
     "its own, and check that no node's address leads to another one",
     RefusalCode.WRONG_SECRET: "the two nodes have different secrets for links: check that both use "
-    "the same coordinator, and that nobody else answers at the addresses of nodes",
+    "the same ZooKeeper, and that nobody else answers at the addresses of nodes",
     RefusalCode.OLD_INCARNATION: "a later start of the node has a link already: stop the older "
     "process",
 }
