@@ -53,10 +53,8 @@ class LinkObserver(Protocol):
 class Links:
     """Links of a node: outgoing and incoming, at most one each for a node.
 
-    The `identity` may be replaced, as when the node gets a new incarnation; links that are made
-    after that have the new one. `draw` returns so many random bytes, which nobody can guess.
-    `on_client` takes the connection of a client that another node passes on, and what that says of
-    it; without it there are none.
+    `draw` returns so many random bytes, which nobody can guess. `on_client` takes the connection of
+    a client that another node passes on, and what that says of it; without it there are none.
     """
 
     def __init__(
@@ -67,7 +65,7 @@ class Links:
         limits: LinkLimits | None = None,
         draw: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        self.identity = identity
+        self._identity = identity
         self._observer, self._draw = observer, draw
         self._limits = limits or LinkLimits()
         self._loop = asyncio.get_running_loop()
@@ -81,6 +79,11 @@ class Links:
         self._links: dict[tuple[bool, int], NodeLink] = {}  # by `is_outgoing` and node
         self._failures: dict[object, str] = {}  # by node, or host of a peer; the oldest first
         self._is_closed = False
+
+    @property
+    def identity(self) -> LinkIdentity:
+        """Identity of this node in one incarnation."""
+        return self._identity
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept links of other nodes. Returns host and port. Raises LeveretError."""
@@ -115,7 +118,7 @@ class Links:
     # -- making of links
 
     def _make_outgoing(self, node: int) -> NodeLink:
-        handshake = OpenerHandshake(self.identity, node, self._draw(NONCE_BYTES))
+        handshake = OpenerHandshake(self._identity, node, self._draw(NONCE_BYTES))
         return NodeLink(self, handshake, self._limits, self._loop, node)
 
     def _accept(self) -> NodeLink:
@@ -123,7 +126,9 @@ class Links:
 
         Connections that never say anything would otherwise keep nodes out.
         """
-        handshake = AcceptorHandshake(self.identity, self._draw(NONCE_BYTES), self._incarnation_min)
+        handshake = AcceptorHandshake(
+            self._identity, self._draw(NONCE_BYTES), self._incarnation_min
+        )
         link = NodeLink(self, handshake, self._limits, self._loop)
         self._handshakes[link] = None
         if self._is_closed:

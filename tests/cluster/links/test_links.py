@@ -371,11 +371,17 @@ async def test_a_refusal_is_logged_once_until_it_changes(caplog):
         assert "the other end says: the two nodes have different secrets" in there[0]
         two.addresses[1] = await three.listen()
         await eventually(lambda: "another node answers" in caplog.text, "the other reason")
-        two.links.identity = identity(2)
-        two.addresses[1] = one.links._server.sockets[0].getsockname()
+        assert not any(secret.decode() in caplog.text for secret in (SECRET, wrong))
+
+
+async def test_a_failure_is_forgotten_once_there_is_a_link():
+    async with nodes(Node(1), Node(2), Node(3)) as (one, two, three):
+        two.addresses[1] = await three.listen()
+        two.links.connect(1)
+        await eventually(lambda: two.links._failures, "a refusal")
+        two.addresses[1] = await one.listen()
         await eventually(lambda: two.observer.present, "a link")
         assert two.links._failures == {}
-        assert not any(secret.decode() in caplog.text for secret in (SECRET, wrong))
 
 
 async def test_what_a_node_ends_itself_is_no_failure(caplog):
