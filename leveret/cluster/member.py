@@ -223,7 +223,7 @@ class ClusterMember:
         self._links.on_client = take
 
     async def close(self) -> None:
-        """End links and tasks, and close the files, unless a reign has them open."""
+        """End links and tasks, and close the files that were not left to a reign."""
         self._end("it is closed")
         self._parts.coordinator.on_lost = do_nothing
         await self._stack.aclose()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Reign", "ReplicaRunner", "RunnerLinks"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("leveret.cluster")
 
 REPEAT_MS = 60_000  # until a failure is logged again that goes on: a full disk
 TOLD_MAX = 100
@@ -225,7 +225,10 @@ class ReplicaRunner:
             self.failed("an error of the program")
 
     async def close(self) -> None:
-        """End what is under way, and close the files if nobody leads with them."""
+        """End what is under way, and close the files.
+
+        Those of a reign were left to it before (see ReplicaStore.leave).
+        """
         self.over.set()
         tasks = list(self._tasks)
         for task in tasks:
@@ -349,12 +352,12 @@ class ReplicaRunner:
         self._start(self._fetch(effect))
 
     async def _fetch(self, effect: do.ReadLog) -> None:
-        place = effect.log, effect.place, effect.offset, effect.bytes_max
+        wanted = effect.log, effect.place, effect.offset, effect.bytes_max
         try:
             if self._reign is None:
-                raw = await self._files.read(*place)
+                raw = await self._files.read(*wanted)
             else:
-                raw = await self._reign.logs.fetch_raw(*place)
+                raw = await self._reign.logs.fetch_raw(*wanted)
         except StorageError as error:
             self._has_read(effect, None, error)
         else:

@@ -23,7 +23,8 @@ class MemberFacts:
     `messages_behind` and `ms_behind` are what a follower has not on its disk yet, and for how long;
     None where this node does not know, since another one leads. `lease_ms` is for how long the node
     surely has its session with ZooKeeper, which it renews several times in a second; only the node
-    itself knows. `reason` says why a node is not in sync; it is empty if it is.
+    itself knows. `reason` says why a node is not in sync, or will not stay so, or that this node
+    does not know; else it is empty.
     """
 
     node: int
