@@ -244,13 +244,13 @@ class ClientProxy:
         """Have a leader take a client within the time for that; False if none did."""
         began = self._loop.time()
         deadline = began + self._hold_seconds
-        waiting = self._waiting[client.port]
+        waiting = self._waiting[client.protocol]
         while True:
             found = None
             try:
                 if self._take is None:
                     # A leader that answers needs its time for many, however short they are held.
-                    async with self._turn(max(deadline, began + PASS_SECONDS)):
+                    async with self._passing_slot(max(deadline, began + PASS_SECONDS)):
                         found = self._leader()  # not before: it may change meanwhile
                         if found is not None and self._take is None:
                             passed = await self._pass(*found, client)
@@ -266,7 +266,7 @@ class ClientProxy:
                 if found is not None and self._is_former(found[1], self._leader()):
                     continue  # the time was lost on one who leads no more
             self._wake_later()
-            if not await waiting.turn(deadline):
+            if not await waiting.wait(deadline):
                 source = {"source": attempt_source(client.peer[0])}
                 logger.warning(
                     "refused a client at %s:%s: no node took it within %g s (%s)",
@@ -276,7 +276,7 @@ class ClientProxy:
                 return False
 
     @contextlib.asynccontextmanager
-    async def _turn(self, until: float) -> AsyncIterator[None]:
+    async def _passing_slot(self, until: float) -> AsyncIterator[None]:
         """Wait until a leader may be asked, and let others do so behind. Raises LeveretError."""
         try:
             async with asyncio.timeout_at(until):
@@ -347,7 +347,7 @@ class WaitingClients:
         """Number of those who do not ask at present."""
         return len(self._waiting)
 
-    async def turn(self, deadline: float) -> bool:
+    async def wait(self, deadline: float) -> bool:
         """Have this client's task wait, behind all others, to ask again; False: for too long."""
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None, "a coroutine runs"
@@ -471,19 +471,20 @@ class RelayEnd(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Have the other end read nothing."""
-        self.other.hold(held=True)
+        self.other.pause_reading()
 
     def resume_writing(self) -> None:
         """Have the other end read again."""
-        self.other.hold(held=False)
+        self.other.resume_reading()
 
-    def hold(self, *, held: bool) -> None:
-        """Read nothing while `held`."""
-        if self._transport is None:
-            return
-        if held:
+    def pause_reading(self) -> None:
+        """Read nothing for now."""
+        if self._transport is not None:
             self._transport.pause_reading()
-        else:
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if self._transport is not None:
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # of either, the end

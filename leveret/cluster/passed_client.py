@@ -2,8 +2,8 @@
 
     link for the purpose CLIENT (see handshake), up to READY; then
 
-    1 CLIENT    JSON: {"port": "amqp", "peer": ["10.1.2.3", 5000], "here": ["10.0.0.1", 5672]}
-    opener      in a frame: the port that it came to, and both ends of it there
+    1 CLIENT    JSON: {"protocol": "amqp", "peer": ["10.1.2.3", 5000], "here": ["10.0.0.1", 5672]}
+    opener      in a frame: the protocol of the port that it came to, and both ends of it there
 
     2 TAKEN     one byte, 1, without a length
     acceptor
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["TAKEN", "LeaderAddress", "PassedClient", "pass_client"]
 
 TAKEN = b"\x01"
-PORTS = frozenset({"amqp", "amqp/ssl", "http", "https"})
+PROTOCOLS = frozenset({"amqp", "amqp/ssl", "http", "https"})
 HOST_CHARACTERS_MAX = 255
 PORT_MAX = 0xFFFF
 CONNECT_SECONDS = 1.0  # for a machine to answer at all: one without power does not
@@ -57,7 +57,7 @@ class LeaderAddress(NamedTuple):
 class PassedClient(NamedTuple):
     """A client's connection: the protocol of the port that it came to, and its ends there."""
 
-    port: str  # as RabbitMQ calls listeners: "amqp", "amqp/ssl", "http", "https"
+    protocol: str  # as RabbitMQ calls listeners: "amqp", "amqp/ssl", "http", "https"
     peer: tuple[str, int]
     here: tuple[str, int]
 
@@ -70,11 +70,11 @@ class PassedClient(NamedTuple):
         """Return what `to_bytes` has made. Raises ValueError."""
         try:
             found = json.loads(data)
-            client = cls(found["port"], _end(found["peer"]), _end(found["here"]))
+            client = cls(found["protocol"], _end(found["peer"]), _end(found["here"]))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"no client: {error!r}") from error
-        if type(client.port) is not str or client.port not in PORTS:
-            raise ValueError(f"no port for clients: {client.port!r}")
+        if type(client.protocol) is not str or client.protocol not in PROTOCOLS:
+            raise ValueError(f"no protocol of clients: {client.protocol!r}")
         return client
 
 

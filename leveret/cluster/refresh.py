@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RETRY_SECONDS", "Refresh"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("leveret.cluster")
 
 RETRY_SECONDS = 0.2  # before the coordinator is asked again
 

@@ -198,7 +198,7 @@ class NodeReign:
 
     def _may_take(self, client: PassedClient) -> bool:
         assert self._http is not None, "it serves"
-        return client.port.startswith("amqp") or self._http.is_answering(client.port)
+        return client.protocol.startswith("amqp") or self._http.is_answering(client.protocol)
 
     def _take(self, connection: socket.socket, client: PassedClient) -> bool:
         """Take a client; False if it is to be held for a while."""
@@ -207,10 +207,10 @@ class NodeReign:
         if not self._may_take(client):
             return False
         there = Endpoints(*client.peer, *client.here)
-        if client.port.startswith("amqp"):
-            self._listener.take(client.port, connection, there)
+        if client.protocol.startswith("amqp"):
+            self._listener.take(client.protocol, connection, there)
         else:
-            self._http.take(client.port, connection, there)
+            self._http.take(client.protocol, connection, there)
         return True
 
 

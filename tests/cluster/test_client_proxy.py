@@ -396,9 +396,9 @@ async def test_a_client_whose_protocol_is_not_served_yet_keeps_no_other_one():
         node.address, taken, serves_http = amqp, [], False
 
         def take(connection, client):
-            if client.port == "http" and not serves_http:
+            if client.protocol == "http" and not serves_http:
                 return False
-            taken.append((connection, client.port))
+            taken.append((connection, client.protocol))
             return True
 
         node.proxy.serve_here(take)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.cluster.passed_client import PORTS, PassedClient
+from leveret.cluster.passed_client import PROTOCOLS, PassedClient
 
 CLIENT = PassedClient("amqp", ("10.1.2.3", 5000), ("10.0.0.1", 5672))
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -24,7 +24,7 @@ def told(**changed):
     return json.dumps({**CLIENT._asdict(), **changed}).encode()
 
 
-@given(st.builds(PassedClient, st.sampled_from(sorted(PORTS)), ends, ends))
+@given(st.builds(PassedClient, st.sampled_from(sorted(PROTOCOLS)), ends, ends))
 def test_what_is_told_of_a_client_is_understood(client):
     assert PassedClient.from_bytes(client.to_bytes()) == client
 
@@ -37,7 +37,7 @@ def taken(data):
     """Return the client of some bytes, if it is one; else there is the documented error only."""
     with suppress(ValueError):
         client = PassedClient.from_bytes(data)
-        assert client.port in PORTS
+        assert client.protocol in PROTOCOLS
         for host, port in (client.peer, client.here):
             assert type(port) is int
             assert 0 <= port <= 65_535
@@ -55,7 +55,7 @@ def test_any_value_is_a_client_or_none(value):
     taken(json.dumps(value).encode())
 
 
-@given(st.dictionaries(st.sampled_from(["port", "peer", "here"]), values))
+@given(st.dictionaries(st.sampled_from(["protocol", "peer", "here"]), values))
 def test_any_part_is_one_of_a_client_or_none(changed):
     taken(told(**changed))
 
@@ -108,9 +108,9 @@ def test_what_is_no_end_of_a_connection(end, wrong):
 @pytest.mark.parametrize(
     "wrong", ["", "AMQP", "amqp ", "stomp", "http/prometheus", None, 1, True, ["amqp"], {"amqp": 1}]
 )
-def test_what_is_no_port_for_clients(wrong):
-    with pytest.raises(ValueError, match=r"^no port for clients: "):
-        PassedClient.from_bytes(told(port=wrong))
+def test_what_is_no_protocol_of_clients(wrong):
+    with pytest.raises(ValueError, match=r"^no protocol of clients: "):
+        PassedClient.from_bytes(told(protocol=wrong))
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def test_what_is_no_port_for_clients(wrong):
         DEEP.encode(),
         told().replace(b"5000", DEEP.encode()),
         told().replace(b'"amqp"', DEEP.encode()),
-        json.dumps({"port": "amqp", "peer": ["a", 1]}).encode(),
+        json.dumps({"protocol": "amqp", "peer": ["a", 1]}).encode(),
     ],
     ids=repr,
 )
 def test_what_is_no_client(data):
-    with pytest.raises(ValueError, match=r"^no (client|port for clients): "):
+    with pytest.raises(ValueError, match=r"^no (client|protocol of clients): "):
         PassedClient.from_bytes(data)

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KazooClientState", "Session", "ZooKeeperClient", "describe"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger("leveret.cluster")
 
 SESSION_LENGTH_AT = 2  # among what kazoo tells of a session that it was granted
 SESSION_MS_ASSUMED = 4_000  # where kazoo has not told: a short one
@@ -158,7 +158,7 @@ class ProblemHandler(logging.Handler):
         """Note a warning of kazoo's."""
         self._problem = f"{self._connections.server or 'kazoo'}: {record.getMessage()}"
         if record.levelno >= logging.ERROR:
-            log.handle(record)
+            logger.handle(record)
 
 
 class KazooLog(logging.Logger):

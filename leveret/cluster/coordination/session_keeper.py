@@ -40,7 +40,7 @@ logger = logging.getLogger("leveret.cluster")
 
 RENEW_MS = 300  # a lease of one second survives two that come late
 REREAD_MS = 30_000  # watches are hints, which may be lost
-ASKED_MAX = 3  # beats whose answers are due: they wait for a busy interpreter, too
+ASKED_MAX = 3  # renewals whose answers are due: they wait for a busy interpreter, too
 UNANSWERED_MAX = 3  # times that an answer did not come, until the client is thrown away
 LOOP_QUIET_MS = 1_000  # a node whose event loop stands still for longer is not renewed
 LOOP_STUCK_MS = 2_000  # and after this its session is ended: kazoo would go on to ping for it
@@ -87,10 +87,10 @@ class SessionKeeper:
         self._is_connected = False
         self._is_usable = False  # connected, in the session of this number, and the root is there
         self._held: str | None = None  # entry that the lease goes with
-        self._asked_ms: list[int] = []  # when beats were sent whose answers are due
+        self._asked_ms: list[int] = []  # when renewals were sent whose answers are due
         self._quiet_since_ms: int | None = None  # since when an answer, or a connection, is due
         self._unanswered = 0  # times in a row
-        self._turn_ms = self._reread_ms = 0  # when they are due
+        self._renew_ms = self._reread_ms = 0  # when they are due
 
     # -- on the event loop
 
@@ -143,9 +143,7 @@ class SessionKeeper:
     def _step(self) -> None:
         """Do what is due, then what is asked for next, if it comes before more is due."""
         now = self._now_ms()
-        if now >= self._turn_ms:
-            self._turn_ms = now + RENEW_MS
-            self._turn(now)
+        self._renew_if_due(now)
         if self._quiet_since_ms is not None and now >= self._quiet_since_ms + self._patience_ms:
             self._miss_answer(now)
         try:
@@ -155,7 +153,7 @@ class SessionKeeper:
         action()
 
     def _fail(self, error: Exception) -> None:
-        """Throw the client away: another one goes on with the session in the next turn.
+        """Throw the client away: another one goes on with the session when a renewal is due.
 
         Without descriptors or threads left no client can begin, until there are some again.
         """
@@ -170,7 +168,7 @@ class SessionKeeper:
             client.abandon()
 
     def _wait_ms(self, now: int) -> int:
-        due = self._turn_ms
+        due = self._renew_ms
         if self._quiet_since_ms is not None:
             due = min(due, self._quiet_since_ms + self._patience_ms)
         return max(due - now, 1)
@@ -205,7 +203,7 @@ class SessionKeeper:
     def _hold_lease(self, number: int, path: str) -> None:
         if number == self.number and not self._is_ending:
             self._held = path
-            self._turn_ms = 0
+            self._renew_ms = 0
 
     def _end(self, ended: Callable[[], None]) -> None:
         self._is_over = True
@@ -214,8 +212,11 @@ class SessionKeeper:
         else:
             self._client.stop(ended)
 
-    def _turn(self, now: int) -> None:
-        """Renew the lease, if this node's event loop runs."""
+    def _renew_if_due(self, now: int) -> None:
+        """Renew the lease, if this node's event loop runs; without a client, begin one."""
+        if now < self._renew_ms:
+            return
+        self._renew_ms = now + RENEW_MS
         self._events.ping_loop()
         if self._client is None:
             self._begin_client()
@@ -226,11 +227,11 @@ class SessionKeeper:
             self._say_usable(now)
         quiet_ms = now - self._loop_ran_ms
         if self._held is None or quiet_ms < LOOP_QUIET_MS:
-            self._beat(self._client, now)
+            self._request_renewal(self._client, now)
         elif quiet_ms > LOOP_STUCK_MS and now >= self._lease.until_ms:
             self._lose(f"the event loop has not run for {quiet_ms} ms")
 
-    def _beat(self, client: ZooKeeperClient, now: int) -> None:
+    def _request_renewal(self, client: ZooKeeperClient, now: int) -> None:
         if len(self._asked_ms) >= ASKED_MAX:
             return
         self._asked_ms.append(now)
@@ -258,7 +259,7 @@ class SessionKeeper:
         *,
         is_gone: bool = False,
     ) -> None:
-        """Pass on the answer to a beat. In a thread of kazoo's."""
+        """Pass on the answer to a renewal. In a thread of kazoo's."""
         self._inbox.put(partial(self._hear_answer, client, asked_ms, error, is_gone=is_gone))
 
     def _hear_answer(
@@ -348,7 +349,7 @@ class SessionKeeper:
             self._is_usable = True
             self._unanswered = 0
             self._quiet_since_ms = None
-            self._turn_ms = 0
+            self._renew_ms = 0
             self._say_usable(self._now_ms())
 
     def _say_usable(self, now: int) -> None:
@@ -356,7 +357,7 @@ class SessionKeeper:
         self._events.may_have_changed()
 
     def _lose(self, reason: str) -> None:
-        """Give up the session; the next turn begins another one."""
+        """Give up the session; another one begins when a renewal is due."""
         assert self._client is not None
         client, self._client = self._client, None
         self._is_connected = self._is_usable = False

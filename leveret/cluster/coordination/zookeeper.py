@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ZooKeeperCoordinator", "boottime_ms"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger("leveret.cluster")
 
 START_SECONDS = 10  # some sessions: a server may be tried for one before the next
 CLOSE_SECONDS = 5
@@ -196,7 +196,7 @@ class ZooKeeperCoordinator:
 
     def lost(self, number: int, reason: str) -> None:
         """Tell that a session has ended."""
-        self._to_loop(partial(self._begin_session, number, reason))
+        self._to_loop(partial(self._session_lost, number, reason))
 
     # -- on the loop
 
@@ -205,8 +205,8 @@ class ZooKeeperCoordinator:
         for watched in tuple(self._watched.values()):
             watched.tell()
 
-    def _begin_session(self, number: int, reason: str) -> None:
-        log.warning("The session with ZooKeeper at %s has ended: %s", self._servers, reason)
+    def _session_lost(self, number: int, reason: str) -> None:
+        logger.warning("the session with ZooKeeper at %s has ended: %s", self._servers, reason)
         self._number = number
         self.on_lost()
 
