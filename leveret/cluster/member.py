@@ -23,6 +23,7 @@ from leveret.cluster.member_facts import member_facts, read_racks
 from leveret.cluster.membership import Membership
 from leveret.cluster.passed_client import LeaderAddress
 from leveret.cluster.replica_runner import ReplicaRunner
+from leveret.cluster.session_tasks import SessionTasks
 from leveret.cluster.shard_entries import ShardEntries
 from leveret.cluster.shard_links import ShardLinks
 from leveret.ports.callbacks import do_nothing
@@ -31,8 +32,7 @@ from leveret.replication.replica import Replica
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Coroutine
-    from typing import Any
+    from collections.abc import Callable
 
     from leveret.cluster.links.link import LinkLimits
     from leveret.cluster.membership import NodeSettings
@@ -78,7 +78,7 @@ class ClusterMember:
         self._parts = parts
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = SessionTasks("a connection to another node")
         self._stack = AsyncExitStack()
         self._runner: ReplicaRunner | None = None
         self._links: Links | None = None
@@ -105,8 +105,8 @@ class ClusterMember:
             self.incarnation,
             bytes.fromhex(membership.cluster.secret),
         )
-        dialing = LinkDialing(live.address, self._spawn)
-        self._stack.push_async_callback(self._end_tasks)
+        dialing = LinkDialing(live.address, self._tasks.start)
+        self._stack.push_async_callback(self._tasks.close)
         links = self._links = Links(identity, shard_links, dialing, parts.limits)
         shard_links.links = links
         runner = self._runner = shard_links.runner = ReplicaRunner(
@@ -131,17 +131,6 @@ class ClusterMember:
             "node %d is a member of cluster %s, incarnation %d",
             *(node, membership.cluster.id, self.incarnation),
         )
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def _end_tasks(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
     def has_lease(self) -> bool:

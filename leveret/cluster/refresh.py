@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from leveret.cluster.session_tasks import SessionTasks
 from leveret.ports.coordinator import CoordinatorError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Refresh:
 
     def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
         self._work = work
+        self._tasks = SessionTasks("reading from ZooKeeper")
         self._task: asyncio.Task[None] | None = None
         self._is_asked = False
         self._told = ""
@@ -35,7 +37,7 @@ class Refresh:
         """Run it soon, behind all that has happened so far."""
         self._is_asked = True
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = self._tasks.start(self._run())
             self._task.add_done_callback(self._ended)
 
     async def _run(self) -> None:
@@ -55,16 +57,10 @@ class Refresh:
     def _ended(self, task: asyncio.Task[None]) -> None:
         if self._task is task:
             self._task = None
-        if not task.cancelled() and task.exception() is not None:
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": "reading from ZooKeeper failed", "exception": task.exception()}
-            )
         if self._is_asked:  # behind the last look of the run, and before this
             self.ask()
 
     async def close(self) -> None:
         """End a run that is under way."""
         self._is_asked = False
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()

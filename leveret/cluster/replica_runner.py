@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.cluster.refresh import RETRY_SECONDS, Refresh
+from leveret.cluster.session_tasks import SessionTasks
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.coordinator import WriteOutcome
 from leveret.replication import effects as do
@@ -22,7 +23,7 @@ from leveret.replication.messages import Append, Copy, Message, Remove
 from leveret.replication.replica import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from leveret.cluster.shard_entries import ShardEntries
     from leveret.ports.replication import LogPlace, RawBatches
@@ -109,8 +110,7 @@ class ReplicaRunner:
         self._reign: Reign | None = None
         self._effects: deque[Effect] = deque()
         self._is_performing = False
-        self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = SessionTasks("a replica", partial(self.failed, "an error of the program"))
         self._refresh = Refresh(self._read)
         self._last_outcome = WriteOutcome.DONE
         self._told: dict[str, int] = {}  # failures, and when each may be logged again
@@ -210,30 +210,13 @@ class ReplicaRunner:
         if self._replica.role is Role.OVER:
             self.over.set()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run what waits, until it ends or the runner is closed."""
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._loop.call_exception_handler(
-                {"message": "a replica failed", "exception": task.exception(), "task": task}
-            )
-            self.failed("an error of the program")
-
     async def close(self) -> None:
         """End what is under way, and close the files.
 
         Those of a reign were left to it before (see ReplicaStore.leave).
         """
         self.over.set()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
         await self._refresh.close()
         await self._files.close()
 
@@ -251,7 +234,7 @@ class ReplicaRunner:
     # -- the disk
 
     def _keep_epoch_of(self, effect: do.KeepEpoch) -> None:
-        self._start(self._keep(effect.epoch))
+        self._tasks.start(self._keep(effect.epoch))
 
     async def _keep(self, epoch: int) -> None:
         try:
@@ -262,7 +245,7 @@ class ReplicaRunner:
             self._do(self._replica.kept_epoch(epoch))
 
     def _describe_logs(self, effect: do.DescribeLogs) -> None:
-        self._start(self._describe(effect))
+        self._tasks.start(self._describe(effect))
 
     async def _describe(self, effect: do.DescribeLogs) -> None:
         try:
@@ -280,7 +263,7 @@ class ReplicaRunner:
             self._do(self._replica.described(effect.number, tuple(logs.values())))
 
     def _cut_logs(self, effect: do.CutLogs) -> None:
-        self._start(self._cut(effect))
+        self._tasks.start(self._cut(effect))
 
     async def _cut(self, effect: do.CutLogs) -> None:
         try:
@@ -318,7 +301,7 @@ class ReplicaRunner:
     # -- what followers get
 
     def _compare_logs(self, effect: do.CompareLogs) -> None:
-        self._start(self._compare(effect))
+        self._tasks.start(self._compare(effect))
 
     async def _compare(self, effect: do.CompareLogs) -> None:
         try:
@@ -349,7 +332,7 @@ class ReplicaRunner:
             self._has_read(effect, raw)
             return
         self._do(self._replica.read_waits(effect.follower, effect.number))
-        self._start(self._fetch(effect))
+        self._tasks.start(self._fetch(effect))
 
     async def _fetch(self, effect: do.ReadLog) -> None:
         wanted = effect.log, effect.place, effect.offset, effect.bytes_max
@@ -373,7 +356,7 @@ class ReplicaRunner:
     # -- a reign
 
     def _open_logs(self, effect: do.OpenLogs) -> None:
-        self._start(self._open(effect.epoch))
+        self._tasks.start(self._open(effect.epoch))
 
     async def _open(self, epoch: int) -> None:
         try:
@@ -415,7 +398,7 @@ class ReplicaRunner:
             self.learned(entry)
 
     def _write_entry(self, effect: do.WriteEntry) -> None:
-        self._start(self._write(effect))
+        self._tasks.start(self._write(effect))
 
     async def _write(self, effect: do.WriteEntry) -> None:
         if self._last_outcome is not WriteOutcome.DONE:

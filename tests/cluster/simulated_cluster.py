@@ -355,7 +355,7 @@ class NodeProcess:
         for link in list(self.links.open.values()):
             self.cluster.loop.call_later(self.cluster.loop.delay(), link.close)
         refresh = self.runner._refresh._task
-        for task in [*self.runner._tasks, *([] if refresh is None else [refresh])]:
+        for task in [*self.runner._tasks._tasks, *([] if refresh is None else [refresh])]:
             task.cancel()
         if self.reign is not None:
             store = self.reign.store

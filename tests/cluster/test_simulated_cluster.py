@@ -84,7 +84,7 @@ class Run:
             reign.publish(topic, count, size)
         elif drawn < 0.62:
             self.note(f"replace {topic}")
-            reign.process.runner._start(reign.replace(topic))
+            reign.process.runner._tasks.start(reign.replace(topic))
         elif log.committed and not topic.startswith("keyed"):
             first = self.chance.choice((0, 0, self.chance.randrange(log.committed)))
             stop = self.chance.randint(first + 1, log.committed)
