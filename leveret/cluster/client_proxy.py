@@ -11,10 +11,12 @@ import contextlib
 import logging
 import secrets
 import socket
-from collections import OrderedDict, defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
 
+from leveret.cluster.client_relay import ClientRelay
 from leveret.cluster.passed_client import PassedClient, pass_client
+from leveret.cluster.waiting_clients import NONE_LEADS, PASSES_MAX, WaitingClients
 from leveret.errors import LeveretError
 from leveret.ports.authentication import attempt_source
 from leveret.ports.listening import listen, listening_error
@@ -22,6 +24,7 @@ from leveret.ports.log_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
+    from typing import Any
 
     from leveret.cluster.links.handshake import LinkIdentity
     from leveret.cluster.passed_client import LeaderAddress
@@ -34,15 +37,11 @@ BACKLOG = 1024
 RETRY_SECONDS = 0.1  # before it is looked again, for all, whether somebody leads
 LOOK_SECONDS = 0.2  # how late it may be noticed that another node leads
 PASS_SECONDS = 5  # for the leader to take a client: connection and handshake
-PASSES_MAX = 16  # at a time: a leader answers so many handshakes at once
 ACCEPT_RETRY_SECONDS = 1.0  # without file descriptors left: some will be closed meanwhile
-CLOSE_SECONDS = 60.0  # for one end to read what is left, and to end, when the other one has ended
 REFUSAL_SECONDS = 5.0  # for a client to say its first words, and to read the answer
 REFUSED_SECONDS = 60.0  # until it is logged again that there is no place
 WORDS_BYTES_MAX = 4096
-NONE_LEADS = "none leads"
 NOT_YET = "this node leads, and does not take it yet"
-BUFFERED_BYTES_MAX = 1 << 20  # that one end has not read: then the other one is not read, either
 
 
 class ClientPort(NamedTuple):
@@ -328,186 +327,3 @@ class ClientProxy:
                         pass  # to close with unread input would take back what was sent
         except OSError as error:
             logger.debug("a client at %s:%s was not told: %s", *client.peer, error)
-
-
-class WaitingClients:
-    """Clients of one protocol that wait for a leader which takes them.
-
-    One of them asks for all, each in its turn, until one is taken: then others ask behind it, no
-    more than PASSES_MAX at a time. `problem` is why the last one that asked was not taken.
-    """
-
-    def __init__(self) -> None:
-        self.problem = NONE_LEADS
-        self._waiting: OrderedDict[asyncio.Future[bool], asyncio.Task[Any]] = OrderedDict()
-        self._asking: set[asyncio.Task[Any]] = set()
-
-    @property
-    def count(self) -> int:
-        """Number of those who do not ask at present."""
-        return len(self._waiting)
-
-    async def wait(self, deadline: float) -> bool:
-        """Have this client's task wait, behind all others, to ask again; False: for too long."""
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        assert task is not None, "a coroutine runs"
-        self.ended(task)
-        if loop.time() >= deadline:
-            return False
-        turn: asyncio.Future[bool] = loop.create_future()
-        self._waiting[turn] = task
-        limit = loop.call_at(deadline, self._give, turn, False)
-        try:
-            return await turn
-        finally:
-            limit.cancel()
-            self._waiting.pop(turn, None)
-
-    def try_one(self) -> None:
-        """Have the next one ask, unless somebody does."""
-        self._fill(1)
-
-    def taken(self) -> None:
-        """Note that this client's task has found a leader that takes clients."""
-        task = asyncio.current_task()
-        assert task is not None, "a coroutine runs"
-        self.ended(task)
-        self._fill(PASSES_MAX)
-
-    def ended(self, task: asyncio.Task[Any]) -> None:
-        """Note that a client's task does not ask any more."""
-        self._asking.discard(task)
-
-    def _fill(self, asking_max: int) -> None:
-        while self._waiting and len(self._asking) < asking_max:
-            turn, task = self._waiting.popitem(last=False)
-            self._asking.add(task)
-            self._give(turn, True)
-
-    def _give(self, turn: asyncio.Future[bool], answer: bool) -> None:
-        self._waiting.pop(turn, None)
-        if not turn.done():
-            turn.set_result(answer)
-
-
-class ClientRelay:
-    """Passes bytes between a client and the leader that it is connected `to`, until one ends."""
-
-    def __init__(self, present: set[ClientRelay], to: LeaderAddress) -> None:
-        self.to = to
-        self._present = present
-        self._ends = RelayEnd(self), RelayEnd(self)
-        self._ends[0].other, self._ends[1].other = self._ends[1], self._ends[0]
-        present.add(self)
-
-    def client(self) -> RelayEnd:
-        """Return the protocol of the client's connection."""
-        return self._ends[0]
-
-    def leader(self) -> RelayEnd:
-        """Return the protocol of the connection to the leader."""
-        return self._ends[1]
-
-    def ended(self, end: RelayEnd) -> None:
-        """End the other connection once what it was sent is written."""
-        self._present.discard(self)
-        end.other.close()
-
-    def abort(self) -> None:
-        """End both connections at once."""
-        self._present.discard(self)
-        for end in self._ends:
-            end.abort()
-
-
-class RelayEnd(asyncio.Protocol):
-    """One of the two connections; it reads as long as the `other` one takes what it is sent."""
-
-    other: RelayEnd
-
-    def __init__(self, relay: ClientRelay) -> None:
-        self._relay = relay
-        self._transport: asyncio.Transport | None = None
-        self._early = b""  # what is to be sent before there is a connection
-        self._is_over = False
-        self._closing: asyncio.TimerHandle | None = None
-        self.is_read = False  # to its end
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to pass on what comes."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
-        if self._is_over:
-            self._transport.abort()
-            return
-        self._transport.set_write_buffer_limits(high=BUFFERED_BYTES_MAX)
-        connection = transport.get_extra_info("socket")
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._early:
-            self._transport.write(self._early)
-
-    def write(self, data: bytes) -> None:
-        """Send what the other end has read."""
-        if self._transport is not None:
-            self._transport.write(data)
-        elif not self._is_over:
-            self._early += data
-
-    def data_received(self, data: bytes) -> None:
-        """Pass bytes on."""
-        self.other.write(data)
-
-    def eof_received(self) -> bool:
-        """Pass on that nothing more comes from this end; it may still be sent something."""
-        self.is_read = True
-        return not self.other.is_read and self.other.write_eof()
-
-    def write_eof(self) -> bool:
-        """Send the end of the input, if the connection can stay half open."""
-        if self._transport is None or not self._transport.can_write_eof():
-            return False
-        self._transport.write_eof()
-        self._limit_end()
-        return True
-
-    def pause_writing(self) -> None:
-        """Have the other end read nothing."""
-        self.other.pause_reading()
-
-    def resume_writing(self) -> None:
-        """Have the other end read again."""
-        self.other.resume_reading()
-
-    def pause_reading(self) -> None:
-        """Read nothing for now."""
-        if self._transport is not None:
-            self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Read again."""
-        if self._transport is not None:
-            self._transport.resume_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # of either, the end
-        """End the other connection, too."""
-        self._is_over, self._transport = True, None
-        if self._closing is not None:
-            self._closing.cancel()
-        self._relay.ended(self)
-
-    def close(self) -> None:
-        """End the connection once all is written, or is not read in time."""
-        self._is_over = True
-        if self._transport is not None:
-            self._transport.close()
-            self._limit_end()
-
-    def _limit_end(self) -> None:
-        """Leave some time to end: who neither reads nor ends would keep its place for ever."""
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().call_later(CLOSE_SECONDS, self.abort)
-
-    def abort(self) -> None:
-        """End the connection at once."""
-        self._is_over = True
-        if self._transport is not None:
-            self._transport.abort()

@@ -9,12 +9,14 @@ import socket
 
 import pytest
 
-from leveret.cluster import client_proxy, passed_client
-from leveret.cluster.client_proxy import BUFFERED_BYTES_MAX, PASSES_MAX, ClientPort, ClientProxy
+from leveret.cluster import client_proxy, client_relay, passed_client
+from leveret.cluster.client_proxy import ClientPort, ClientProxy
+from leveret.cluster.client_relay import BUFFERED_BYTES_MAX
 from leveret.cluster.links.connector import LinkDialing
 from leveret.cluster.links.link import KEEPALIVE, LinkLimits
 from leveret.cluster.links.links import Links
 from leveret.cluster.passed_client import TAKEN, LeaderAddress, PassedClient, pass_client
+from leveret.cluster.waiting_clients import PASSES_MAX
 from leveret.errors import LeveretError
 from tests.cluster.links.peers import ACCEPTOR, OPENER, identity
 from tests.support.ports import free_port
@@ -299,7 +301,7 @@ async def test_what_a_leader_said_before_its_end_arrives():
 
 @pytest.mark.parametrize("reads", [False, True])
 async def test_who_does_not_end_behind_the_leader_is_cut(monkeypatch, reads):
-    monkeypatch.setattr(client_proxy, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(client_relay, "CLOSE_SECONDS", 0.05)
     leading = LeadingNode()
     async with proxying(leading) as node:
         client, there = await node.passed(leading, SO_RCVBUF=32 << 10)
