@@ -26,9 +26,9 @@ from leveret.node.watching import start_watching
 
 if TYPE_CHECKING:
     from leveret.config import Configuration
-    from leveret.node.clustered import NodeReign
     from leveret.node.core import Core
     from leveret.node.process import Process
+    from leveret.node.reign import NodeReign
     from leveret.node.stores import Stores
     from leveret.node.telemetry import Telemetry
     from leveret.ports.cluster import ClusterView

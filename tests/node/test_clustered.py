@@ -28,8 +28,10 @@ from leveret.config import Configuration
 from leveret.errors import StorageError
 from leveret.mgmt_ui.control_client import request
 from leveret.node import clustered, serving
-from leveret.node.clustered import NodeReign, connect_zookeeper, serve_in_cluster
+from leveret.node.clustered import serve_in_cluster
 from leveret.node.process import Process
+from leveret.node.reign import NodeReign
+from leveret.node.zookeeper import connect_zookeeper
 from leveret.ports.coordinator import CoordinatorUnavailableError
 from leveret.storage import cluster_file
 from leveret.storage.cluster_file import refuse_member
@@ -362,7 +364,7 @@ async def test_a_node_is_stopped_while_it_connects_to_zookeeper(tmp_path, monkey
 
 
 async def test_a_node_that_is_to_stop_does_not_try_again(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(clustered, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("leveret.node.zookeeper.RETRY_SECONDS", 0.01)
     failures = iter(["no session.", "none either"])
 
     async def fail(_coordinator):
@@ -562,7 +564,7 @@ async def test_who_leads_again_counts_no_usage_of_other_reigns(nodes):
 
 @pytest.mark.parametrize("has_ports", [False, True])
 async def test_a_reign_that_ends_before_it_serves_takes_no_client(nodes, monkeypatch, has_ports):
-    monkeypatch.setattr(clustered, "RESIGN_SECONDS", NEVER_MS)
+    monkeypatch.setattr("leveret.node.reign.RESIGN_SECONDS", NEVER_MS)
     take_ports, reigns, served = NodeReign.take_ports, [], []
 
     async def end(reign):
