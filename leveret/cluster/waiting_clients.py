@@ -16,13 +16,16 @@ class WaitingClients:
     """Clients of one protocol that wait for a leader which takes them.
 
     One of them asks for all, each in its turn, until one is taken: then others ask behind it, no
-    more than PASSES_MAX at a time. `problem` is why the last one that asked was not taken.
+    more than PASSES_MAX at a time, and nobody has waited for too long before a leader has taken no
+    more. `problem` is why the last one that asked was not taken.
     """
 
     def __init__(self) -> None:
         self.problem = NONE_LEADS
         self._waiting: OrderedDict[asyncio.Future[bool], asyncio.Task[Any]] = OrderedDict()
         self._asking: set[asyncio.Task[Any]] = set()
+        self._takes = False  # whether the last one that asked was taken
+        self._late: list[asyncio.Future[bool]] = []  # past their deadlines, while others are taken
 
     @property
     def count(self) -> int:
@@ -34,11 +37,15 @@ class WaitingClients:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None, "a coroutine runs"
         self.ended(task)
+        self._takes = False
+        late, self._late = self._late, []
+        for each in late:
+            self._give(each, False)
         if loop.time() >= deadline:
             return False
         turn: asyncio.Future[bool] = loop.create_future()
         self._waiting[turn] = task
-        limit = loop.call_at(deadline, self._give, turn, False)
+        limit = loop.call_at(deadline, self._expire, turn)
         try:
             return await turn
         finally:
@@ -54,6 +61,7 @@ class WaitingClients:
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs"
         self.ended(task)
+        self._takes = True
         self._fill(PASSES_MAX)
 
     def ended(self, task: asyncio.Task[Any]) -> None:
@@ -65,6 +73,12 @@ class WaitingClients:
             turn, task = self._waiting.popitem(last=False)
             self._asking.add(task)
             self._give(turn, True)
+
+    def _expire(self, turn: asyncio.Future[bool]) -> None:
+        if self._takes and turn in self._waiting:
+            self._late.append(turn)
+        else:
+            self._give(turn, False)
 
     def _give(self, turn: asyncio.Future[bool], answer: bool) -> None:
         self._waiting.pop(turn, None)
