@@ -7,17 +7,19 @@ import pytest
 from leveret.cluster.waiting_clients import PASSES_MAX, WaitingClients
 from tests.support.waiting import eventually
 
+NEVER_SECONDS = 3600.0
 
-class Client:
+
+class WaitingClient:
     """A client that waits, and whether it is to ask."""
 
-    def __init__(self, waiting, seconds):
+    def __init__(self, waiting):
         self.goes_on = asyncio.Event()
-        self.task = asyncio.get_running_loop().create_task(self._ask(waiting, seconds))
+        self.task = asyncio.get_running_loop().create_task(self._ask(waiting))
         self.asks = None
 
-    async def _ask(self, waiting, seconds):
-        self.asks = await waiting.wait(asyncio.get_running_loop().time() + seconds)
+    async def _ask(self, waiting):
+        self.asks = await waiting.wait(asyncio.get_running_loop().time() + NEVER_SECONDS)
         await self.goes_on.wait()
         waiting.taken()
 
@@ -30,21 +32,21 @@ async def take(client):
 @pytest.mark.parametrize("takes_all", [True, False])
 async def test_nobody_waits_for_too_long_while_a_leader_takes_others(takes_all):
     waiting = WaitingClients()
-    first, *others = [Client(waiting, 60.0) for _ in range(PASSES_MAX + 1)]
-    await asyncio.sleep(0)
-    last = Client(waiting, 0.01)
+    first, *others, last = [WaitingClient(waiting) for _ in range(PASSES_MAX + 2)]
     await asyncio.sleep(0)
     waiting.try_one()
     await eventually(lambda: first.asks)
     await take(first)
     await eventually(lambda: all(client.asks for client in others))
-    await eventually(lambda: waiting._late)
+    [turn] = waiting._waiting
+    waiting._expire(turn)  # as at its deadline
+    await asyncio.sleep(0)
     assert last.asks is None
     if takes_all:
         await take(others[0])
         await eventually(lambda: last.asks is True)
     else:
-        failing = Client(waiting, 60.0)  # the leader has not taken it
+        failing = WaitingClient(waiting)  # the leader has not taken it
         await eventually(lambda: last.asks is False)
         failing.task.cancel()
     for client in (*others, last):

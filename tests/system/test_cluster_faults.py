@@ -1,7 +1,7 @@
 """Nodes of a cluster killed, stopped and cut off under load: nothing confirmed is lost.
 
-What all clients and nodes did is kept in the directory of the test. LEVERET_CLUSTER_ROUNDS says how
-many faults there are.
+What all clients and nodes did is kept in the directory of the test. LEVERET_TEST_CLUSTER_ROUNDS
+says how many faults there are.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("processes")]
 
-ROUNDS = int(os.environ.get("LEVERET_CLUSTER_ROUNDS", "30"))
+ROUNDS = int(os.environ.get("LEVERET_TEST_CLUSTER_ROUNDS", "30"))
 ROUND_SECONDS_MAX = 90 * PATIENCE
 STOPPED_SECONDS = 10.0
 ZOOKEEPER_SECONDS = 8.0

@@ -240,7 +240,7 @@ offsets = st.sets(st.integers(0, 12))
 
 
 class Answer(NamedTuple):
-    """What a target is given and does with it; `waits`: it lacks copies for a while."""
+    """Answer of a target, and what it is given; `waits`: it lacks copies for a while."""
 
     waits: bool
     failed: bool
