@@ -318,6 +318,13 @@ class DelayedMessages:
         following = next_occurrence(message, self._services.timers.wall_ms())
         if following is None:
             return False
+        if self._is_outlived(message):  # while it was under way
+            key = own_key(message)
+            if key is None or not self.ids.is_being_written(key):
+                return False
+            self._going_on[message.offset] = message
+            self._retry_later()  # the newer one may yet be lost
+            return True
         self._going_on[message.offset] = message
         self.replace(message, following)
         return True
@@ -339,8 +346,8 @@ class DelayedMessages:
         for message in stuck.values():
             if message.offset in self._replaced:  # its next occurrence is being written
                 self._going_on[message.offset] = message
-            else:
-                self._goes_on(message)
+            elif not self._goes_on(message):
+                self._settle(message.offset)
 
     async def committed(self) -> None:
         """Wait until everything stored so far is committed, or has failed."""

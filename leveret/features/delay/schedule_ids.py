@@ -63,6 +63,10 @@ class ScheduleIds:
         kept = self._state.scan(self._prefix + b"\0id" + _digest(id_))
         return found | {OFFSET.unpack(value)[0] for _, value in kept}
 
+    def is_being_written(self, key: ScheduleKey) -> bool:
+        """Whether the newest message with this id is not committed."""
+        return key in self._uncommitted
+
     def begin(self, key: ScheduleKey, offset: int) -> None:
         """Note that a message with this id is being written."""
         self._uncommitted[key] = offset
