@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from leveret.core.turn import TouchedQueue
-from leveret.errors import NotEnoughCopiesError
+from leveret.errors import NotEnoughCopiesError, StorageError
 from leveret.ports.after_all import AfterAll
 from leveret.ports.records import BatchBuilder
 
@@ -259,6 +259,11 @@ class AtomicWrite:
         writers = (writer for writer in self._parts if not writer.deleted)
         return next((writer for writer in writers if writer.lacks_copies), None)
 
+    def lacking_room(self) -> LogWriter | None:
+        """Return who would refuse its part now, since it is full, or None. It is unusable then."""
+        self._leave_out_deleted()
+        return self._without_room()
+
     def prepare(self) -> bool:
         """Write a part to every log. False: it waits for one, and will be committed anew."""
         self._leave_out_deleted()
@@ -285,7 +290,9 @@ class AtomicWrite:
 
     def _leave_out_deleted(self) -> None:
         for writer in [writer for writer in self._parts if writer.deleted]:
-            del self._parts[writer]
+            part = self._parts.pop(writer)
+            if writer.outlived_by_whole and part.records.count and self.error is None:
+                self.error = StorageError(f"{writer} was removed with a partition of its queue")
 
     def _without_room(self) -> LogWriter | None:
         """Return a log whose limits do not allow its records, or None."""
@@ -310,7 +317,10 @@ class AtomicWrite:
         # One that refuses goes first: nothing has to be undone in the others then.
         parts = sorted(self._parts.items(), key=lambda each: not each[0].log.is_refusing)
         for writer, part in parts:
+            gathered = part.records.count
             writer.take_in(part.records)
+            if part.records.count < gathered:
+                self._await_originals(writer)
             if part.erases:
                 part.settles = writer.with_copies(part.settles)
             settles = part.settles if writer.settles_in_log else []
@@ -329,6 +339,20 @@ class AtomicWrite:
                 part.is_written = False
                 prepared(error)
                 return
+
+    def _await_originals(self, writer: LogWriter) -> None:
+        """Wait for what duplicates were dropped for, which may not be safe, and yet be undone.
+
+        Joint writes do not: they could wait for each other.
+        """
+        if self._decider is self._writes and writer.log.committed < writer.log.end:
+            self._unprepared += 1
+            writer.await_commit(AfterAll(1, self._originals_safe))
+
+    def _originals_safe(self, *, failed: bool) -> None:
+        if failed and self.error is None:
+            self.error = StorageError("a message is a duplicate of one that could not be stored")
+        self._answered()
 
     def _part_prepared(self, part: AtomicPart, error: Exception | None) -> None:
         if error is not None:

@@ -265,6 +265,11 @@ class LogWriter(Batching, ABC):
     # -- atomic writes
 
     @property
+    def outlived_by_whole(self) -> bool:
+        """Whether it was a partition, and what clients publish to is still there."""
+        return False
+
+    @property
     def limited_with(self) -> LogWriter:
         """One of the logs whose limits hold for all of them together, the same for each."""
         return self

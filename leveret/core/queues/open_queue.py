@@ -318,6 +318,11 @@ class OpenQueue(LogWriter, DeclaredQueue):
         return False
 
     @property
+    def outlived_by_whole(self) -> bool:
+        """Whether it was a partition that was removed, and its queue is still there."""
+        return self.part_of is not None and not self.whole.deleted
+
+    @property
     def limited_with(self) -> OpenQueue:
         """First opened partition of the whole queue."""
         return next((part for part in self.whole.partitions if part.is_opened), self)

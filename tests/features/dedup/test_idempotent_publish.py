@@ -251,6 +251,74 @@ def test_a_queue_that_lacks_copies_has_only_its_own_messages_refused(delay_ms):
     assert stage.log("quorum").end == 1
 
 
+def flush(stage):
+    """Have all disks flush, as often as one write leads to the next."""
+    for _ in range(3):
+        for log in list(stage.topics.logs.values()):
+            log.commit()
+        stage.run()
+
+
+def test_a_delayed_message_is_stored_once_though_other_producers_are_refused():
+    stage = Stage(Durability.FSYNC)
+    client, other = Client(stage).open(), Client(stage).open()
+    client.declare("q", durable=True)
+    limits = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    client.declare("small", durable=True, arguments=limits)
+    client.call(commands.Confirm.Select())
+    numbers = {"x-producer-epoch": 0, "x-producer-seq": 0}
+    delayed = {"x-producer-id": "a", "x-delay": 60_000, **numbers}
+    delayed = message("q", b"m", headers=delayed, delivery_mode=2)
+    refused = {"x-producer-id": "b", **numbers}
+    client.feed(delayed + message("small", b"1", headers=refused, delivery_mode=2))
+    stage.run()
+    other.publish("small", b"0", delivery_mode=2)  # it is full now
+    stage.run()
+    flush(stage)
+    assert client.names() == ["Basic.Ack", "Basic.Nack"]
+    client.feed(delayed)
+    stage.run()
+    flush(stage)
+    assert client.names() == ["Basic.Ack"]
+    assert stage.broker.delayed.find("/").store.pending_count == 1
+
+
+def in_transaction(stage, *queues):
+    """Begin to commit a transaction with the same message for each queue."""
+    client = Client(stage).open()
+    client.call(commands.Tx.Select())
+    for queue in queues:
+        client.publish(queue, b"m", headers={"x-dedup-id": "1"}, delivery_mode=2)
+    client.send(commands.Tx.Commit())
+    stage.run()
+    return client
+
+
+@pytest.mark.parametrize("is_in_transaction", [False, True])
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_transaction_with_a_duplicate_ends_as_its_original(is_in_transaction, is_stored):
+    stage = Stage(Durability.FSYNC)
+    client = Client(stage).open()
+    client.declare("q", durable=True, arguments={"x-dedup-window": 60_000})
+    client.declare("other", durable=True)
+    if is_in_transaction:
+        in_transaction(stage, "q", "other")
+    else:
+        client.publish("q", b"m", headers={"x-dedup-id": "1"}, delivery_mode=2)
+        stage.run()
+    later = in_transaction(stage, "q")
+    assert later.names() == []
+    fails = "other" if is_in_transaction else "q"
+    if is_stored:
+        stage.log(fails).commit()
+    else:
+        stage.log(fails).fail(StorageError("no space"))
+    stage.run()
+    flush(stage)
+    assert later.names() == ["Tx.CommitOk" if is_stored else "Channel.Close"]
+    assert stage.queue("q").message_count == is_stored
+
+
 def test_many_producers_survive_in_few_records():
     log = MemoryTopicLog()
     stage = Stage()
