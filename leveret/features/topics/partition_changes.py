@@ -137,7 +137,14 @@ class PartitionChanges:
             self._retiring.pop(queue, None)
             return
         parts = {part.number: part for part in queue.partitions}
-        read = [number for number in layout.retired if number in parts and is_read(parts[number])]
+        published_to = queue.builder.builders  # also those that a change not stored has retired
+        read = [
+            number
+            for number in layout.retired
+            if number in parts
+            and parts[number].builder not in published_to
+            and is_read(parts[number])
+        ]
         if not read:
             return
         try:

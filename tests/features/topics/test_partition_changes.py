@@ -7,8 +7,11 @@ from leveret.core.definitions.administration import AdministrationError
 from leveret.errors import StorageError
 from leveret.features.topics.commands import topic_describe, topic_list, topic_set_partitions
 from leveret.features.topics.partition_changes import LOOK_MS
+from leveret.ports.after_all import AfterAll
 from leveret.ports.definitions import PartitionLayout
 from tests.support.client import Client, message
+from tests.support.gate import Gate
+from tests.support.queue_bench import content_header
 from tests.support.stage import Stage
 
 
@@ -164,6 +167,64 @@ def test_a_change_is_stored_before_it_is_used(stage, client):
     resize(stage, 3)
     key = next(key for key in stage.metadata.kept if "q" in key[1])
     assert stage.metadata.kept[key].layout == PartitionLayout((0, 1, 2), (), 3)
+
+
+def test_what_is_written_for_a_partition_that_is_removed_meanwhile_is_refused(stage, client):
+    declare(client, 4)
+    write = stage.broker.atomic.begin()  # as that of a staged batch, over many passes
+    _, header = content_header(1)
+    for number in range(40):
+        write.publish(stage.queue("q"), 0, b"", b"%d" % number, header, b"x")
+    resize(stage, 1)
+    waited(stage)
+    outcome = []
+    write.commit(AfterAll(1, lambda *, failed: outcome.append(failed)))
+    stage.run()
+    assert outcome == [True]
+    assert client.count("q") == 0
+    assert "was removed with a partition" in str(stage.reported.pop()[1])
+
+
+def test_a_partition_stays_while_it_is_published_to(stage, client):
+    declare(client, 4)
+    publish(client, *range(40))
+    client.prefetch(100)
+    client.consume("q")
+    held = client.deliveries()
+    resize(stage, 3)  # the last one goes when all of it is read
+
+    async def refuse():
+        raise StorageError("no space")
+
+    flush, stage.metadata.flush = stage.metadata.flush, refuse
+    refused = []
+
+    async def shrink():
+        try:
+            await topic_set_partitions.handler(Node(stage), vhost="/", name="q", count=1)
+        except StorageError as error:
+            refused.append(error)
+
+    stage.spawn(shrink())
+    stage.run()
+    assert refused
+    gate = Gate(is_open=False)
+
+    async def wait():
+        await gate
+        await flush()
+
+    stage.metadata.flush = wait
+    for each in held:
+        client.send(commands.Basic.Ack(each.tag))
+    waited(stage)
+    client.transport.lose()
+    other = Client(stage).open()
+    publish(other, *range(40))
+    gate.open()
+    stage.run()
+    waited(stage)
+    assert other.count("q") == 40
 
 
 def test_what_cannot_be_is_refused_with_the_reason(stage, client):
