@@ -10,7 +10,7 @@ from leveret.amqp.destinations import Destinations, answer, route, stored_form
 from leveret.core.logs.log_writer import JointCommit
 from leveret.core.publish_interceptors import InterceptedPublish
 from leveret.errors import ChannelError
-from leveret.ports.records import RECORD_BYTES_MIN
+from leveret.ports.records import RECORD_BYTES_MIN, BatchBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -48,7 +48,7 @@ class Transaction:
 
     A message that a feature takes, such as a delayed one, reaches the feature at the commit and is
     safe there before the rest takes effect: a crash in between may store it twice, but never loses
-    it. If a queue lacks copies, the commit fails before any feature has taken a message.
+    it. If a queue lacks copies or is full, the commit fails before any feature has taken a message.
 
     It may be long, so it is processed in steps, by `Connection.take_time`.
     """
@@ -113,7 +113,7 @@ class Transaction:
         behind what was gathered.
         """
         connection = self._channel.connection
-        for _ in self._checking_copies():
+        for _ in self._checking_queues():
             yield
             if not connection.is_open:
                 return None
@@ -137,20 +137,22 @@ class Transaction:
         self._forget_publishes()
         return commit
 
-    def _checking_copies(self) -> Iterator[None]:
-        """Raise ChannelError if a queue lacks copies, in steps, unless no feature takes anything.
+    def _checking_queues(self) -> Iterator[None]:
+        """Raise ChannelError if a queue is full or lacks copies, in steps, if a feature takes some.
 
         What one has taken would be stored although the rest fails, each time that it is repeated.
         """
         if not self._asks_features:
             return
         found: set[DeclaredQueue] = set()
+        filled: dict[DeclaredQueue, BatchBuilder] = {}  # of those that may be full
         interceptors, lacks_copies = self._channel.broker.publish_interceptors, False
-        for number, (_, then) in enumerate(self._publishes, 1):
+        for number, (publish, then) in enumerate(self._publishes, 1):
             if isinstance(then, InterceptedPublish):
                 lacks_copies = lacks_copies or interceptors.lacks_copies(then.context)
             else:
                 found.update(builder.owner for builder in then.builders)
+                _fill(filled, publish, then)
             if not number % SLICE_PUBLISHES:
                 yield
         for number, (kind, _, held) in enumerate(self._settles, 1):
@@ -158,7 +160,12 @@ class Transaction:
                 found.update(each.queue for each, _, _ in held if each.queue.settles_in_log)
             if not number % SLICE_SETTLES:
                 yield
-        if lacks_copies or any(queue.lacks_copies for queue in found if not queue.deleted):
+        is_full = any(not queue.has_room(records) for queue, records in filled.items())
+        if (
+            is_full
+            or lacks_copies
+            or any(queue.lacks_copies for queue in found if not queue.deleted)
+        ):
             raise ChannelError(406, "partial tx completion")
 
     def rolling_back(self) -> Iterator[None]:
@@ -174,6 +181,19 @@ class Transaction:
         self._channel.connection.count_transaction(-self._publish_bytes)
         self._publish_bytes = 0
         self._asks_features = False
+
+
+def _fill(
+    filled: dict[DeclaredQueue, BatchBuilder], publish: Publish, destinations: Destinations
+) -> None:
+    """Note a message with those of its queues that refuse what is too much."""
+    for builder in destinations.builders:
+        queue: DeclaredQueue = builder.owner
+        if not queue.deleted and queue.settings.rejects:
+            flags, header = stored_form(publish)
+            filled.setdefault(queue, BatchBuilder()).add(
+                flags, 0, publish.exchange, publish.routing_key, header, publish.body
+            )
 
 
 def forgetting(publishes: deque[Deposit] | deque[Buffered]) -> Iterator[None]:

@@ -155,6 +155,8 @@ class BatchCommit:
             # Delayed messages stay in their store, even if the rest fails.
             self._check_routed()
             self._check_copies()
+            if self._delayed:
+                self._check_room()
             async for record in self._records_of(list(self._delayed)):
                 await answered(partial(self._publish, record))
         except ConnectionClosingError as error:
@@ -185,6 +187,15 @@ class BatchCommit:
             if queue is not None:
                 raise StorageError(
                     f"the batch could not be stored: {queue} has too few copies in sync"
+                )
+
+    def _check_room(self) -> None:
+        """Raise BatchRefusedError if a queue is full, so that the writes would fail."""
+        for write in self._writes:
+            queue = write.lacking_room()
+            if queue is not None:
+                raise BatchRefusedError(
+                    "refused", f"{queue} has no room for the messages of the batch"
                 )
 
     async def _gather_part(self, part: StagedPart) -> None:

@@ -301,6 +301,21 @@ class TestFullQueues:
             b"%d" % number for number in range(20)
         )
 
+    def test_a_transaction_that_one_refuses_delays_no_message(
+        self, stage: Stage, client: Client
+    ) -> None:
+        client.declare("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+        for _ in range(3):
+            each = Client(stage).open()
+            each.call(commands.Tx.Select())
+            later(each, b"m")
+            each.publish("full", b"m")
+            each.send(commands.Tx.Commit())
+            stage.run()
+            assert closed(each)[0] == 406
+        wait(stage, 2)
+        assert bodies(client) == []
+
 
 KEPT_FOR_LATER = [
     {"x-delay": 60_000},
@@ -438,6 +453,20 @@ class TestLackingCopiesOfWhatIsDue:
         for _ in range(3):
             self.flush(stage)
         assert bodies(client, "other") == [b"other", b"q"]
+
+    def test_who_replaces_what_is_under_way_is_not_replaced_by_it(
+        self, stage: Stage, client: Client
+    ) -> None:
+        schedule = {"x-schedule-id": "a"}
+        later(client, b"old", headers={"x-repeat-every": 10_000, **schedule}, delivery_mode=2)
+        stage.log(DELAYED_TOPIC).commit()
+        wait(stage, 1)
+        assert (stage.log("q").end, stage.log("q").committed) == (1, 0)
+        later(client, b"new", 5000, headers=schedule, delivery_mode=2)
+        for _ in range(40):
+            self.flush(stage)
+        assert bodies(client) == [b"old", b"new"]
+        assert pending(stage) == 0
 
 
 class TestRepeating:

@@ -217,6 +217,17 @@ def test_a_full_queue_refuses_all_and_is_named(world):
     assert world.bodies("small") == [b"0", b"1"]
 
 
+def test_a_batch_that_a_full_queue_refuses_delays_no_message(world):
+    world.declare("small", max_length=1, overflow="reject-publish")
+    late = Row("q", b"late", properties={"headers": {"x-delay": 1000}})
+    world.stage("w", 0, "p", [late, *[Row("small", b"%d" % n) for n in range(3)]])
+    for _ in range(3):  # as whoever commits tries again
+        with pytest.raises(BatchRefusedError, match=r"queue 'small' .*has no room"):
+            world.commit("w", 0, "p")
+    world.node.advance(2)
+    assert world.bodies("q") == []
+
+
 def test_a_full_queue_refuses_all_in_several_writes(world, monkeypatch):
     monkeypatch.setattr(batch_commit, "WRITE_BYTES", 100)
     monkeypatch.setattr(batch_commit, "WORK_MAX", 2)
