@@ -9,6 +9,7 @@ with many publishers the cost is that of a group commit.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -64,8 +65,13 @@ class DedupEntry:
 class DedupBatch(PendingCommit):
     """Messages decided together. Their confirms wait for it."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, *, for_features: bool = False) -> None:
+        """`for_features`: other features look at its messages.
+
+        What they take stays there if the rest fails, so that no queue may be part of the rest.
+        """
         super().__init__(report)
+        self.for_features = for_features
         self.entries: list[DedupEntry] = []
         self.forgotten: list[Producer] = []  # publishers whose position is removed
 
@@ -101,7 +107,7 @@ class DedupWriter(TouchedQueue):
         self.seen = seen
         self._services = services
         self._interceptor = interceptor
-        self._next: DedupBatch | None = None
+        self._gathered: deque[DedupBatch] = deque()
         self._writing: BatchEffects | None = None
 
     def __repr__(self) -> str:
@@ -109,11 +115,23 @@ class DedupWriter(TouchedQueue):
 
     def add(self, entry: DedupEntry) -> Committing:
         """Add a message. The returned Committing is done when it is decided and safe."""
-        if self._next is None:
-            self._next = DedupBatch(self._services.atomic.report)
-        self._next.entries.append(entry)
+        context = entry.context
+        looked_at = self._services.publish_interceptors.for_publish(
+            context.vhost, context.message.exchange, context.requests
+        )
+        for_features = any(step is not self._interceptor for step in looked_at)
+        batch = self._last(for_features=for_features)
+        batch.entries.append(entry)
         self.resume()
-        return self._next
+        return batch
+
+    def _last(self, *, for_features: bool | None = None) -> DedupBatch:
+        """Return the batch that gathers, a new one if the last one is of another kind."""
+        last = self._gathered[-1] if self._gathered else None
+        if last is None or for_features not in {None, last.for_features}:
+            last = DedupBatch(self._services.atomic.report, for_features=bool(for_features))
+            self._gathered.append(last)
+        return last
 
     def forget_producer(self, id_: str, user: str | None, waiter: Waiter) -> bool:
         """Remove the positions of a publisher, of one user or of all (None).
@@ -123,10 +141,9 @@ class DedupWriter(TouchedQueue):
         named = [each for each in self.producers.named(id_) if user in {None, each.user}]
         if not named:
             return False
-        if self._next is None:
-            self._next = DedupBatch(self._services.atomic.report)
-        self._next.forgotten += named
-        self._next.await_commit(waiter)
+        batch = self._last()
+        batch.forgotten += named
+        batch.await_commit(waiter)
         self.resume()
         return True
 
@@ -137,11 +154,11 @@ class DedupWriter(TouchedQueue):
 
     def flush(self) -> None:
         """Decide about the gathered messages, unless a write is in progress."""
-        if self._next is None or self._writing is not None or self.deleted:
+        if not self._gathered or self._writing is not None or self.deleted:
             return
         if self.producers.held or self.seen.held:
             return
-        batch, self._next = self._next, None
+        batch = self._gathered.popleft()
         services = self._services
         now_ms = services.timers.wall_ms()
         effects = self._writing = BatchEffects(batch, services.atomic.begin(), now_ms)
@@ -332,8 +349,8 @@ class DedupWriter(TouchedQueue):
     def close(self) -> None:
         """Stop: the virtual host was deleted; waiters are confirmed, as for deleted queues."""
         self.deleted = True
-        batches = [self._next, None if self._writing is None else self._writing.batch]
-        self._next = self._writing = None
+        batches = [*self._gathered, *([] if self._writing is None else [self._writing.batch])]
+        self._gathered.clear()
+        self._writing = None
         for batch in batches:
-            if batch is not None:
-                batch.finish(failed=False)
+            batch.finish(failed=False)
