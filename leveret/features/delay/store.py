@@ -74,7 +74,8 @@ class DelayedMessageStore(LogWriter):
 
     `on_due(records)` gets due records in order of due times, then of addition. It settles them when
     they are safe elsewhere. Until then they are leased, and repeated only after a restart. Records
-    that can no longer be read are told to `on_lost`.
+    that can no longer be read are told to `on_lost`, where those begin that could not be written to
+    `on_forgotten`.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class DelayedMessageStore(LogWriter):
         self._spawn = spawn
         self._on_due = on_due
         self.on_lost: Callable[[RangeSet], None] | None = None
+        self.on_forgotten: Callable[[int], None] | None = None
         self._key = number << OFFSET_BITS
         self._gathered = DueList()  # added, not committed
         self._index = DueIndex(stores.state, identity, log, stores.wheel, self._admit)
@@ -168,6 +170,8 @@ class DelayedMessageStore(LogWriter):
         self._gathered.truncate(self.log.end)
         self._leased.remove(self.log.end, 1 << 63)
         self._done.remove(self.log.end, 1 << 63)
+        if self.on_forgotten is not None:
+            self.on_forgotten(self.log.end)
         self._drop_gathered()
 
     # -- the index

@@ -63,7 +63,8 @@ class KeyOrder(QueueExtension):
         self._parked: dict[bytes, RangeSet] = {}  # by blocked key
         self._holders: dict[bytes, int] = {}  # present or former offset of the blocking message
         self._keys: dict[int, bytes] = {}  # blocked keys by the message's offset in the queue
-        self._away: dict[int, bytes] = {}  # blocked keys by offset in the retry topic
+        # Blocked keys by offset in the retry topic, with the offset that the message had before.
+        self._away: dict[int, tuple[bytes, int]] = {}
 
     @property
     def parked_count(self) -> int:  # type: ignore[override]
@@ -88,13 +89,22 @@ class KeyOrder(QueueExtension):
     def left(self, offset: int, key: bytes, topic_offset: int) -> None:
         """Note that a message that blocks a key has moved to the retry topic."""
         self._keys.pop(offset, None)
-        self._away[topic_offset] = key
+        self._away[topic_offset] = key, offset
+
+    def stayed(self, stop: int) -> None:
+        """Note that what was to stand from `stop` on in the retry topic was not stored there.
+
+        It is where it was, and blocks its key until it is settled.
+        """
+        for lost in [at for at in self._away if at >= stop]:
+            key, offset = self._away.pop(lost)
+            self._keys[offset] = key
 
     def found_away(self, topic_offset: int, key: bytes) -> None:
         """Block the key of a message that an earlier run has left in the retry topic."""
         self._holders.setdefault(key, -1)
         self._parked.setdefault(key, RangeSet())
-        self._away[topic_offset] = key
+        self._away[topic_offset] = key, -1
 
     def appended(self, batch: Batch, settled: RangeSet | None) -> None:
         """Block the keys of retried messages that are back in the queue."""
@@ -173,9 +183,9 @@ class KeyOrder(QueueExtension):
 
     def cancelled(self, topic_offset: int) -> None:
         """Free the key of a message that was removed from the retry topic."""
-        key = self._away.pop(topic_offset, None)
-        if key is not None:
-            self._free(key)
+        away = self._away.pop(topic_offset, None)
+        if away is not None:
+            self._free(away[0])
 
     def close(self) -> None:
         """Free all keys: ordering was disabled, or the queue deleted."""

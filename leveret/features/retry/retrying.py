@@ -138,6 +138,7 @@ class RetryTopic(QueueExtension):
             incarnation=definition.incarnation,
         )
         self.store.on_lost = self._lost
+        self.store.on_forgotten = self._stayed
         self.reconfigure(queue.settings)
 
     @property
@@ -359,6 +360,12 @@ class RetryTopic(QueueExtension):
             for offset in order.away:
                 if offset in unreadable:
                     order.cancelled(offset)
+
+    def _stayed(self, stop: int) -> None:
+        """Note that messages stayed in the queue, which were to stand from `stop` on."""
+        order = self._queue.extension(KeyOrder)
+        if order is not None:
+            order.stayed(stop)
 
     def _cancelled(self, offset: int) -> None:
         original = None if self._originals is None else self._originals.away.pop(offset, None)

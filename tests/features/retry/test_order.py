@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from leveret.core.settings.queue_settings import resolve_settings
+from leveret.errors import DiskFullError
 from leveret.features.retry.retrying import RetryTopic
 from leveret.ports.definitions import QueueDefinition
 from leveret.ports.records import RecordFlag
@@ -179,6 +180,26 @@ def test_a_key_is_free_when_a_message_is_given_up_that_the_queue_has_no_room_for
     assert queue.message_count == 2
     assert queue.extension(RetryTopic).cancel(None) == 1
     assert got(queue)[2] == b"a"
+
+
+def test_a_key_is_free_when_a_message_is_given_up_that_the_disk_has_refused(stage):
+    queue = declare(stage, arguments=ORDERED)
+    failed_once(stage, queue)
+    stage.advance(0.2)
+    while (found := got(queue)) is not None:
+        queue.settle([(found[0], found[0] + 1)])
+    for body in (b"1", b"2"):
+        publish(stage, queue, b"b", body)
+    offset, *_ = got(queue)
+    topic = stage.log("q.retry")
+    topic.append_error = DiskFullError("no space")
+    queue.discard([(offset, offset + 1)])
+    stage.run()
+    topic.append_error = None
+    assert got(queue) is None
+    queue.reconfigure(resolve_settings(queue.definition, {"retry-max-attempts": 0}))
+    stage.advance(6)
+    assert got(queue)[2] == b"2"
 
 
 def test_without_the_setting_everybody_goes_on(stage):
