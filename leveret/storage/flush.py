@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from leveret.ports.records import Batch
     from leveret.ports.replication import LogPlace, LogSink
+    from leveret.storage.commit import Committer
     from leveret.storage.encryption import DataKey
     from leveret.storage.files import FileSystem
     from leveret.storage.recovery import Recovered
@@ -75,12 +76,20 @@ class Flush:
         are_open = all(each.listed and each.handle is not None for each in self.segments)
         return are_open and not self.sealed
 
-    @property
-    def descriptors(self) -> list[int] | None:
-        """Files, if flushing them is all there is to do and the system's own call does it."""
-        if not self.is_plain or self.files.fdatasync is not os.fdatasync:
-            return None
-        return [segment.handle for segment in self.segments if segment.handle is not None]
+    def start(self, committer: Committer, done: Callable[[OSError | None], None]) -> None:
+        """Run in a thread of the committer; then call `done` on the loop, with the error if any."""
+        if self.segments and self.is_plain and self.files.fdatasync is os.fdatasync:
+            descriptors = [each.handle for each in self.segments if each.handle is not None]
+            committer.flush(descriptors, partial(self.files_flushed, done))
+        else:
+            committer.submit(self.run, done, is_flush=True)
+
+    def files_flushed(
+        self, done: Callable[[OSError | None], None], failure: int, took_us: int
+    ) -> None:
+        """Note that the files were flushed, unless `failure` is an errno, and call `done`."""
+        self.took_us = took_us
+        done(OSError(failure, os.strerror(failure)) if failure else None)
 
     def run(self) -> None:
         """Flush the segments and write index files, in a worker thread. Raises OSError.
@@ -260,15 +269,13 @@ class FlushedLog(WrittenLog, ABC):
         if self.is_flushing or self._has_failed or not self._segments.dirty:
             return
         flush = self._begin_flush()
-        descriptors, committer = flush.descriptors, self._services.committer
-        if descriptors is None:
-            committer.submit(flush.run, partial(self._flush_finished, flush), is_flush=True)
-        else:
-            committer.flush(descriptors, partial(self._files_flushed, flush))
+        flush.start(self._services.committer, partial(self._flush_finished, flush))
 
     def _loop_flush_failed(self, failure: int, took_us: int) -> None:
         """Handle the failure of a flush on the event loop, as soon as `append` has returned."""
-        self._services.loop.call_soon(self._files_flushed, self._begin_flush(), failure, took_us)
+        flush = self._begin_flush()
+        finished = partial(self._flush_finished, flush)
+        self._services.loop.call_soon(flush.files_flushed, finished, failure, took_us)
 
     def _begin_flush(self) -> Flush:
         """Return the flush of what was written so far, which counts as running from now on."""
@@ -425,11 +432,6 @@ class FlushedLog(WrittenLog, ABC):
         await waiter
 
     # Ending
-
-    def _files_flushed(self, flush: Flush, failure: int, took_us: int) -> None:
-        flush.took_us = took_us
-        error = OSError(failure, os.strerror(failure)) if failure else None
-        self._flush_finished(flush, error)
 
     def _flush_finished(self, flush: Flush, error: OSError | None) -> None:
         self.is_flushing, self._running = False, None

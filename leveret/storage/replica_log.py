@@ -6,7 +6,6 @@ the flush that covers all that came before (`replica_files` has what is done to 
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from contextlib import suppress
 from dataclasses import dataclass
@@ -319,13 +318,10 @@ class FileReplicaLog:
         flush = Flush(self._files, dirty, sealed)
         flushed = partial(self._flushed, flush, before_gaps, changes, done)
         size, self._unflushed_bytes = self._unflushed_bytes, 0
-        descriptors, committer = flush.descriptors, self._committer
         if may_block and flush.is_plain and self._may_flush_on_loop(size):
             flushed(_failure_of(flush.run))
-        elif descriptors:
-            committer.flush(descriptors, partial(_files_flushed, flush, flushed))
         else:
-            committer.submit(flush.run, flushed)
+            flush.start(self._committer, flushed)
 
     def _may_flush_on_loop(self, size: int) -> bool:
         """Whether the disk is quick, and a flush of so many bytes is short (decision 0061)."""
@@ -403,13 +399,6 @@ class FileReplicaLog:
         """Close the files, and forget those that are not whole."""
         self.forget_unfinished()
         self.rest()
-
-
-def _files_flushed(
-    flush: Flush, flushed: Callable[[OSError | None], None], failure: int, took_us: int
-) -> None:
-    flush.took_us = took_us
-    flushed(OSError(failure, os.strerror(failure)) if failure else None)
 
 
 def _failure_of(work: Callable[[], None]) -> OSError | None:

@@ -159,9 +159,9 @@ class Noting:
         for log in node.store._logs.values():
             log._committer = self
 
-    def submit(self, work, done):
+    def submit(self, work, done, *, is_flush=False):
         self.works.append(work)
-        self._committer.submit(work, done)
+        self._committer.submit(work, done, is_flush=is_flush)
 
 
 async def is_whole(node):
@@ -212,6 +212,21 @@ async def test_a_thread_flushes_what_takes_long(quick_node, why, monkeypatch):
     await quick_node.copy()
     await quick_node.flush()
     assert len(noting.works) == 1
+
+
+async def test_a_flush_of_several_files_is_known_as_long_as_it_runs(node):
+    publish(node, *range(12))
+    await node.copy()
+    assert len(node.wanted.files) > 1
+    node.files.fdatasync = stalled = Stalled(node.files.fdatasync)
+    flushing = asyncio.get_running_loop().create_task(node.flush())
+    try:
+        await eventually(stalled.has_begun.is_set)
+        await eventually(lambda: node.store.oldest_flush_ms > 0)
+    finally:
+        stalled.may_go_on.set()
+    await flushing
+    assert node.store.oldest_flush_ms == 0
 
 
 async def test_what_was_flushed_is_described_like_the_leaders(node):
