@@ -1,7 +1,7 @@
 """Directory names of virtual hosts, topics and logs: any text, made safe for file systems.
 
 topics/VHOST/TOPIC~~INCARNATION/PARTITION/     files of a log
-topics/.deleted/DIGEST-RANDOM/                 of one that was deleted, until they are removed
+topics/.deleted/                               those that were deleted (storage/trash.py)
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 from leveret.storage.files import storage_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from leveret.storage.files import FileSystem
 
-__all__ = ["TRASH", "encode_name", "list_logs", "log_key", "trash_name", "void_in_trash"]
+__all__ = ["TRASH", "encode_name", "list_logs", "log_key"]
 
 TRASH = ".deleted"  # no encoded name is hidden
-DIGEST_BYTES = 16
 
 SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 SAFE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
@@ -76,21 +74,3 @@ def list_logs(files: FileSystem, topics: Path) -> list[str]:
         ]
     except OSError as error:
         raise storage_error("list", topics, error) from error
-
-
-def trash_name(key: bytes) -> str:
-    """Return the beginning of the name that a deleted log's directory gets in the trash.
-
-    It tells whose notes are void, should the node end before they are removed.
-    """
-    return hashlib.blake2b(key, digest_size=DIGEST_BYTES).hexdigest()
-
-
-def void_in_trash(files: FileSystem, topics: Path, keys: Iterable[bytes]) -> list[bytes]:
-    """Return those of the keys whose logs are in the trash. Raises StorageError."""
-    try:
-        names = files.list_names(topics / TRASH)
-    except OSError as error:
-        raise storage_error("list", topics / TRASH, error) from error
-    deleted = {name.partition("-")[0] for name in names}
-    return [key for key in keys if trash_name(key) in deleted] if deleted else []

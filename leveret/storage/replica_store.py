@@ -14,8 +14,6 @@ logs may then be cut.
 from __future__ import annotations
 
 import asyncio
-import logging
-import secrets
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,11 +24,10 @@ from typing import TYPE_CHECKING, TypeVar
 from leveret.errors import StorageError
 from leveret.ports.replication import START, LogFiles, LogPlace, PlaceGoneError, RawBatches
 from leveret.storage.commit import FlushFigures
-from leveret.storage.files import storage_error
 from leveret.storage.lineage import KEY as DEFINITIONS_KEY
 from leveret.storage.lineage import RECORDS_PREFIX
 from leveret.storage.marks import EARLIER_PREFIX, REPLICA_PREFIX, RUN_KEY, LogMark, LogMarks
-from leveret.storage.names import TRASH, list_logs, trash_name, void_in_trash
+from leveret.storage.names import list_logs
 from leveret.storage.note_writer import NoteWriter
 from leveret.storage.replica_files import (
     ReplicaEnd,
@@ -41,6 +38,7 @@ from leveret.storage.replica_files import (
     rewrite_suspect,
 )
 from leveret.storage.replica_log import FileReplicaLog
+from leveret.storage.trash import Trash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -51,8 +49,6 @@ if TYPE_CHECKING:
     from leveret.storage.threads import StorageThreads
 
 __all__ = ["ReplicaStore", "forget_replica"]
-
-logger = logging.getLogger(__name__)
 
 PLACE = Struct("<QIQ")
 FORGOTTEN_KEY = b"replica-run"  # the last run as leader of which nothing derived is left
@@ -108,6 +104,7 @@ class ReplicaStore:
     ) -> None:
         self._topics = data / "topics"
         self._files = files
+        self._trash = Trash(files, self._topics)
         self._state = state
         self._loop = loop
         self._threads = threads
@@ -125,10 +122,10 @@ class ReplicaStore:
             threads.committer,
             {},
             interval_ms=NOTE_INTERVAL_MS,
-            worked=self._removed,
+            worked=self._trash.removed,
         )
         self._flushed = self._read_notes()  # up to where logs are known to have been flushed
-        self._left = self._list_left(data / "transient")
+        self._removals = self._trash.take_left(data / "transient")
         self.described: Mapping[str, LogFiles] = {}
 
     @property
@@ -352,48 +349,16 @@ class ReplicaStore:
     def _drop(self, key: str) -> None:
         """Move a log's files away, to be removed behind its note. Raises StorageError."""
         self._forget(key)
-        directory, trash = self._topics / key, self._topics / TRASH
-        doomed = trash / f"{trash_name(key.encode())}-{secrets.token_hex(8)}"
-        try:
-            if not self._files.exists(directory):
-                return
-            self._files.make_directory(trash)
-            self._files.rename(directory, doomed)
-        except OSError as error:
-            raise storage_error("remove", directory, error) from error
-        self._note(key, START)
-        self._notes.when_written(partial(self._remove, doomed, directory.parent))
-
-    def _remove(self, doomed: Path, parent: Path) -> None:
-        """Remove a log's files, in a worker thread. Raises OSError."""
-        self._files.remove_tree(doomed)
-        with suppress(OSError):  # another partition is still in it
-            self._files.remove_directory(parent)
-
-    def _list_left(self, transient: Path) -> list[Path]:
-        """Return what the last run has left to be removed. Raises StorageError.
-
-        Deleted logs are in the trash already, those of a reign that were not kept are put there.
-        """
-        trash = self._topics / TRASH
-        try:
-            if self._files.exists(transient):
-                self._files.make_directory(trash)
-                self._files.rename(transient, trash / secrets.token_hex(8))
-            return [trash / name for name in self._files.list_names(trash)]
-        except OSError as error:
-            raise storage_error("remove", transient, error) from error
+        removal = self._trash.take(key.encode(), self._topics / key)
+        if removal is not None:
+            self._note(key, START)
+            self._notes.when_written(removal)
 
     def _remove_left(self) -> None:
         """Remove what the last run has left, once no note is left of it, nor a mark of a reign."""
-        left, self._left = self._left, []
-        for doomed in left:
-            self._notes.when_written(partial(self._files.remove_tree, doomed))
-
-    def _removed(self, error: OSError | None) -> None:
-        if error is not None:
-            refusal = storage_error("remove files in", self._topics / TRASH, error)
-            logger.warning("%s; the next start tries again", refusal)
+        removals, self._removals = self._removals, []
+        for removal in removals:
+            self._notes.when_written(removal)
 
     async def cut(self, cuts: Iterable[tuple[str, LogPlace]]) -> None:
         """Cut off what stands behind places of logs, durably. Raises StorageError.
@@ -431,7 +396,7 @@ class ReplicaStore:
             for key, value in self._state.scan(REPLICA_PREFIX)
             if len(value) == PLACE.size
         }
-        for key in void_in_trash(self._files, self._topics, found):
+        for key in self._trash.find_deleted(found):
             del found[key]
             self._notes.note(REPLICA_PREFIX + key, None)
         return {key.decode(): place for key, place in found.items()}
@@ -439,7 +404,7 @@ class ReplicaStore:
     async def _replace_marks(self) -> None:
         """Note what a reign of this node has flushed, and have nobody believe its marks."""
         marks = {raw[len(LogMarks.PREFIX) :]: v for raw, v in self._state.scan(LogMarks.PREFIX)}
-        void = await self._run(partial(void_in_trash, self._files, self._topics, marks))
+        void = await self._run(partial(self._trash.find_deleted, marks))
         for raw, value in marks.items():
             mark, key = LogMark.from_bytes(value), raw.decode()
             # All files before the last one are known as flushed if a record of that one is.

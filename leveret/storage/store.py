@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -36,14 +35,7 @@ from leveret.storage.lock import DirectoryLock
 from leveret.storage.log import PartitionLog
 from leveret.storage.losses import LossLedger
 from leveret.storage.marks import LogMarks, boot_id
-from leveret.storage.names import (
-    TRASH,
-    encode_name,
-    list_logs,
-    log_key,
-    trash_name,
-    void_in_trash,
-)
+from leveret.storage.names import encode_name, list_logs, log_key
 from leveret.storage.note_writer import NoteWriter
 from leveret.storage.reader import OpenFiles
 from leveret.storage.recoveries import Recoveries
@@ -51,6 +43,7 @@ from leveret.storage.recovery import Recovered, is_all_settled, recover
 from leveret.storage.services import LogServices
 from leveret.storage.tail import TailCache
 from leveret.storage.threads import StorageThreads
+from leveret.storage.trash import Trash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -128,8 +121,8 @@ class FileTopicStore:
         self._copies = copies
         self._topics = data / "topics"
         self._transient = data / "transient"
-        self._trash = self._topics / TRASH
         self._files = files
+        self._trash = Trash(files, self._topics)
         self._state = state
         self._loop = loop
         self._own_lock = None if lock is not None else self._take_lock(data)
@@ -174,7 +167,7 @@ class FileTopicStore:
                 self._threads.committer,
                 self._logs,
                 interval_ms=self._limits.mark_interval_ms,
-                worked=self._removed,
+                worked=self._trash.removed,
             )
             self._empty_trash()
             self._left = set(list_logs(files, self._topics))
@@ -220,19 +213,13 @@ class FileTopicStore:
 
         Marks of deleted logs are removed first, so that their logs are not reported as missing.
         """
-        try:
-            if self._files.exists(self._transient):
-                self._files.make_directory(self._trash)
-                self._files.rename(self._transient, self._trash / secrets.token_hex(8))
-        except OSError as error:
-            raise storage_error("remove", self._transient, error) from error
-        names = self._files.list_names(self._trash)
-        keys = void_in_trash(self._files, self._topics, self._marks.unopened)
+        removals = self._trash.take_left(self._transient)
+        keys = self._trash.find_deleted(self._marks.unopened)
         if keys:
             with suppress(DiskFullError):  # removing them makes room
                 self._state.write(self._marks.forget(keys), durable=True)
-        for name in names:
-            self._threads.committer.submit(self._removal(self._trash / name), self._removed)
+        for removal in removals:
+            self._threads.committer.submit(removal, self._trash.removed)
 
     def _open_decisions(self, durability: Durability) -> PartitionLog:
         """Open the log of transaction decisions, before any log asks for one.
@@ -520,43 +507,15 @@ class FileTopicStore:
         return log
 
     def _log_deleted(self, directory: Path, key: bytes) -> None:
-        """Move a deleted log's directory away, at once, and remove it in a thread.
-
-        Its new name tells which mark is void, should the node end before the mark is removed. The
-        files are removed after the mark, so that a deleted log is never reported as missing.
-        """
+        """Move a deleted log's directory away, at once, and remove it in a thread."""
         self._forget(directory)
-        doomed = self._trash / f"{trash_name(key)}-{secrets.token_hex(8)}"
-        try:
-            has_files = self._files.exists(directory)
-            if has_files:
-                self._files.make_directory(self._trash)
-                self._files.rename(directory, doomed)
-        except OSError as error:
-            raise storage_error("remove", directory, error) from error
+        removal = self._trash.take(key, directory)
         if self._copies is not None and key:
             self._copies.deleted(key.decode())
         self._left.discard(key.decode())
         self._forget_marks([key] if key else [])
-        if has_files:
-            self._notes.when_written(self._removal(doomed, directory.parent))
-
-    def _removal(self, doomed: Path, *parents: Path) -> Callable[[], None]:
-        files = self._files
-
-        def remove() -> None:
-            if files.exists(doomed):
-                files.remove_tree(doomed)
-            for parent in parents:
-                with suppress(OSError):  # another partition is still in it
-                    files.remove_directory(parent)
-
-        return remove
-
-    def _removed(self, error: OSError | None) -> None:
-        if error is not None:
-            refusal = storage_error("remove files in", self._trash, error)
-            logger.warning("%s; the next start tries again", refusal)
+        if removal is not None:
+            self._notes.when_written(removal)
 
     async def close(self) -> None:
         """Close all logs (see ports.TopicStore). Failures are logged and recovered from later."""

@@ -11,12 +11,13 @@ from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports import Durability, LogName
 from leveret.ports.replication import START, LogPlace, PlaceGoneError
 from leveret.storage.marks import LogMark, LogMarks
-from leveret.storage.names import TRASH, trash_name
+from leveret.storage.names import TRASH
 from leveret.storage.replica_files import describe_log
 from leveret.storage.replica_store import ReplicaStore
 from leveret.storage.segment import Segment
 from leveret.storage.state import MemoryStateStore
 from leveret.storage.threads import StorageThreads
+from leveret.storage.trash import trash_name
 from tests.storage.compaction_harness import CompactedLog
 from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.harness import committed, make_store, open_log, put
@@ -751,7 +752,7 @@ async def test_what_a_replica_was_removing_is_removed_once_it_is_not_missed(node
     await node.copy()
     await node.flush()
     await node.store._notes_written()
-    node.store._remove = lambda *_: None  # it ends in front of that
+    node.store._trash._remove = lambda *_: None  # it ends in front of that
     node.store.drop(ONE)
     await node.flush()
     await node.die(node.files.lose_process())
