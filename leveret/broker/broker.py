@@ -195,7 +195,7 @@ class Broker:
         return QueueServices(
             **core.common(),
             unused=self._remove_unused,
-            copies_available=lambda: self._topics.copies_available,
+            in_sync_count=lambda: self._topics.in_sync_count,
             discarded=DeadLetterWorkers(dead_letter, self.dead_letter_counters, retry_topics),
             counts_every_return=self._settings.counts_every_return,
             extensions=(

@@ -55,8 +55,8 @@ class Reign(Protocol):
         """
         ...
 
-    def members(self, count: int, joined: int) -> None:
-        """Commit nothing of logs that need more in-sync members (see effects.Members)."""
+    def set_in_sync_counts(self, in_sync: int, ever_in_sync: int) -> None:
+        """Commit nothing of logs that need more nodes in sync (see effects.SetInSyncCounts)."""
         ...
 
     def end(self, reason: str) -> None:
@@ -129,7 +129,7 @@ class ReplicaRunner:
             do.ReadLog: self._read_log,
             do.OpenLogs: self._open_logs,
             do.Replicated: self._replicated,
-            do.Members: self._members,
+            do.SetInSyncCounts: self._set_in_sync_counts,
             do.ReadEntry: self._read_entry,
             do.WriteEntry: self._write_entry,
             do.EndReign: self._end_reign,
@@ -374,9 +374,9 @@ class ReplicaRunner:
         if self._reign is not None:
             self._reign.logs.replicated(effect.log, effect.place, effect.offset)
 
-    def _members(self, effect: do.Members) -> None:
+    def _set_in_sync_counts(self, effect: do.SetInSyncCounts) -> None:
         if self._reign is not None:
-            self._reign.members(*effect)
+            self._reign.set_in_sync_counts(*effect)
 
     def _end_reign(self, effect: do.EndReign) -> None:
         self.end(effect.reason)

@@ -141,7 +141,7 @@ class PublishInterceptors:
 
         Who keeps it until later must not confirm it then: it would have as few copies.
         """
-        if self._topics.copies_available is None:
+        if self._topics.in_sync_count is None:
             return False
         vhost, message = context.vhost, context.message
         exchange = vhost.exchanges.get(message.exchange.decode(errors="replace"))

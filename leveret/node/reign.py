@@ -44,7 +44,7 @@ class NodeReign:
         self._listener: AmqpListener | None = None
         self._http: HttpServers | None = None
         self._is_over = False
-        self._members = 0, 0
+        self._in_sync_counts = 0, 0
 
     # -- what replication asks for (see Reign)
 
@@ -55,17 +55,18 @@ class NodeReign:
         self._node.elected.set()
         await self._opened
 
-    def members(self, count: int, joined: int) -> None:
-        """Have logs that need more in-sync members store nothing (see Reign)."""
-        if (count, joined) == self._members:
+    def set_in_sync_counts(self, in_sync: int, ever_in_sync: int) -> None:
+        """Have logs that need more nodes in sync store nothing (see Reign)."""
+        if (in_sync, ever_in_sync) == self._in_sync_counts:
             return
-        self._members = count, joined
+        self._in_sync_counts = in_sync, ever_in_sync
+        are_all = in_sync == ever_in_sync
         logger.log(
-            logging.INFO if count == joined else logging.WARNING,
+            logging.INFO if are_all else logging.WARNING,
             "%d of %d nodes are in sync%s",
-            *(count, joined, "" if count == joined else MISSING_COPIES),
+            *(in_sync, ever_in_sync, "" if are_all else MISSING_COPIES),
         )
-        self.logs.members(count, joined)
+        self.logs.set_in_sync_counts(in_sync, ever_in_sync)
 
     def end(self, reason: str) -> None:
         """Serve nobody any more, and have the process begin anew (see Reign)."""

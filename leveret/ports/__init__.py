@@ -472,7 +472,7 @@ class TopicStore(Protocol):
         ...
 
     @property
-    def copies_available(self) -> int | None:
+    def in_sync_count(self) -> int | None:
         """Number of nodes in sync, where some log may require more (see TopicLog.require_copies).
 
         Persistent logs that require more refuse what is stored now. None: no log refuses.

@@ -26,12 +26,12 @@ __all__ = [
     "EndReign",
     "FlushLogs",
     "KeepEpoch",
-    "Members",
     "OpenLogs",
     "ReadEntry",
     "ReadLog",
     "Replicated",
     "Send",
+    "SetInSyncCounts",
     "WriteEntry",
 ]
 
@@ -143,14 +143,15 @@ class Replicated(NamedTuple):
     offset: int
 
 
-class Members(NamedTuple):
-    """Commit nothing from now on of open logs that need a larger in-sync set than this.
+class SetInSyncCounts(NamedTuple):
+    """Commit nothing from now on of open logs that need more nodes in sync than there are.
 
-    While the set is written it is the `smaller` one. No log needs more than have `joined` it ever.
+    While the in-sync set is written, `in_sync` is the size of the smaller one. No log needs more
+    nodes than were `ever_in_sync`.
     """
 
-    smaller: int
-    joined: int
+    in_sync: int
+    ever_in_sync: int
 
 
 class ReadEntry(NamedTuple):
@@ -189,7 +190,7 @@ Effect = (
     | ReadLog
     | OpenLogs
     | Replicated
-    | Members
+    | SetInSyncCounts
     | ReadEntry
     | WriteEntry
     | EndReign

@@ -14,10 +14,10 @@ from leveret.replication.effects import (
     CompareLogs,
     Disconnect,
     Effect,
-    Members,
     OpenLogs,
     Replicated,
     Send,
+    SetInSyncCounts,
 )
 from leveret.replication.in_sync_set import InSyncSet
 from leveret.replication.messages import Attach, Attached, Drop, Refused, Remove
@@ -170,11 +170,11 @@ class Leader:
     def opened(self) -> list[Effect]:
         """Note that the logs are open: they are committed as far as they are written."""
         self.is_open = True
-        return [self._members, *self._compare_held()]
+        return [self._set_in_sync_counts, *self._compare_held()]
 
     @property
-    def _members(self) -> Effect:
-        return Members(len(self.set.certain), len(self.set.recorded.joined))
+    def _set_in_sync_counts(self) -> Effect:
+        return SetInSyncCounts(len(self.set.certain), len(self.set.recorded.joined))
 
     # -- what happens to the logs
 
@@ -318,7 +318,7 @@ class Leader:
             return []
         changed = entry.changed(isr=frozenset(entry.isr - leaving | entering.keys()))
         write = self.set.write(changed, tuple(entering.items()))
-        return [self._members, write]
+        return [self._set_in_sync_counts, write]
 
     def lag(self, follower: int, now_ms: int) -> FollowerLag | None:
         """Return how far a follower is behind; None as long as it is not attached."""
@@ -376,5 +376,5 @@ class Leader:
         self._unfit &= self.set.counted
         gone = (kept - self.set.counted) & self._copies.keys()
         disconnects: list[Effect] = [Disconnect(member) for member in sorted(gone)]
-        commits = [self._members, *self._commit_all()]
+        commits = [self._set_in_sync_counts, *self._commit_all()]
         return disconnects + commits + self._open_if_safe()

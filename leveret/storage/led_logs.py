@@ -51,7 +51,7 @@ class LedLogs:
         self._events = events
         self._open: dict[str, PartitionLog] = {}
         self._written: dict[str, LedLog] = {}
-        self._members = 0, 0  # in-sync ones, and those that have been it: nothing is known yet
+        self._in_sync = self._ever_in_sync = 0  # nodes; nothing is known yet
         self._held: dict[str, tuple[LogPlace, int]] = {}  # what has copies, but not enough
 
     # -- what the store tells
@@ -60,7 +60,7 @@ class LedLogs:
         """Have a log copied from now on."""
         self._open[key] = log
         log.copy_to(LedLog(self, key, log))
-        self.follow_members(key, log)
+        self.check_in_sync(key, log)
 
     def deleted(self, key: str) -> None:
         """Note that a log was deleted."""
@@ -107,28 +107,24 @@ class LedLogs:
             self._held[key] = place, offset
         log.replicated(place, offset)
 
-    def members(self, count: int, joined: int) -> None:
-        """Have logs that need more in-sync members store and commit nothing (effects.Members)."""
-        self._members = count, joined
+    def set_in_sync_counts(self, in_sync: int, ever_in_sync: int) -> None:
+        """Have logs that need more nodes in sync store nothing (see effects.SetInSyncCounts)."""
+        self._in_sync, self._ever_in_sync = in_sync, ever_in_sync
         for key, log in list(self._open.items()):
-            self.follow_members(key, log)
+            self.check_in_sync(key, log)
 
     @property
-    def copies_available(self) -> int | None:
+    def in_sync_count(self) -> int | None:
         """Number of nodes in sync; None if all are that have been it, so that no log refuses."""
-        count, joined = self._members
-        return count if count < joined else None
+        return self._in_sync if self._in_sync < self._ever_in_sync else None
 
-    def follow_members(self, key: str, log: PartitionLog) -> None:
+    def check_in_sync(self, key: str, log: PartitionLog) -> None:
         """Have a log store what comes, unless too few nodes are in sync for it."""
-        count, joined = self._members
-        needed = min(log.copies_min, joined)
+        needed, count = min(log.copies_min, self._ever_in_sync), self._in_sync
         if log.is_closed or log.is_refusing == (needed > count):
             return
         if needed > count:
-            log.refuse(
-                NotEnoughCopiesError(f"it needs {needed} nodes that are in sync, and {count} is")
-            )
+            log.refuse(NotEnoughCopiesError(f"it needs {needed} nodes in sync, and has {count}"))
             return
         log.refuse(None)
         held = self._held.pop(key, None)
@@ -265,7 +261,7 @@ class LedLog:
 
     def requires_copies(self) -> None:
         """Look whether enough nodes are in sync (see ports.LogSink)."""
-        self._logs.follow_members(self.key, self._log)
+        self._logs.check_in_sync(self.key, self._log)
 
     def failed(self, error: StorageError) -> None:
         """Tell that a flush has failed (see ports.LogSink)."""

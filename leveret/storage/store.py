@@ -337,9 +337,9 @@ class FileTopicStore:
         return key in self._left or self._marks.tells_of(key.encode())
 
     @property
-    def copies_available(self) -> int | None:
+    def in_sync_count(self) -> int | None:
         """Number of nodes in sync, if some are not (see ports.TopicStore)."""
-        return None if self._copies is None else self._copies.copies_available
+        return None if self._copies is None else self._copies.in_sync_count
 
     def leave_unopened(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
         """Leave a log unopened that holds nothing (see ports.TopicStore). Raises StorageError."""

@@ -182,7 +182,7 @@ def test_a_commit_that_lacks_copies_delays_no_message(lacking):
     client.publish("later", b"later", headers={"x-delay": 5000})
     client.publish("to", b"m, transformed")
     client.send(commands.Basic.Ack(1))
-    stage.topics.copies_available = 1
+    stage.topics.in_sync_count = 1
     client.send(commands.Tx.Commit())
     text = "PRECONDITION_FAILED - partial tx completion"
     assert client.methods() == [("Channel.Close", 406, text, 90, 20)]

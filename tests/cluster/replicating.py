@@ -53,8 +53,8 @@ class LogReign:
         await self.store.recover([LOG])
         self.log = self.store.open(*LOG[:5])
 
-    def members(self, count: int, joined: int) -> None:
-        self.logs.members(count, joined)
+    def set_in_sync_counts(self, in_sync: int, ever_in_sync: int) -> None:
+        self.logs.set_in_sync_counts(in_sync, ever_in_sync)
 
     def end(self, reason: str) -> None:
         self.is_over = True

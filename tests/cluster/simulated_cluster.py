@@ -196,7 +196,7 @@ class SimulatedReign:
             cluster.forget_above(topic, log.end)
             self.note_committed(topic)
 
-    def members(self, count: int, joined: int) -> None:
+    def set_in_sync_counts(self, in_sync: int, ever_in_sync: int) -> None:
         pass
 
     def end(self, reason: str) -> None:

@@ -585,9 +585,9 @@ RULES = {
     "minimum-ignored": Without(
         set_is_below_the_minimum,
         Leader,
-        "_members",
-        "Members(len(",
-        "Members(9 + len(",
+        "_set_in_sync_counts",
+        "SetInSyncCounts(len(",
+        "SetInSyncCounts(9 + len(",
         "confirmed with 1",
     ),
 }

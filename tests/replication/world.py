@@ -96,7 +96,7 @@ class Process:
         self.described: dict[str, LogFiles] = {}  # its logs, as it was told last
         self.attachment = 0
         self.reads_entry = False
-        self.members = 0  # in sync, in a reign
+        self.in_sync = 0  # nodes, in a reign
         self.is_over = False  # whether it has been told to end its reign
         self.seen_live: dict[int, int] = {}  # as it has read it, some time ago
 
@@ -315,8 +315,8 @@ class World:
         log.replicated = max(log.replicated, index)
         self._commit(process, log)
 
-    def _members(self, process: Process, effect: do.Members) -> None:
-        process.members = effect.smaller
+    def _set_in_sync_counts(self, process: Process, effect: do.SetInSyncCounts) -> None:
+        process.in_sync = effect.in_sync
         for log in process.open.values():
             self._commit(process, log)
 
@@ -548,7 +548,7 @@ class World:
         if process.is_over or process.open.get(log.log.name) is not log:  # deleted
             return
         committed = min(log.log.flushed, log.replicated)
-        is_held = process.members < self.members_min
+        is_held = process.in_sync < self.members_min
         if committed > log.committed and process.replica.leader is not None and not is_held:
             log.committed = committed
             self.decide(log.log, committed)
@@ -697,7 +697,7 @@ PERFORM: dict[type, Callable[..., None]] = {
     do.ReadLog: World._read_log,
     do.OpenLogs: World._open_logs,
     do.Replicated: World._replicated,
-    do.Members: World._members,
+    do.SetInSyncCounts: World._set_in_sync_counts,
     do.ReadEntry: World._read_entry,
     do.WriteEntry: World._write_entry,
     do.EndReign: World._end_reign,

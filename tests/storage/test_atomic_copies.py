@@ -8,7 +8,7 @@ from tests.storage.atomic_harness import AtomicNode, Outcome
 from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.test_replica_machine import Copies
 
-FEW = NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is")
+FEW = NotEnoughCopiesError("it needs 2 nodes in sync, and has 1")
 
 
 class CopiedNode(AtomicNode):

@@ -169,7 +169,7 @@ def test_each_flush_ends_only_what_it_has_covered(it):
     assert told == [(7, None), (8, None)]
 
 
-FEW = NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is")
+FEW = NotEnoughCopiesError("it needs 2 nodes in sync, and has 1")
 
 
 @pytest.mark.parametrize("is_flushed", [True, False])

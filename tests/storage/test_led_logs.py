@@ -71,11 +71,11 @@ class Led:
     def lead(self):
         """Open the log, which needs two nodes in sync; three are."""
         self.log.require_copies(2)
-        self.logs.members(3, 3)
+        self.logs.set_in_sync_counts(3, 3)
         self.logs.opened(self.key, self.log)
 
     def lack_copies(self):
-        self.logs.members(1, 3)
+        self.logs.set_in_sync_counts(1, 3)
         assert self.log.is_refusing
 
     async def replicate(self):
@@ -137,11 +137,11 @@ async def test_what_the_system_refuses_is_an_error_of_the_disk(it):
 
 
 async def test_the_logs_tell_how_many_copies_there_may_be_unless_there_may_be_all(it):
-    assert it.logs.copies_available is None  # nothing is known yet
+    assert it.logs.in_sync_count is None  # nothing is known yet
     it.lead()
-    assert it.logs.copies_available is None
+    assert it.logs.in_sync_count is None
     it.lack_copies()
-    assert it.logs.copies_available == 1
+    assert it.logs.in_sync_count == 1
 
 
 async def test_settlements_are_safe_though_records_lack_copies(it):
@@ -178,7 +178,7 @@ async def test_no_more_is_committed_until_enough_nodes_have_it(it, is_flushed):
     it.log.write_settlements()
     await it.replicate()
     assert (it.log.committed, it.log.acknowledged) == (1, 1)
-    it.logs.members(2, 3)
+    it.logs.set_in_sync_counts(2, 3)
     assert it.log.committed == 2
     assert await bodies(it.log, 1) == {1: b"2"}
 
@@ -213,6 +213,6 @@ async def test_a_part_that_is_aborted_for_lack_of_copies_keeps_its_file(it):
         it.log.write_settlements()
     assert it.log.first <= it.log.committed == 1
     assert list(it.log.undone) == [(1, 11)]
-    it.logs.members(2, 3)
+    it.logs.set_in_sync_counts(2, 3)
     await it.replicate()
     assert (it.log.committed, it.log.unresolved) == (11, [])

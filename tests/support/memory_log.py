@@ -281,7 +281,7 @@ class MemoryTopicStore:
     def __init__(self) -> None:
         self.logs: dict[tuple[str, str] | tuple[str, str, int], MemoryTopicLog] = {}
         self.decided: list[int] = []
-        self.copies_available: int | None = None
+        self.in_sync_count: int | None = None
         self.decide_error: Exception | None = None
         self.unrecovered: set[tuple[str, str] | tuple[str, str, int]] = set()
         self.recovering = Gate(is_open=True)  # closed while recoveries shall take their time

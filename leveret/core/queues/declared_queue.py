@@ -201,7 +201,7 @@ class DeclaredQueue(ABC):
     @property
     def lacks_copies(self) -> bool:
         """Whether nothing can be published to it, since too few nodes are in sync."""
-        copies = self.services.copies_available()
+        copies = self.services.in_sync_count()
         return copies is not None and self.settings.copies_min > copies
 
     @property

@@ -73,14 +73,14 @@ def no_filter(arguments: Arguments, is_over: Callable[[], bool]) -> StreamFilter
 class QueueServices(Environment):
     """Environment of the queues of a broker, with what its features offer to them.
 
-    `unused` gets queues whose expiry time (`x-expires`) has passed. `copies_available` tells how
+    `unused` gets queues whose expiry time (`x-expires`) has passed. `in_sync_count` tells how
     many nodes are in sync (see ports.TopicStore). `discarded(queue)` is made with the first message
     that a queue discards. `stream_filter(arguments, is_over)` parses a consumer's
     filter.
     """
 
     unused: Callable[[Any], None]
-    copies_available: Callable[[], int | None]
+    in_sync_count: Callable[[], int | None]
     discarded: Callable[[Any], DiscardedMessages] = NoDeadLetters
     counts_every_return: bool = True  # against the delivery limit; else only failures
     extensions: tuple[ExtensionKind, ...] = ()  # in the order in which queues call them

@@ -12,7 +12,7 @@ from tests.support.client import Client
 from tests.support.queue_bench import Bench, Waiter
 from tests.support.stage import Stage
 
-FEW = NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is")
+FEW = NotEnoughCopiesError("it needs 2 nodes in sync, and has 1")
 FULL = {"x-max-length": 1, "x-overflow": "reject-publish"}
 
 

@@ -177,7 +177,7 @@ def test_the_next_is_what_is_stored_after_a_publish_that_was_not(bench):
 
 
 def test_a_stream_is_opened_while_copies_lack():
-    few = NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is")
+    few = NotEnoughCopiesError("it needs 2 nodes in sync, and has 1")
 
     class Alone(MemoryTopicLog):
         def require_copies(self, count, *, waits=True):

@@ -291,7 +291,7 @@ def test_it_tells_whether_it_lacks_copies(left):
     left.stage.broker.apply_policies("/")
     left.stage.run()
     for copies, lacking in ((1, {"q"}), (2, set()), (None, set())):
-        left.topics.copies_available = copies
+        left.topics.in_sync_count = copies
         queues = left.vhost.queues.items()
         assert {name for name, queue in queues if queue.lacks_copies} == lacking
     assert not opened(left)

@@ -155,7 +155,7 @@ class TestConfirms:
         stage.log("tasks.eta").commit()
         wait(stage, 2)
         queue = stage.log("tasks")
-        queue.refuse(NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is"))
+        queue.refuse(NotEnoughCopiesError("it needs 2 nodes in sync, and has 1"))
         wait(stage, 3)
         queue.refuse(None)
         wait(stage, 3)
@@ -204,7 +204,7 @@ def test_held_tasks_have_as_many_copies_as_the_queue(stage: Stage, client: Clien
     queue.reconfigure(resolve_settings(queue.definition, {"min-isr": 3}))
     assert held.copies_min == 3
     client.call(commands.Confirm.Select())
-    held.refuse(NotEnoughCopiesError("it needs 3 nodes that are in sync, and 2 are"))
+    held.refuse(NotEnoughCopiesError("it needs 3 nodes in sync, and has 2"))
     client.publish("q", b"lost", headers=eta(stage, 60), delivery_mode=2)
     assert client.methods()[0][:2] == ("Basic.Nack", 1)
 

@@ -16,7 +16,7 @@ from leveret.ports.records import BatchBuilder
 from tests.features.dead_letter.test_dead_lettering import content
 from tests.support.stage import Stage
 
-FEW = NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is")
+FEW = NotEnoughCopiesError("it needs 2 nodes in sync, and has 1")
 SURE = {
     "x-queue-type": "quorum",
     "x-dead-letter-exchange": "dlx",

@@ -223,7 +223,7 @@ def test_a_queue_that_lacks_copies_has_only_its_own_messages_refused(delay_ms):
     for name, client in clients.items():
         client.declare(name, durable=True, arguments={"x-queue-type": name})
         client.call(commands.Confirm.Select())
-    stage.topics.copies_available = 1
+    stage.topics.in_sync_count = 1
 
     def publish_together(sequence):
         for name, client in clients.items():
@@ -246,7 +246,7 @@ def test_a_queue_that_lacks_copies_has_only_its_own_messages_refused(delay_ms):
         stored = stage.log("classic").end if delayed is None else delayed.store.pending_count
         assert stored == sequence + 1
     assert list(stage.log("leveret.producers").undone) == []
-    stage.topics.copies_available = None
+    stage.topics.in_sync_count = None
     assert publish_together(0) == [["Basic.Ack"], ["Basic.Ack"]]
     assert stage.log("quorum").end == 1
 

@@ -185,7 +185,7 @@ def test_a_duplicate_is_not_confirmed_before_its_original():
 
 
 def test_a_duplicate_waits_for_no_copies_where_its_original_did_not():
-    few, waiters = NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is"), []
+    few, waiters = NotEnoughCopiesError("it needs 2 nodes in sync, and has 1"), []
     bench = Window(Durability.FSYNC)
 
     def send(name):

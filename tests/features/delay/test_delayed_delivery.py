@@ -15,7 +15,7 @@ from tests.support.client import Client, message
 from tests.support.queue_bench import content_header
 from tests.support.stage import Stage
 
-FEW = NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is")
+FEW = NotEnoughCopiesError("it needs 2 nodes in sync, and has 1")
 
 
 @pytest.fixture
@@ -344,24 +344,24 @@ class TestLackingCopies:
     def test_a_message_is_refused_as_if_it_went_to_its_queue_now(
         self, stage: Stage, client: Client, headers: dict[str, object]
     ) -> None:
-        stage.topics.copies_available = 1
+        stage.topics.in_sync_count = 1
         assert self.outcome(client, headers) == "Basic.Nack"
         assert not any(log.end for name, log in stage.topics.logs.items())
-        stage.topics.copies_available = 2
+        stage.topics.in_sync_count = 2
         assert self.outcome(client, headers) == "Basic.Ack"
-        stage.topics.copies_available = None
+        stage.topics.in_sync_count = None
         assert self.outcome(client, {**headers, "x-producer-seq": 1}) == "Basic.Ack"
 
     @pytest.mark.parametrize("headers", KEPT_FOR_LATER)
     def test_one_to_a_queue_with_copies_enough_is_taken(
         self, stage: Stage, client: Client, headers: dict[str, object]
     ) -> None:
-        stage.topics.copies_available = 1
+        stage.topics.in_sync_count = 1
         assert self.outcome(client, headers, "classic") == "Basic.Ack"
 
     def test_the_next_message_of_the_turn_is_taken(self, stage: Stage, client: Client) -> None:
         numbered = KEPT_FOR_LATER[-1]
-        stage.topics.copies_available = 1
+        stage.topics.in_sync_count = 1
         other = {**numbered, "x-producer-id": "other"}
         client.feed(
             message("q", b"refused", headers=numbered, delivery_mode=2)
@@ -375,7 +375,7 @@ class TestLackingCopies:
         client = Client(stage).open()
         client.declare("q", durable=True, arguments={"x-queue-type": "quorum"})
         client.call(commands.Tx.Select())
-        stage.topics.copies_available = 1
+        stage.topics.in_sync_count = 1
         later(client, b"m", delivery_mode=2)
         client.send(commands.Tx.Commit())
         stage.run()

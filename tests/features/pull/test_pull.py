@@ -133,7 +133,7 @@ def test_what_is_never_committed_is_not_waited_for_for_ever():
 def test_what_lacks_copies_is_not_waited_for():
     bench = Pulling(Durability.FSYNC)
     bench.store(1)
-    bench.log.refuse(NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is"))
+    bench.log.refuse(NotEnoughCopiesError("it needs 2 nodes in sync, and has 1"))
     assert bench.pull() == []
 
 

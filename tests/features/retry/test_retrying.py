@@ -15,7 +15,7 @@ from tests.support.queue_bench import content_header
 from tests.support.stage import Stage
 
 LADDER = {"x-retry-delays": [1000, 5000]}
-FEW = NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is")
+FEW = NotEnoughCopiesError("it needs 2 nodes in sync, and has 1")
 
 
 @pytest.fixture

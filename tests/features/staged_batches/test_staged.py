@@ -165,7 +165,7 @@ def test_delayed_messages_wait_in_their_store(world):
 
 def test_a_batch_that_lacks_copies_delays_no_message_until_it_is_committed(world, monkeypatch):
     copies = None
-    monkeypatch.setattr(FileTopicStore, "copies_available", property(lambda _: copies))
+    monkeypatch.setattr(FileTopicStore, "in_sync_count", property(lambda _: copies))
     delayed = {"headers": {"x-delay": 60_000}}
     world.declare("two copies", min_isr=2)
     late = Row("r", b"late", properties=delayed)
