@@ -71,10 +71,13 @@ class Databases:
 
 
 class LedShard(NamedTuple):
-    """The shard that this node leads: its epoch, who copies its logs, and the threads for them."""
+    """The shard that this node leads: its epoch, the logs as replication reads and commits them.
+
+    `threads` are those of the logs.
+    """
 
     epoch: int
-    copies: LedLogs
+    led_logs: LedLogs
     threads: StorageThreads
 
 

@@ -96,7 +96,7 @@ class FileTopicStore:
     `threads`, without which it starts its own. Without a `keyring` the data directory's is used,
     and no key of it can be unwrapped. `durability` is that of decisions about transactions: the
     strictest of any log that takes part in them. `epoch` is that in which this node leads the
-    logs, `copies` tells the nodes that copy them.
+    logs, `led_logs` are the logs as replication reads and commits them.
     """
 
     def __init__(
@@ -115,10 +115,10 @@ class FileTopicStore:
         boot: bytes | None = None,
         epoch: int = 0,
         threads: StorageThreads | None = None,
-        copies: LedLogs | None = None,
+        led_logs: LedLogs | None = None,
     ) -> None:
         self._limits = limits or StorageLimits()
-        self._copies = copies
+        self._led_logs = led_logs
         self._topics = data / "topics"
         self._transient = data / "transient"
         self._files = files
@@ -321,8 +321,8 @@ class FileTopicStore:
             key=mark_key,
         )
         self._logs[directory] = log
-        if self._copies is not None and durability is Durability.FSYNC:
-            self._copies.opened(name, log)
+        if self._led_logs is not None and durability is Durability.FSYNC:
+            self._led_logs.opened(name, log)
         if self.opened_since is not None:
             self.opened_since[directory] = log.written
         self._tell_outcomes(log)
@@ -339,7 +339,7 @@ class FileTopicStore:
     @property
     def in_sync_count(self) -> int | None:
         """Number of nodes in sync, if some are not (see ports.TopicStore)."""
-        return None if self._copies is None else self._copies.in_sync_count
+        return None if self._led_logs is None else self._led_logs.in_sync_count
 
     def leave_unopened(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
         """Leave a log unopened that holds nothing (see ports.TopicStore). Raises StorageError."""
@@ -510,8 +510,8 @@ class FileTopicStore:
         """Move a deleted log's directory away, at once, and remove it in a thread."""
         self._forget(directory)
         removal = self._trash.take(key, directory)
-        if self._copies is not None and key:
-            self._copies.deleted(key.decode())
+        if self._led_logs is not None and key:
+            self._led_logs.deleted(key.decode())
         self._left.discard(key.decode())
         self._forget_marks([key] if key else [])
         if removal is not None:

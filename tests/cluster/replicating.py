@@ -109,7 +109,7 @@ class ReplicatingNode:
             lock=NoLock(),
             threads=self.threads,
             epoch=epoch,
-            copies=logs,
+            led_logs=logs,
         )
         self.reign = LogReign(store, logs)
         return self.reign

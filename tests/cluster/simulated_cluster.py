@@ -323,7 +323,7 @@ class NodeProcess:
             threads=self.threads,
             boot=b"%16d" % 1,
             epoch=epoch,
-            copies=logs,
+            led_logs=logs,
         )
         store.compactor.worker = SimulatedCommitter(loop)
         reign = SimulatedReign(self, store, logs)

@@ -379,7 +379,7 @@ def make_copied(told):
     it = Copied()
     put(it.log, b"one")
     it.close()
-    it.store._copies = Telling(told)
+    it.store._led_logs = Telling(told)
     key = it.log.key.decode()
     it.files.fail_at, it.files.error = None, errno.EIO
 
