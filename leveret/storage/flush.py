@@ -520,10 +520,7 @@ class FlushedLog(WrittenLog, ABC):
             self._segments.mark_suspect()
             self._services.warn(f"{failure}; a new segment is begun, nothing else is affected")
             return
-        lost = self._take_unflushed()
-        if lost:
-            self._segments.cut(lost[0].segment, lost[0].position)
-        self._segments.mark_suspect()
+        lost = self._cut_unflushed()
         self._reader.forget()
         if self._failures == 1 and all(entry.batch is not None for entry in lost):
             self._services.warn(f"{failure}; writing it anew into another file")
@@ -538,10 +535,14 @@ class FlushedLog(WrittenLog, ABC):
     def _flush_failure(self, error: OSError) -> StorageError:
         return storage_error("flush the log in", self.directory, error)
 
-    def _take_unflushed(self) -> list[UnflushedBatch]:
-        taken, self._unflushed = self._unflushed, []
+    def _cut_unflushed(self) -> list[UnflushedBatch]:
+        """Cut off the batches that wait for a flush, and begin a new segment; return them."""
+        lost, self._unflushed = self._unflushed, []
         self._unflushed_bytes = 0
-        return taken
+        if lost:
+            self._segments.cut(lost[0].segment, lost[0].position)
+        self._segments.mark_suspect()
+        return lost
 
     def _write_again(self, batches: list[Batch]) -> None:
         for batch in batches:
@@ -552,10 +553,7 @@ class FlushedLog(WrittenLog, ABC):
 
     def _lose(self, failure: StorageError) -> None:
         """Drop the uncommitted records and report the failure."""
-        for entry in self._take_unflushed():
-            self._segments.cut(entry.segment, entry.position)
-            break
-        self._segments.mark_suspect()
+        self._cut_unflushed()
         self._cache.cut(self._tail, self._durable)
         lost = self.end - self._durable
         self.end = self._durable
