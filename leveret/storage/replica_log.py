@@ -57,7 +57,7 @@ class CopiedFile:
         """Close the file, and remove it if it is a draft still; what cannot be goes later."""
         self.close(files)
         with suppress(OSError):
-            files.unlink(draft_path(self.segment))
+            files.unlink(self.segment.draft_path)
 
 
 class FileReplicaLog:
@@ -272,10 +272,9 @@ class FileReplicaLog:
             segment = Segment(self._directory, place.base, place.revision)
             segment.index = SparseIndex()
             self._files.make_directory(self._directory)
-            path = draft_path(segment)
-            if self._files.exists(path):
-                self._files.unlink(path)
-            handle = self._files.open(path, create=True)
+            if self._files.exists(segment.draft_path):
+                self._files.unlink(segment.draft_path)
+            handle = self._files.open(segment.draft_path, create=True)
             self._draft = CopiedFile(segment, ReplicaEnd([segment], place.base), handle)
         draft = self._draft
         if draft is None or draft.end.place != place:
@@ -437,11 +436,6 @@ def _publish(files: FileSystem, draft: CopiedFile) -> None:
     finally:
         draft.close(files)
     segment.write_index(files, segment.stop, flush=True)
-    files.rename(draft_path(segment), segment.path)
+    files.rename(segment.draft_path, segment.path)
     files.sync_directory(segment.directory)
     segment.index = None  # it is read when it is needed
-
-
-def draft_path(segment: Segment) -> Path:
-    """Return the path of a segment that is not whole yet (see storage/rewriting.py)."""
-    return segment.path.with_name(segment.path.name + ".new")

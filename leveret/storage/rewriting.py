@@ -217,7 +217,7 @@ class Rewrite:
         old, told = self._source.segment, self._compacted(sieve)
         new = Segment(old.directory, old.base, self._revision)
         new.compacted_stop, new.due_ms = told.stop, told.due_ms
-        draft = new.path.with_name(new.path.name + ".new")
+        draft = new.draft_path
         try:
             self._write(handle, draft, new, told.removed)
             new.write_index(self._files, self._source.stop, told, flush=True)

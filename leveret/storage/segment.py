@@ -5,7 +5,7 @@
     00000000000000001000.index    its sparse index, once it is sealed and flushed
     00000000000000001000.log.damaged-1    a damaged stretch, kept for inspection
     00000000000000001000.doubtful        empty: a flush of the segment has failed
-    00000000000000001000-3.log.new       what compaction is writing, until it is whole
+    00000000000000001000-3.log.new       the draft of a compacted file, until it is whole
 
 A second file with the same first offset comes about when one filled up with control batches alone,
 when a flush failed and what it should have flushed was written anew, or by compaction: the records
@@ -108,6 +108,11 @@ class Segment:
     def path(self) -> Path:
         """Path of the log file."""
         return self.directory / f"{self.stem}.log"
+
+    @property
+    def draft_path(self) -> Path:
+        """Path of the log file until it is whole."""
+        return self.directory / f"{self.stem}.log.new"
 
     @property
     def index_path(self) -> Path:
