@@ -171,7 +171,8 @@ class WriteEntry(NamedTuple):
 class EndReign(NamedTuple):
     """Serve nobody any more, and commit nothing, at once: another may lead.
 
-    A replica whose role is OVER afterwards does no more: its process begins anew.
+    A replica whose role is OVER afterwards does no more: its shell begins anew, as a process if it
+    has led.
     """
 
     reason: str

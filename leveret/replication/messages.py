@@ -1,7 +1,10 @@
 """Messages between the leader of a shard and a follower.
 
-A follower opens the link. Messages of one link arrive in their order or not at all; whoever gets a
-message of an epoch that is not its own does nothing about it but answer with its own.
+A follower opens the link. Messages of one link arrive in their order or not at all.
+
+A message of another epoch is not carried out. `Attach` is answered with `Refused`, `Operations` of
+an older epoch with `Detached`; a newer epoch has the entry read. `Refused` counts whatever its
+epoch, if it comes from the leader that is followed.
 """
 
 from __future__ import annotations

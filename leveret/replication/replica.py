@@ -5,7 +5,8 @@
     elected    leads, and lets nobody see anything before all have its logs
     leading    has its logs open; serves while its lease runs
     leaving    has stopped serving, and writes itself out of the in-sync set
-    over       led, and does no more: whoever lost a reign begins anew as a process
+    over       does no more: a leader's process is replaced, and a follower whose logs are damaged
+               becomes another incarnation
 
 An entry of the coordinator decides. Which are older than one in which the replica has acted is kept
 on its disk, since a node that has forgotten it could be cut by an older leader.
@@ -123,7 +124,7 @@ class Replica:
 
     def _learned_reigning(self, leader: Leader, entry: ShardEntry) -> list[Effect]:
         if not entry.is_led_by(self.node, self.incarnation) or entry.epoch != leader.epoch:
-            return self._end_reign(f"node {entry.leader} leads in epoch {entry.epoch}")
+            return self._end(f"node {entry.leader} leads in epoch {entry.epoch}")
         effects = leader.learned(entry)
         return effects + (self._leave(leader) if self.role is Role.LEAVING else [])
 
@@ -184,19 +185,19 @@ class Replica:
             return []
         recorded = leader.set.recorded
         if recorded.isr == {self.node}:
-            return self._end_reign(self._reason)
+            return self._end(self._reason)
         if not self._is_damaged:
             if self._live.get(self.node) != self.incarnation:
                 return []  # the list of live nodes is none yet, or an older one: a tick brings it
             if not self._has_successor(leader):
-                return self._end_reign(self._reason)
+                return self._end(self._reason)
         return [leader.set.write(recorded.resigned())]
 
     def _has_successor(self, leader: Leader) -> bool:
         """Whether another member of the in-sync set is live, by what was read last."""
         return any(node in self._live for node in leader.set.certain - {self.node})
 
-    def _end_reign(self, reason: str) -> list[Effect]:
+    def _end(self, reason: str) -> list[Effect]:
         stopped = self.role is Role.LEAVING
         self.role, self.leader, self.follower = Role.OVER, None, None
         return [] if stopped else [EndReign(reason)]
@@ -208,7 +209,7 @@ class Replica:
         effects = self.leader.answered(outcome)
         recorded = self.leader.set.recorded
         if not recorded.is_led_by(self.node, self.incarnation):
-            return effects + self._end_reign(self._reason)
+            return effects + self._end(self._reason)
         if self.role is Role.LEAVING:
             effects += self._leave(self.leader)
         return effects
@@ -249,7 +250,7 @@ class Replica:
         """
         follower = self.follower
         if follower is not None and follower.has_attached and not follower.is_member:
-            return self._end_reign(reason)
+            return self._end(reason)
         self._is_damaged = True
         return self.failed(reason)
 
