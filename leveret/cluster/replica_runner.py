@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from leveret.cluster.shard_entries import ShardEntries
-    from leveret.ports.replication import LogPlace, RawBatches
+    from leveret.ports.replication import LogEnd, LogPlace, RawBatches
     from leveret.replication.attaching import Comparison
-    from leveret.replication.copying import LogEnd
     from leveret.replication.effects import Effect
     from leveret.replication.replica import Replica
     from leveret.replication.shard import ShardEntry

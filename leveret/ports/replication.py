@@ -15,6 +15,7 @@ __all__ = [
     "BATCH_BYTES_MAX",
     "START",
     "EpochEnd",
+    "LogEnd",
     "LogEvents",
     "LogFiles",
     "LogPlace",
@@ -41,6 +42,13 @@ class LogPlace(NamedTuple):
     revision: int = 0
     position: int = 0
 
+    @property
+    def file(self) -> tuple[int, int]:
+        """First offset and revision of the file, which name it in its log."""
+        return self[:2]
+
+
+LogEnd = tuple[LogPlace, int]  # a place in a log, and the offset of the next record there
 
 START = LogPlace()  # of a log without files
 
@@ -112,12 +120,9 @@ class LogSink(Protocol):
 
 
 class LogEvents(Protocol):
-    """Events in the logs that a node leads, by their keys. Called on the event loop.
+    """Events in the logs that a node leads, by their keys. Called on the event loop."""
 
-    Ends of logs are a place, and the offset of the next record there.
-    """
-
-    def wrote(self, log: str, before: tuple[LogPlace, int], end: tuple[LogPlace, int]) -> None:
+    def wrote(self, log: str, before: LogEnd, end: LogEnd) -> None:
         """Note that a log, which ended `before`, has a new end."""
         ...
 

@@ -89,7 +89,7 @@ def _in_files_of(follower: LogFiles, place: LogPlace) -> LogPlace:
     If the follower does not have the file, because it has removed or compacted it as a leader, all
     of the file was committed, and the leader has it to its end.
     """
-    if place[:2] in follower.files or place == START:
+    if place.file in follower.files or place == START:
         return place
     behind = (LogPlace(*file) for file in follower.files if file[0] > place.base)
     return next(behind, follower.place)
@@ -110,10 +110,10 @@ def difference(
     if place != follower.place:
         return Difference(follower.log, cut=place)
     ours, theirs = set(leader.files), set(follower.files)
-    if follower.last[:2] in ours & theirs and not has_last(follower):
+    if follower.last.file in ours & theirs and not has_last(follower):
         # Only what was damaged, or led without what was committed, differs in the same epoch.
-        return Difference(follower.log, cut=LogPlace(*follower.last[:2]))
-    if place[:2] not in ours and not keeps and place != START:
+        return Difference(follower.log, cut=LogPlace(*follower.last.file))
+    if place.file not in ours and not keeps and place != START:
         # What the leader has removed or compacted may have ended before: in the follower's file may
         # be more of that epoch. That of one in sync ends there or before. The same is then true of
         # the file in front of it.
@@ -133,8 +133,8 @@ def difference(
     )
     removed = tuple(file for file in follower.files if file not in ours)
     rest, offset = place, follower.offset
-    if place[:2] not in ours:  # the next file that it does not get as a whole
-        behind = (file for file in leader.files if file > place[:2] and file not in copied)
+    if place.file not in ours:  # the next file that it does not get as a whole
+        behind = (file for file in leader.files if file > place.file and file not in copied)
         following = next(behind, None)
         rest = leader.place if following is None else LogPlace(*following)
         offset = leader.offset if following is None else rest.base

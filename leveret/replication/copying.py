@@ -17,18 +17,16 @@ from leveret.replication.effects import Effect, ReadLog, Send
 from leveret.replication.messages import Append, Copy, Drop, Operation, Operations, Remove
 
 if TYPE_CHECKING:
-    from leveret.ports.replication import RawBatches
+    from leveret.ports.replication import LogEnd, RawBatches
     from leveret.replication.attaching import Comparison
     from leveret.replication.limits import ReplicationLimits
 
-__all__ = ["FollowerCopy", "LogEnd"]
+__all__ = ["FollowerCopy"]
 
 TIME_STEP_MS = 100  # between two noted times of a log: small beside what a follower may lag
 TIMES_MAX = 64  # of a log; who lags for longer is out of the set anyway
 
 OPERATION_BYTES = 64  # of an operation without its data, about
-
-LogEnd = tuple[LogPlace, int]  # a place in a log, and the offset of the next record there
 
 
 @dataclass(slots=True)
@@ -148,8 +146,8 @@ class FollowerCopy:
                 self._unsent[log.log] = Unsent(log.place, log.offset, since_ms)
         for name, unsent, removed in files:  # compacted since; before, it is a difference
             compared = comparison.ours.get(name)
-            if compared is not None and unsent.place[:2] not in compared.files:
-                self._copy(name, unsent.place[:2], removed, now_ms)
+            if compared is not None and unsent.place.file not in compared.files:
+                self._copy(name, unsent.place.file, removed, now_ms)
 
     def wrote(self, log: str, before: LogEnd, end: LogEnd, now_ms: int) -> None:
         """Note that a log, which ended `before`, has a new end."""
@@ -198,7 +196,7 @@ class FollowerCopy:
     ) -> None:
         following = self._next(log)
         old = min((remove[1:] for remove in removed), default=file)
-        if following is not None and following.place[:2] < old:
+        if following is not None and following.place.file < old:
             return  # it gets there with all the others
         unsent = Unsent(LogPlace(*file), file[0], now_ms, is_copied=True)
         self._files.append((log, unsent, removed))
@@ -259,7 +257,7 @@ class FollowerCopy:
         assert raw is not None
         left = unsent._replace(place=raw.stop, offset=raw.offset)
         if unsent.is_copied:
-            is_last = not raw.data or raw.stop[:2] != unsent.place[:2]
+            is_last = not raw.data or raw.stop.file != unsent.place.file
             copy = Copy(log, unsent.place, raw.data, is_last)
             self._add(unsent.since_ms, copy, len(raw.data))
             if not is_last:
@@ -272,7 +270,7 @@ class FollowerCopy:
         data, stop = raw.data, (raw.stop, raw.offset)
         if raw.stop > unsafe.end[0]:  # what was written meanwhile is told later, and sent then
             stop = unsafe.end
-            if stop[0][:2] == unsent.place[:2]:
+            if stop[0].file == unsent.place.file:
                 data = data[: stop[0].position - unsent.place.position]
         if data:
             append = Append(log, unsent.place, data)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from leveret.replication.copying import FollowerCopy, LogEnd
+from leveret.replication.copying import FollowerCopy
 from leveret.replication.effects import (
     CompareLogs,
     Disconnect,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from leveret.ports.coordinator import WriteOutcome
-    from leveret.ports.replication import LogFiles, LogPlace, RawBatches
+    from leveret.ports.replication import LogEnd, LogFiles, LogPlace, RawBatches
     from leveret.replication.attaching import Comparison
     from leveret.replication.limits import ReplicationLimits
     from leveret.replication.shard import ShardEntry

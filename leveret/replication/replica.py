@@ -45,9 +45,8 @@ from leveret.replication.messages import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from leveret.ports.replication import LogFiles, LogPlace, RawBatches
+    from leveret.ports.replication import LogEnd, LogFiles, LogPlace, RawBatches
     from leveret.replication.attaching import Comparison
-    from leveret.replication.copying import LogEnd
     from leveret.replication.shard import ShardEntry
 
 __all__ = ["Replica", "Role"]

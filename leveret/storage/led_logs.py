@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from leveret.ports.replication import LogEvents, LogFiles
+    from leveret.ports.replication import LogEnd, LogEvents, LogFiles
     from leveret.storage.files import FileSystem
     from leveret.storage.log import PartitionLog
     from leveret.storage.segment import Segment
@@ -52,7 +52,7 @@ class LedLogs:
         self._open: dict[str, PartitionLog] = {}
         self._written: dict[str, LedLog] = {}
         self._in_sync = self._ever_in_sync = 0  # nodes; nothing is known yet
-        self._held: dict[str, tuple[LogPlace, int]] = {}  # what has copies, but not enough
+        self._ends_of_refusing: dict[str, LogEnd] = {}  # up to where copies have logs that refuse
 
     # -- what the store tells
 
@@ -66,7 +66,7 @@ class LedLogs:
         """Note that a log was deleted."""
         self._open.pop(key, None)
         self._written.pop(key, None)
-        self._held.pop(key, None)
+        self._ends_of_refusing.pop(key, None)
         self._events.dropped(key)
 
     def wrote(self, log: LedLog) -> None:
@@ -104,7 +104,7 @@ class LedLogs:
         if log is None:
             return
         if log.is_refusing:
-            self._held[key] = place, offset
+            self._ends_of_refusing[key] = place, offset
         log.replicated(place, offset)
 
     def set_in_sync_counts(self, in_sync: int, ever_in_sync: int) -> None:
@@ -127,9 +127,9 @@ class LedLogs:
             log.refuse(NotEnoughCopiesError(f"it needs {needed} nodes in sync, and has {count}"))
             return
         log.refuse(None)
-        held = self._held.pop(key, None)
-        if held is not None:
-            log.replicated(*held)
+        end = self._ends_of_refusing.pop(key, None)
+        if end is not None:
+            log.replicated(*end)
 
     def _opened(self, key: str) -> PartitionLog | None:
         log = self._open.get(key)
@@ -255,8 +255,8 @@ class LedLog:
 
     def replaced(self, base: int, revision: int, by: int) -> None:
         """Tell of a file that was compacted (see ports.LogSink)."""
-        names = ((segment.base, segment.revision) for segment in self._log.segments)
-        following = next(name for name in names if name > (base, by))
+        files = (segment.file for segment in self._log.segments)
+        following = next(file for file in files if file > (base, by))
         self._logs.events.replaced(self.key, (base, revision), by, LogPlace(*following))
 
     def requires_copies(self) -> None:

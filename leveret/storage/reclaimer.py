@@ -138,7 +138,7 @@ class Reclaimer:
 
     def _condemn(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
-            if self._keeps and (self.covered is None or not precedes(segment, self.covered)):
+            if self._keeps and (self.covered is None or segment.file >= self.covered.file):
                 continue
             if self.kept_from is not None and segment.stop > self.kept_from:
                 break
@@ -194,8 +194,3 @@ class Reclaimer:
             self._services.warn(
                 str(storage_error("remove a settled segment in", self._directory, error))
             )
-
-
-def precedes(segment: Segment, other: Segment) -> bool:
-    """Whether a segment comes before another in its log."""
-    return (segment.base, segment.revision) < (other.base, other.revision)

@@ -79,7 +79,7 @@ class ReplicaEnd:
         """Return where the files end once they are cut at a place (see `cut_replica`)."""
         if cut.position:
             return cut
-        left = [segment for segment in self.segments if (segment.base, segment.revision) < cut[:2]]
+        left = [segment for segment in self.segments if segment.file < cut.file]
         return ReplicaEnd(left).place
 
     def copy(self) -> ReplicaEnd:
@@ -106,7 +106,7 @@ def has_last_batch(files: FileSystem, segments: Sequence[Segment], theirs: LogFi
     A file that was removed since both were described differs in nothing. Raises StorageError.
     """
     for segment in segments:
-        if (segment.base, segment.revision) == theirs.last[:2]:
+        if segment.file == theirs.last.file:
             head = _read_head(files, segment, theirs.last.position)
             return len(head) >= HEADER_BYTES and checksum_of(head) == theirs.checksum
     return True
@@ -138,7 +138,7 @@ def read_segment(
     """
     if not segments:
         return RawBatches(bytearray(), START, 0)
-    segment = next((each for each in segments if (each.base, each.revision) == place[:2]), None)
+    segment = next((each for each in segments if each.file == place.file), None)
     if segment is None or segment.size < place.position:
         raise PlaceGoneError(f"{segments[0].directory} has no {place}")
     try:
@@ -172,7 +172,7 @@ def describe_log(
         epochs[leader_epoch_of(head)] = place if segment is segments[-1] else end
     return LogFiles(
         log,
-        tuple((segment.base, segment.revision) for segment in segments),
+        tuple(segment.file for segment in segments),
         tuple(EpochEnd(epoch, end) for epoch, end in epochs.items()),
         place,
         offset,
@@ -283,11 +283,11 @@ def cut_replica(files: FileSystem, directory: Path, place: LogPlace) -> None:
     """
     try:
         for segment in reversed(list_segments(files, directory)):
-            if (segment.base, segment.revision) < place[:2]:
+            if segment.file < place.file:
                 break
             with suppress(FileNotFoundError):
                 files.unlink(segment.index_path)  # it says where the file ended
-            if (segment.base, segment.revision) > place[:2] or not place.position:
+            if segment.file > place.file or not place.position:
                 remove_files(files, segment)
                 files.sync_directory(directory)
             else:

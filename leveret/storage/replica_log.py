@@ -21,7 +21,7 @@ from leveret.storage.replica_files import ReplicaEnd
 from leveret.storage.segment import Segment
 from leveret.storage.segment_walk import SegmentEnd, ensure_index, note_walk
 from leveret.storage.segment_writer import GROWTH_BYTES
-from leveret.storage.segments import order, remove_files
+from leveret.storage.segments import FILE, remove_files
 from leveret.storage.written_log import LOOP_FLUSH_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -370,8 +370,8 @@ class FileReplicaLog:
     def _add(self, draft: CopiedFile) -> list[Callable[[], None]]:
         segments, segment, end = self._end.segments, draft.segment, self._end
         segment.stop = draft.end.offset
-        at = bisect_left(segments, order(segment), key=order)
-        if at < len(segments) and order(segments[at]) == order(segment):
+        at = bisect_left(segments, segment.file, key=FILE)
+        if at < len(segments) and segments[at].file == segment.file:
             segments.pop(at).release(self._files)  # it comes again
         segments.insert(at, segment)
         if segments[-1] is segment:
@@ -382,7 +382,7 @@ class FileReplicaLog:
     def _remove(self, file: tuple[int, int]) -> list[Callable[[], None]]:
         segments = self._end.segments
         for at, segment in enumerate(segments):
-            if order(segment) == file:
+            if segment.file == file:
                 before = segments[at - 1] if at else None
                 del segments[at]
                 segment.release(self._files)

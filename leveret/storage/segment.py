@@ -18,6 +18,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
@@ -98,6 +99,11 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"Segment({self.path.name}, stop={self.stop}, size={self.size})"
+
+    @property
+    def file(self) -> tuple[int, int]:
+        """First offset and revision, which name the file in its log and by which it is ordered."""
+        return self.base, self.revision
 
     @property
     def stem(self) -> str:
@@ -228,7 +234,7 @@ def list_segments(files: FileSystem, directory: Path) -> list[Segment]:
             size = files.size(directory / name)
             found.append(Segment(directory, int(match[1]), int(match[2] or 0), size))
             found[-1].suspect = found[-1].suspect_path.name in doubtful
-    found.sort(key=lambda segment: (segment.base, segment.revision))
+    found.sort(key=attrgetter("file"))
     for segment, after in pairwise(found):
         segment.stop = after.base
     return found

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from leveret.storage.encryption import DataKey
     from leveret.storage.files import FileSystem
 
-__all__ = ["Segments", "remove_files"]
+__all__ = ["FILE", "Segments", "remove_files"]
 
-
+FILE = attrgetter("file")  # of a segment: what a log's segments are ordered by
 ROLL_FIRST = -1  # as `_roll_at`: the next write begins a new segment in any case
 OPEN_FIRST = 0  # as `_roll_at`: the next write opens the last segment, if it still has room
 
@@ -143,16 +144,16 @@ class Segments(SegmentWriter):
 
     def find(self, base: int, revision: int) -> Segment | None:
         """Return the segment of a file's name."""
-        at = bisect_left(self.items, (base, revision), key=order)
+        at = bisect_left(self.items, (base, revision), key=FILE)
         found = self.items[at] if at < len(self.items) else None
-        return found if found is not None and order(found) == (base, revision) else None
+        return found if found is not None and found.file == (base, revision) else None
 
     def after(self, segment: Segment) -> Segment | None:
         """Return the segment behind a sealed one; None behind the last.
 
         The sealed one may have been removed, or replaced by one that was compacted from it.
         """
-        at = bisect_right(self.items, order(segment), key=order)
+        at = bisect_right(self.items, segment.file, key=FILE)
         behind = (each for each in islice(self.items, at, None) if each.base >= segment.stop)
         return next(behind, None)
 
@@ -421,11 +422,6 @@ class Segments(SegmentWriter):
             self.unpin(dirty)
         for segment in self.items:
             segment.release(self._files)
-
-
-def order(segment: Segment) -> tuple[int, int]:
-    """Return what segments of a log are ordered by."""
-    return segment.base, segment.revision
 
 
 def remove_files(files: FileSystem, segment: Segment, before: Segment | None = None) -> None:

@@ -108,9 +108,9 @@ class Snapshots:
                 continue  # compaction is writing it, and what it is made of is there
             match = NAME.fullmatch(name.partition(".")[0] + ".log")
             at = (int(match[1]), int(match[2] or 0)) if match else None
-            if at is not None and at > (last.base, last.revision):
+            if at is not None and at > last.file:
                 continue
-            if at == (last.base, last.revision):
+            if at == last.file:
                 if not name.endswith(".log"):
                     continue  # an index of more than counts
                 lengths[str(relative / name)] = size

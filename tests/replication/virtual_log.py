@@ -89,7 +89,7 @@ class VirtualLog:
 
     def index_of(self, place: LogPlace) -> int | None:
         for file in self.files:
-            if file.name == place[:2]:
+            if file.name == place.file:
                 return file.index + place.position
         return 0 if place == LogPlace() else None
 
@@ -109,7 +109,7 @@ class VirtualLog:
         if not self.files:
             return RawBatches(bytearray(), place, 0)
         for file, following in zip_longest(self.files, self.files[1:]):
-            if file.name != place[:2]:
+            if file.name != place.file:
                 continue
             found = file.batches[place.position : place.position + count]
             position = place.position + len(found)
@@ -139,9 +139,9 @@ class VirtualLog:
         self.files = [
             file
             for file in self.files
-            if file.name < place[:2] or (file.name == place[:2] and place.position)
+            if file.name < place.file or (file.name == place.file and place.position)
         ]
-        if self.files and self.files[-1].name == place[:2]:
+        if self.files and self.files[-1].name == place.file:
             del self.files[-1].batches[place.position :]
 
     def remove(self, name: tuple[int, int]) -> None:
@@ -155,7 +155,7 @@ class VirtualLog:
 
     def checksum_at(self, place: LogPlace) -> int:
         """Return the checksum of the batch that begins at a place, 0 without one."""
-        file = next(file for file in self.files if file.name == place[:2])
+        file = next(file for file in self.files if file.name == place.file)
         return hash(file.batches[place.position]) if place.position < len(file.batches) else 0
 
     # -- what happens to its disk

@@ -481,7 +481,7 @@ async def test_the_newest_file_can_be_removed(node):
     node.state = MemoryStateStore()
     await node.die(node.files.lose_machine())
     described = await node.store.describe(keeps=True)
-    assert described[ONE].files[-2:] == (before, following[:2])
+    assert described[ONE].files[-2:] == (before, following.file)
 
 
 async def test_what_was_not_flushed_is_not_removed(node):
@@ -804,7 +804,7 @@ def test_a_compacted_file_takes_the_place_of_another(dies_at):
             files = {file: bytes(each.cached) for file, each in compacted.files.files.items()}
             if dies_at is None:
                 assert described[ONE].files == tuple(
-                    (segment.base, segment.revision) for segment in compacted.log.segments
+                    segment.file for segment in compacted.log.segments
                 )
                 await check_removed(node, compacted)
             else:
@@ -846,7 +846,7 @@ async def copy_file(node, place, *, half):
     offset, is_last = place.base, False
     while not is_last:
         raw = await node.leader.log._reader.fetch_raw(place, offset, 400)
-        is_last = raw.stop[:2] != place[:2]
+        is_last = raw.stop.file != place.file
         node.store.copy(ONE, place, raw.data, is_last=is_last)
         place, offset = raw.stop, raw.offset
         if half:
@@ -1000,6 +1000,6 @@ async def test_a_file_that_comes_twice_is_there_once(node):
         await node.flush()
     described = await node.store.describe(keeps=True)
     assert described[ONE].files == node.wanted.files
-    node.store.remove(ONE, *place[:2])
+    node.store.remove(ONE, *place.file)
     await node.flush()
     assert (await node.store.describe(keeps=True))[ONE].files == node.wanted.files[1:]
