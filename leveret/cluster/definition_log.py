@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from leveret.errors import LeveretError, StorageError
 from leveret.ports import Compaction, Retention
 from leveret.ports.contents import decode_properties, encode_properties
+from leveret.ports.partitioner import KEY_HEADER
 from leveret.ports.records import RecordFlag
 from leveret.storage.lineage import DEFINITIONS_LOG, DefinitionsLostError
 from leveret.storage.schema import TABLES
@@ -41,7 +42,6 @@ __all__ = [
 
 # Nobody reads the log but from its beginning, so that tombstones need not stay for anybody.
 DEFINITIONS_RETENTION = Retention(compaction=Compaction(tombstones_ms=60_000))
-KEY_HEADER = "x-partition-key"
 READ_BYTES = 1 << 20
 # Of one batch, which is there as a whole or not at all: some ten thousand definitions, or several
 # times as many that are removed. The log itself would write more than 16 MiB as several.

@@ -1,7 +1,6 @@
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch
 
-KEY_HEADER: str
 ENTRY_BYTES: int
 SECRET_BYTES: int
 ENTRIES_MIN: int

@@ -21,16 +21,18 @@ from leveret.ports.records cimport (
     BATCH_HEADER_BYTES, COMPACTED, DATED, PENDING, Batch, RecordView, load64,
 )
 
-KEY_HEADER = "x-partition-key"
+from leveret.ports.partitioner import KEY_HEADER
+
 ENTRY_BYTES = 24
 SECRET_BYTES = 16
 ENTRIES_MIN = 16
 
 cdef enum:
-    NAME_BYTES = 15
     HEADER_BYTES_MIN = 14       # of a content header: anything shorter has no properties
 
-cdef const uint8_t* NAME = <const uint8_t*>b"x-partition-key"
+cdef bytes _NAME = KEY_HEADER.encode()
+cdef const uint8_t* NAME = _NAME
+cdef uint8_t NAME_BYTES = len(_NAME)
 cdef uint64_t NOTHING = <uint64_t>0xFFFFFFFFFFFFFFFF   # offset of an empty entry
 
 cdef struct Hash:

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from leveret.cluster.definition_log import KEY_HEADER, share_definitions, take_definitions
+from leveret.cluster.definition_log import share_definitions, take_definitions
 from leveret.errors import DiskFullError, StorageError
 from leveret.ports.contents import encode_properties
 from leveret.ports.definitions import (
@@ -18,6 +18,7 @@ from leveret.ports.definitions import (
     UserDefinition,
     VhostDefinition,
 )
+from leveret.ports.partitioner import KEY_HEADER
 from leveret.storage.lineage import DefinitionsLostError
 from leveret.storage.metadata import SqliteMetadataStore
 from tests.cluster.definitions import definition_log, definitions_shared
