@@ -70,7 +70,15 @@ NAME_LENGTH = Struct("<H")
 OPERATION = Struct("<BI")
 CHECKSUM = Struct("<I")
 
-KINDS = (Attach, Attached, Refused, Detached, Operations, Acknowledge)  # from 1 on
+ATTACH, ATTACHED, REFUSED, DETACHED, OPERATIONS, ACKNOWLEDGE = range(1, 7)
+KINDS = {
+    Attach: ATTACH,
+    Attached: ATTACHED,
+    Refused: REFUSED,
+    Detached: DETACHED,
+    Operations: OPERATIONS,
+    Acknowledge: ACKNOWLEDGE,
+}
 NAME, APPEND, COPY, REMOVE, DROP = range(1, 6)
 
 # No part of a name is empty, hidden or a way up: it is a path below the directory of all logs.
@@ -91,9 +99,8 @@ class LinkEncoder:
 
     def encode(self, message: Message) -> list[bytes | bytearray | memoryview]:
         """Return a frame in pieces; batches are not copied."""
-        kind = KINDS.index(type(message)) + 1
         pieces: list[bytes | bytearray | memoryview] = [
-            HEAD.pack(kind, VERSION, self._shard, message.epoch)
+            HEAD.pack(KINDS[type(message)], VERSION, self._shard, message.epoch)
         ]
         if isinstance(message, Attach):
             logs = [_encode_log(log) for log in message.logs]
@@ -178,19 +185,18 @@ class LinkDecoder:
         return message
 
     def _message(self, kind: int, fields: FrameFields, epoch: int) -> Message:
-        match kind:
-            case 1:
-                return Attach(epoch, fields.number(), EncodedLogs(fields.bytes(fields.left)))
-            case 2:
-                return self._attached(fields, epoch)
-            case 3:
-                return Refused(epoch)
-            case 4:
-                return Detached(epoch)
-            case 5:
-                return self._operations(fields, epoch)
-            case 6:
-                return Acknowledge(epoch, fields.number())
+        if kind == ATTACH:
+            return Attach(epoch, fields.number(), EncodedLogs(fields.bytes(fields.left)))
+        if kind == ATTACHED:
+            return self._attached(fields, epoch)
+        if kind == REFUSED:
+            return Refused(epoch)
+        if kind == DETACHED:
+            return Detached(epoch)
+        if kind == OPERATIONS:
+            return self._operations(fields, epoch)
+        if kind == ACKNOWLEDGE:
+            return Acknowledge(epoch, fields.number())
         raise MalformedMessageError(f"a frame of the unknown kind {kind}")
 
     def _attached(self, fields: FrameFields, epoch: int) -> Attached:
