@@ -58,11 +58,11 @@ class Leader:
         self.node = node
         self.epoch = entry.epoch
         self.set = InSyncSet(entry)
-        self.is_opening = False
+        self.has_begun_opening = False
         self.is_open = False
         self._limits = limits
         self._is_ready = False
-        self._held: dict[int, Attach] = {}  # of followers that came when it could not compare
+        self._waiting_attaches: dict[int, Attach] = {}  # until it can compare
         self._copies: dict[int, FollowerCopy] = {}
         self._began_ms = now_ms
         # Of those whose link has ended: since when they have not had all, and have had no link.
@@ -81,7 +81,7 @@ class Leader:
 
     @property
     def _may_compare(self) -> bool:
-        return self._is_ready and (self.is_open or not self.is_opening)
+        return self._is_ready and (self.is_open or not self.has_begun_opening)
 
     def ready(self) -> list[Effect]:
         """Answer followers from now on: the epoch and this node's own files are on its disk.
@@ -89,18 +89,18 @@ class Leader:
         Alone in the set, it has not described its files: it opens them before it compares any.
         """
         self._is_ready = True
-        return self._open_if_safe() + self._compare_held()
+        return self._open_if_safe() + self._compare_waiting()
 
-    def _compare_held(self) -> list[Effect]:
-        held, self._held = self._held, {}
-        return [effect for node, message in held.items() for effect in self.attach(node, message)]
+    def _compare_waiting(self) -> list[Effect]:
+        waiting, self._waiting_attaches = self._waiting_attaches, {}
+        return [each for node, message in waiting.items() for each in self.attach(node, message)]
 
     def attach(self, follower: int, message: Attach) -> list[Effect]:
         """Begin anew with a follower, over its present link."""
         self._copies.pop(follower, None)
         self._unlinked_since.pop(follower, None)
         if not self._may_compare:
-            self._held[follower] = message
+            self._waiting_attaches[follower] = message
             return []
         self._comparisons += 1
         self._copies[follower] = FollowerCopy(
@@ -119,7 +119,7 @@ class Leader:
         cuts = tuple((log.log, log.cut) for log in comparison.differences if log.cut is not None)
         if cuts:
             del self._copies[follower]
-            if not self.is_opening:
+            if not self.has_begun_opening:
                 self._absent_since[follower] = now_ms  # until then it was this node that compared
             ours = comparison.ours
             if follower in self.set.counted and any(
@@ -128,8 +128,9 @@ class Leader:
                 self._unfit.add(follower)  # out of the set before anything is undone
                 return [Send(follower, Refused(self.epoch)), Disconnect(follower)]
             return [Send(follower, Attached(self.epoch, cuts))]
-        # Before the logs are opened, the time until now went into comparing them.
-        since_ms = self._absent_since.get(follower, self._began_ms) if self.is_opening else now_ms
+        since_ms = now_ms  # before the logs are opened, the time until now went into comparing them
+        if self.has_begun_opening:
+            since_ms = self._absent_since.get(follower, self._began_ms)
         copy.begin(comparison, now_ms, since_ms)
         return [Send(follower, Attached(self.epoch)), *self._moved(copy), *self._commit_all()]
 
@@ -142,7 +143,7 @@ class Leader:
 
     def lost(self, follower: int, now_ms: int) -> None:
         """Forget a follower, whose link has ended."""
-        self._held.pop(follower, None)
+        self._waiting_attaches.pop(follower, None)
         self._unlinked_since[follower] = now_ms
         copy = self._copies.pop(follower, None)
         if copy is not None and copy.is_attached:
@@ -153,11 +154,11 @@ class Leader:
 
     def _open_if_safe(self) -> list[Effect]:
         """Open the logs once every member that counts has all of them."""
-        if self.is_opening or not self._is_ready or self._has_ended:
+        if self.has_begun_opening or not self._is_ready or self._has_ended:
             return []
         if not self._is_tail_safe():
             return []
-        self.is_opening = True
+        self.has_begun_opening = True
         return [OpenLogs(self.epoch)]
 
     def _is_tail_safe(self) -> bool:
@@ -170,7 +171,7 @@ class Leader:
     def opened(self) -> list[Effect]:
         """Note that the logs are open: they are committed as far as they are written."""
         self.is_open = True
-        return [self._set_in_sync_counts, *self._compare_held()]
+        return [self._set_in_sync_counts, *self._compare_waiting()]
 
     @property
     def _set_in_sync_counts(self) -> Effect:
@@ -339,7 +340,7 @@ class Leader:
             since = copy.unsafe_since()
         if since is None:
             return False
-        if copy is not None and not self.is_opening:
+        if copy is not None and not self.has_begun_opening:
             if now_ms - self._began_ms > self._limits.comparison_ms_max:
                 return True
             if not copy.is_attached:

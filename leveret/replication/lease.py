@@ -24,7 +24,3 @@ class Lease:
     def renewed(self, requested_ms: int) -> None:
         """Note the answer to a renewal that was requested at a time."""
         self.until_ms = max(self.until_ms, requested_ms + self._session_ms // 2)
-
-    def runs(self, now_ms: int) -> bool:
-        """Whether the node may serve now."""
-        return now_ms < self.until_ms

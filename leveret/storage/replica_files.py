@@ -49,6 +49,7 @@ __all__ = [
     "describe_log",
     "find_end",
     "has_last_batch",
+    "newest_epoch",
     "open_replica",
     "read_segment",
     "rewrite_suspect",

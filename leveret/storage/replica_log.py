@@ -94,11 +94,6 @@ class FileReplicaLog:
         return self._end.place
 
     @property
-    def offset(self) -> int:
-        """Offset that the next record will get."""
-        return self._end.offset
-
-    @property
     def end(self) -> ReplicaEnd:
         """Files, and what stands at their end."""
         return self._end

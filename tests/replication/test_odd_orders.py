@@ -457,7 +457,7 @@ def test_a_member_that_comes_back_while_logs_are_opened_is_not_waited_for():
     trace.elect_another(0)
     trace.wait(250)
     trace.calm("open")  # which may need a commit, and it is compared with open logs only
-    assert trace.world.process(1).replica.leader.is_opening
+    assert trace.world.process(1).replica.leader.has_begun_opening
     trace.world.disconnect(trace.world.process(2), 1)
     trace.calm("open")
     trace.wait(LAG_MS + 500)

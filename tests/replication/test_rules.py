@@ -546,8 +546,8 @@ RULES = {
         follower_comes_before_one_that_is_alone_is_open,
         Leader,
         "ready",
-        "self._open_if_safe() + self._compare_held()",
-        "self._compare_held() + self._open_if_safe()",
+        "self._open_if_safe() + self._compare_waiting()",
+        "self._compare_waiting() + self._open_if_safe()",
         "I4",
     ),
     "elect-outside-set": Without(

@@ -508,7 +508,7 @@ class World:
         if reads:
             process.seen_live = dict(self.live)
         leads = process.replica.leader is not None
-        if node not in self.live or (leads and not process.lease.runs(self.now)):
+        if node not in self.live or (leads and self.now >= process.lease.until_ms):
             self.crash(node)  # without a session or a lease it begins anew
         else:
             self.perform(process, process.replica.tick(process.seen_live, self.now))
@@ -642,7 +642,7 @@ class World:
             if process is not None
             and process.replica.role is Role.LEADING
             and not process.is_over
-            and process.lease.runs(self.now)
+            and self.now < process.lease.until_ms
         ]
 
     def check(self) -> None:
