@@ -182,7 +182,7 @@ class TestConfirms:
         wait(stage, 1)
         queue = stage.log("tasks")
         assert (queue.end, queue.committed, held.end, held.committed) == (1, 0, 2, 1)
-        lacks = NotEnoughCopiesError("it needs 2 nodes that are in sync, and 1 is")
+        lacks = NotEnoughCopiesError("it needs 2 nodes in sync, and has 1")
         for log in (queue, held):
             log.refuse(lacks)
         wait(stage, 3)
