@@ -30,7 +30,7 @@ from leveret.storage.lineage import (
 from leveret.storage.losses import LossLedger
 from leveret.storage.master_key import read_master_key
 from leveret.storage.names import TRASH, log_key
-from leveret.storage.replica_store import forget_replica
+from leveret.storage.replica_notes import forget_replica
 from leveret.storage.snapshot import Snapshots, remove_snapshot
 from leveret.storage.state import LmdbStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits

@@ -61,7 +61,7 @@ MARK = struct.Struct("<QBQIQQQQ")
 EARLIER_PREFIX = b"closed/"
 EARLIER = struct.Struct("<BQIQQQ")
 EARLIER_SETTLED, EARLIER_TOLD = 2, 3  # a mark of version 1 is not believed
-REPLICA_PREFIX = b"replica/"  # of a log that is copied from another node (storage/replica_store.py)
+REPLICA_PREFIX = b"replica/"  # of a log that is copied from another node (storage/replica_notes.py)
 UNKNOWN_BOOT = bytes(16)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

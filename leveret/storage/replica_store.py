@@ -1,14 +1,7 @@
 """The logs of a shard at a node that does not lead it, which change by its leader's words alone.
 
-    b"replica/" + the log's key: the place up to which it was flushed, noted about once a second
-     0  u64  base offset of the segment
-     8  u32  its revision
-    12  u64  position in it
-
-What was noted and is not there any more was damaged (`ReplicaStore.describe`). Notes stay behind
-while the node leads: its logs only grow, and the note of a deleted one goes with its mark. Marks of
-that time (storage/marks.py) are replaced by notes as soon as it does not lead any more, since the
-logs may then be cut.
+Up to where each was flushed is noted (storage/replica_notes.py): what was noted and is not there
+any more was damaged.
 """
 
 from __future__ import annotations
@@ -18,17 +11,12 @@ from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from struct import Struct
 from typing import TYPE_CHECKING, TypeVar
 
 from leveret.errors import StorageError
 from leveret.ports.replication import START, LogFiles, LogPlace, PlaceGoneError, RawBatches
 from leveret.storage.commit import FlushFigures
-from leveret.storage.lineage import KEY as DEFINITIONS_KEY
-from leveret.storage.lineage import RECORDS_PREFIX
-from leveret.storage.marks import EARLIER_PREFIX, REPLICA_PREFIX, RUN_KEY, LogMark, LogMarks
 from leveret.storage.names import list_logs
-from leveret.storage.note_writer import NoteWriter
 from leveret.storage.replica_files import (
     ReplicaEnd,
     cut_replica,
@@ -38,6 +26,7 @@ from leveret.storage.replica_files import (
     rewrite_suspect,
 )
 from leveret.storage.replica_log import FileReplicaLog
+from leveret.storage.replica_notes import ReplicaNotes
 from leveret.storage.trash import Trash
 
 if TYPE_CHECKING:
@@ -48,27 +37,11 @@ if TYPE_CHECKING:
     from leveret.storage.files import FileSystem
     from leveret.storage.threads import StorageThreads
 
-__all__ = ["ReplicaStore", "forget_replica"]
+__all__ = ["ReplicaStore"]
 
-PLACE = Struct("<QIQ")
-FORGOTTEN_KEY = b"replica-run"  # the last run as leader of which nothing derived is left
-# Keys of the state store that no log is the source of: all others can be made anew from logs.
-OWN_PREFIXES = (
-    *(REPLICA_PREFIX, FORGOTTEN_KEY, RUN_KEY, LogMarks.PREFIX, EARLIER_PREFIX),
-    *(DEFINITIONS_KEY, RECORDS_PREFIX),
-    b"statistics\0",  # of the node's charts (core.statistics.keeping)
-)
-LAST_KEY = b"\xff" * 8
-NOTE_INTERVAL_MS = 1000  # what is lost of this last second goes unnoticed
 OPENERS = 3  # threads that open logs at once: one is left for reads
 
 T = TypeVar("T")
-
-
-def forget_replica(state: StateStore) -> None:
-    """Forget what was noted of logs that are copied no more. Raises StorageError."""
-    keys = [*(key for key, _ in state.scan(REPLICA_PREFIX)), FORGOTTEN_KEY]
-    state.write([(key, None) for key in keys], durable=True)
 
 
 @dataclass(slots=True)
@@ -105,7 +78,6 @@ class ReplicaStore:
         self._topics = data / "topics"
         self._files = files
         self._trash = Trash(files, self._topics)
-        self._state = state
         self._loop = loop
         self._threads = threads
         self._logs: dict[str, FileReplicaLog] = {}
@@ -116,15 +88,7 @@ class ReplicaStore:
         self._flush: GroupFlush | None = None  # that is running
         self._figures = flushes or FlushFigures()  # say whether the disk is quick
         self._lock = asyncio.Lock()
-        self._notes = NoteWriter(
-            state,
-            loop,
-            threads.committer,
-            {},
-            interval_ms=NOTE_INTERVAL_MS,
-            worked=self._trash.removed,
-        )
-        self._flushed = self._read_notes()  # up to where logs are known to have been flushed
+        self._notes = ReplicaNotes(state, loop, threads.committer, self._trash)
         self._removals = self._trash.take_left(data / "transient")
         self.described: Mapping[str, LogFiles] = {}
 
@@ -145,13 +109,19 @@ class ReplicaStore:
         """
         async with self._lock:
             await self._stop_changing()
-            await self._run(self._forget_derived)
+            await self._run(self._notes.forget_derived)
             await self._replace_marks()
             await self._open(keeps=keeps)
             self._remove_left()
             ends = {key: log.end.copy() for key, log in self._logs.items()}
             self.described = await self._run(partial(self._describe, ends))
             return self.described
+
+    async def _replace_marks(self) -> None:
+        """Note what a reign of this node has flushed, and have nobody believe its marks."""
+        marks = self._notes.read_marks()
+        void = await self._run(partial(self._trash.find_deleted, marks))
+        await self._notes.replace_marks(marks, void)
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Return what `work` does in a thread, which whoever is cancelled waits for all the same.
@@ -192,7 +162,7 @@ class ReplicaStore:
         found = await self._run(partial(list_logs, self._files, self._topics))
         keys = [
             key
-            for key in dict.fromkeys([*found, *self._flushed])
+            for key in dict.fromkeys([*found, *self._notes.flushed])
             if key not in self._logs or not self._logs[key].is_sound
         ]
         for key in keys:
@@ -205,16 +175,16 @@ class ReplicaStore:
             self._logs |= {key: self._log(key, end) for key, end in ends.items()}
         # All that was opened is flushed. The index files that tell a gap from a loss need not be
         # durable yet, if a flush was interrupted that began behind one: the notes tell it, too.
-        places = {key: self._logs[key].place for key in keys}
-        unnoted = {key: at for key, at in places.items() if at != self._flushed.get(key, START)}
+        places, flushed = {key: self._logs[key].place for key in keys}, self._notes.flushed
+        unnoted = {key: at for key, at in places.items() if at != flushed.get(key, START)}
         for key, place in unnoted.items():
-            self._note(key, place)
+            self._notes.note(key, place)
         if unnoted:
-            await self._notes_written()
+            await self._notes.written()
 
     def _open_each(self, keys: Iterable[str], *, keeps: bool) -> dict[str, ReplicaEnd]:
         """Open logs, in a worker thread. Raises CorruptBatchError, StorageError."""
-        flushed = self._flushed if keeps else {}
+        flushed = self._notes.flushed if keeps else {}
         return {
             key: open_replica(self._files, self._topics / key, flushed.get(key, START))
             for key in keys
@@ -337,7 +307,7 @@ class ReplicaStore:
         self._flush = None
         if flush.failure is None:
             for key, place in flush.places.items():
-                self._note(key, place)
+                self._notes.note(key, place)
             try:
                 for key in flush.dropped:
                     self._drop(key)
@@ -351,7 +321,7 @@ class ReplicaStore:
         self._forget(key)
         removal = self._trash.take(key.encode(), self._topics / key)
         if removal is not None:
-            self._note(key, START)
+            self._notes.note(key, START)
             self._notes.when_written(removal)
 
     def _remove_left(self) -> None:
@@ -373,8 +343,8 @@ class ReplicaStore:
                 left = end.place_left(place)
                 self._forget(key)
                 # What is in front of the cut must be there still, what is behind it need not.
-                self._note(key, min(left, self._flushed.get(key, START)))
-            await self._notes_written()
+                self._notes.note(key, min(left, self._notes.flushed.get(key, START)))
+            await self._notes.written()
             await self._run(partial(self._cut, places))
 
     def _cut(self, places: Mapping[str, LogPlace]) -> None:
@@ -387,68 +357,6 @@ class ReplicaStore:
                     self._files.remove_directory(directory)
                     self._files.remove_directory(directory.parent)
 
-    # -- notes
-
-    def _read_notes(self) -> dict[str, LogPlace]:
-        """Return the notes of logs but of those that were being dropped. Raises StorageError."""
-        found = {
-            key[len(REPLICA_PREFIX) :]: LogPlace(*PLACE.unpack(value))
-            for key, value in self._state.scan(REPLICA_PREFIX)
-            if len(value) == PLACE.size
-        }
-        for key in self._trash.find_deleted(found):
-            del found[key]
-            self._notes.note(REPLICA_PREFIX + key, None)
-        return {key.decode(): place for key, place in found.items()}
-
-    async def _replace_marks(self) -> None:
-        """Note what a reign of this node has flushed, and have nobody believe its marks."""
-        marks = {raw[len(LogMarks.PREFIX) :]: v for raw, v in self._state.scan(LogMarks.PREFIX)}
-        void = await self._run(partial(self._trash.find_deleted, marks))
-        for raw, value in marks.items():
-            mark, key = LogMark.from_bytes(value), raw.decode()
-            # All files before the last one are known as flushed if a record of that one is.
-            if mark is not None and (mark.closed or mark.flushed > mark.base) and raw not in void:
-                place = LogPlace(*mark.place)
-                self._note(key, max(place, self._flushed.get(key, START)))
-            self._notes.note(LogMarks.PREFIX + raw, None)
-        if marks:
-            await self._notes_written()
-
-    def _forget_derived(self) -> None:
-        """Forget what features have derived from records that the next leader may not have.
-
-        Nothing is done if the node has not led since the last time. In a worker thread. Raises
-        StorageError.
-        """
-        run = self._state.get(RUN_KEY)
-        if run == self._state.get(FORGOTTEN_KEY):
-            return
-        keys = self._state.keys(b"", LAST_KEY)
-        gone = [(key, None) for key in keys if not key.startswith(OWN_PREFIXES)]
-        self._state.write([*gone, (FORGOTTEN_KEY, run)], durable=True)
-
-    def _note(self, key: str, place: LogPlace) -> None:
-        """Note that a log is flushed up to a place; START: that it need not be there."""
-        if place == START:
-            self._flushed.pop(key, None)
-        else:
-            self._flushed[key] = place
-        value = None if place == START else PLACE.pack(*place)
-        self._notes.note(REPLICA_PREFIX + key.encode(), value)
-        self._notes.start()
-
-    async def _notes_written(self) -> None:
-        """Wait until all notes are on the disk. Should that fail, too much is kept for damaged."""
-        end = self._loop.create_future()
-
-        def written() -> None:
-            self._loop.call_soon_threadsafe(end.set_result, None)
-
-        self._notes.when_written(written)
-        self._notes.write()
-        await asyncio.wait([end])
-
     async def close(self) -> None:
         """Close all files, once the flush that is running has ended."""
         async with self._lock:
@@ -456,7 +364,7 @@ class ReplicaStore:
             for key in list(self._logs):
                 self._forget(key)
             self._notes.stop()
-            await self._notes_written()
+            await self._notes.written()
 
     async def leave(self) -> None:
         """Leave the files to a store that opens them to lead.

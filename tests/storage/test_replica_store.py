@@ -293,7 +293,7 @@ async def test_who_keeps_what_it_has_refuses_damaged_logs(node, lost):
     publish(node, 1, 2, 3)
     await node.copy()
     await node.flush()
-    await node.store._notes_written()
+    await node.store._notes.written()
     if lost == "the file":
         node.files.unlink(DATA / "topics" / ONE / FILE)
     elif lost == "the directory":
@@ -501,7 +501,7 @@ async def test_a_dropped_log_is_not_missed(node, dies):
     publish(node, 1, 2)
     await node.copy()
     await node.flush()
-    await node.store._notes_written()
+    await node.store._notes.written()
     node.store.drop(ONE)
     node.store.drop("%2F/never~~seen/0")
     await node.flush()
@@ -751,7 +751,7 @@ async def test_what_a_replica_was_removing_is_removed_once_it_is_not_missed(node
     publish(node, 1)
     await node.copy()
     await node.flush()
-    await node.store._notes_written()
+    await node.store._notes.written()
     node.store._trash._remove = lambda *_: None  # it ends in front of that
     node.store.drop(ONE)
     await node.flush()
