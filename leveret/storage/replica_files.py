@@ -290,9 +290,9 @@ def cut_replica(files: FileSystem, directory: Path, place: LogPlace) -> None:
                 files.unlink(segment.index_path)  # it says where the file ended
             if segment.file > place.file or not place.position:
                 remove_files(files, segment)
-                files.sync_directory(directory)
             else:
                 _truncate(files, segment, place.position)
+            files.sync_directory(directory)
     except OSError as error:
         raise storage_error("cut the replica in", directory, error) from error
 

@@ -563,6 +563,18 @@ async def test_a_log_is_cut_durably(node):
     assert node.files.list_names(DATA / "topics" / "%2F") == []
 
 
+async def test_the_index_file_of_a_file_that_was_cut_never_comes_back(node):
+    publish(node, *range(12))
+    await node.copy()
+    await node.flush()
+    node.files.sync_directory(DATA / "topics" / ONE)
+    assert FILE.replace(".log", ".index") in node.names
+    raw = await node.leader.log._reader.fetch_raw(LogPlace(), 0, 1)
+    await node.store.cut([(ONE, raw.stop)])
+    await node.die(node.files.lose_machine())
+    assert node.names == [FILE]  # else it would vouch for what is appended there, unflushed
+
+
 @pytest.mark.parametrize("begins_file", [False, True])
 @pytest.mark.parametrize("is_damaged", [False, True])
 async def test_damage_in_front_of_a_cut_is_noticed(node, begins_file, is_damaged):
