@@ -1,7 +1,9 @@
 """Flushes of one log: one at a time, each of everything written before it.
 
 A flush runs in a thread of the committer; its end comes back to the loop, where the committed
-offset moves and callbacks are told, or what was written is written anew or lost.
+offset moves and callbacks are told, or what was written is written anew or lost. Where the log is
+copied, what a flush was waited for is done once its copies have flushed the same, and a log that
+has too few of them refuses what is written.
 """
 
 from __future__ import annotations
@@ -114,7 +116,7 @@ class FlushedLog(WrittenLog, ABC):
     `_failures` counts flushes in a row that have failed.
     """
 
-    # More attributes than Python would find without a dictionary: see core.logs.log_writer.
+    # More attributes than Python would find without a dictionary: see core.queues.open_queue.
     __slots__ = (
         "_closed",
         "_commit_callbacks",
