@@ -280,7 +280,7 @@ class Node(Stage):
                 yield from self._of_store(extension.store)
         order, retries = queue.extension(KeyOrder), queue.extension(RetryTopic)
         if order is not None and retries is not None:
-            for offset, key in order._away.items():
+            for offset, (key, _) in order._away.items():
                 yield Fact(topic_of(retries.store.log), offset, "blocked", key)
 
     @staticmethod
