@@ -343,11 +343,12 @@ class AtomicWrite:
     def _await_originals(self, writer: LogWriter) -> None:
         """Wait for what duplicates were dropped for, which may not be safe, and yet be undone.
 
-        Joint writes do not: they could wait for each other.
+        Joint writes do not: they could wait for each other. What others gather for the log by now
+        is not waited for: it is written behind the part of this write, which is not decided yet.
         """
-        if self._decider is self._writes and writer.log.committed < writer.log.end:
+        if self._decider is self._writes:
             self._unprepared += 1
-            writer.await_commit(AfterAll(1, self._originals_safe))
+            writer.await_written(AfterAll(1, self._originals_safe))
 
     def _originals_safe(self, *, failed: bool) -> None:
         if failed and self.error is None:

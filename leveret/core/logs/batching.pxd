@@ -23,7 +23,9 @@ cdef class Batching(TouchedQueue):
     cpdef _prepare(self)
     cpdef _show_committed(self)
     cpdef await_commit(self, waiter)
+    cpdef await_written(self, waiter)
     cdef int _await_log(self, waiter) except -1
+    cdef int _await_written(self, waiter) except -1
     cdef bint _is_log_caught_up(self) except -1
     cdef int _await_flush(self, list waiters) except -1
     cdef int _show_to(self, list waiters) except -1

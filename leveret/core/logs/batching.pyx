@@ -76,11 +76,22 @@ cdef class Batching(TouchedQueue):
         self._await_log(waiter)
 
     cdef int _await_log(self, waiter) except -1:
-        if self.deleted:
-            waiter.done(failed=False)
-        elif self.builder.count:
+        if not self.deleted and self.builder.count:
             self._waiting.append(waiter)
             self._turn.touch(self)
+            return 0
+        return self._await_written(waiter)
+
+    cpdef await_written(self, waiter):
+        """Call `waiter.done` when everything that was written so far is committed, as above.
+
+        What is gathered, or written from now on, is not waited for.
+        """
+        self._await_written(waiter)
+
+    cdef int _await_written(self, waiter) except -1:
+        if self.deleted:
+            waiter.done(failed=False)
         elif self.log.is_refusing:
             waiter.done(failed=True)
         elif self.log.committed < self.log.end:

@@ -18,6 +18,7 @@ cdef class Delivering(Batching):
     cdef public bint _is_paused
     cdef public bint _expires           # unless it is used
 
+    cdef object _awaiting_extensions(self, waiter)
     cpdef next_offer(self)
     cpdef uint64_t deliver(self, Deliver offer, list batches) except? 0
     cpdef settle(self, ranges)

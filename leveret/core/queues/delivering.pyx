@@ -65,12 +65,20 @@ cdef class Delivering(Batching):
         if self.is_restoring and not self.deleted:
             self._backlog.await_restored(waiter)
             return
+        self._await_log(self._awaiting_extensions(waiter))
+
+    cpdef await_written(self, waiter):
+        """Call `waiter.done` when what was written so far is committed, by extensions as well."""
+        self._await_written(self._awaiting_extensions(waiter))
+
+    cdef object _awaiting_extensions(self, waiter):
+        """Return what waits in the place of `waiter`, which what extensions store is part of."""
         for extension in self._extensions:
             if not extension.is_caught_up:
                 both = waiter_for_two(waiter)
                 extension.await_commit(both)
                 waiter = both
-        self._await_log(waiter)
+        return waiter
 
     # -- deliveries
 

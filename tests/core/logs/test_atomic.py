@@ -4,12 +4,16 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from pamqp import commands
 
 from leveret.errors import NotEnoughCopiesError, StorageError
 from leveret.features.dedup.extension import QueueWindows
 from leveret.ports import Durability
-from tests.support.client import Client
+from tests.support import memory_log
+from tests.support.client import Client, message
+from tests.support.examples import examples
 from tests.support.queue_bench import content_header
 from tests.support.stage import Stage
 
@@ -341,6 +345,101 @@ def test_a_write_waits_until_a_queue_knows_what_it_has_seen(stage, client):
     flushed(stage)
     assert outcome.failed is False
     assert client.count("a") == 1
+
+
+def test_a_write_to_a_queue_that_reads_its_backlog_does_not_wait_for_itself(monkeypatch):
+    monkeypatch.setattr(memory_log, "KEPT_TOPICS", {*memory_log.KEPT_TOPICS, "a"})
+    stage = Stage(Durability.FSYNC)
+    client = Client(stage).open()
+    declare(client, "a", **{"x-max-priority": 5, "x-dedup-window": True})
+    publish(client, "a", b"m", message_id="0", priority=3)
+    for _ in range(5):
+        stage.advance(60)  # the window is written
+        flushed(stage)
+    stage.log("a").fetch_error = StorageError("slow")
+    definition = stage.queue("a").definition
+    stage = Stage(Durability.FSYNC, topics=stage.topics, state=stage.state)
+    found = stage.definitions()
+    found.queues.append(definition)
+    stage.restore(found)
+    client = Client(stage).open()
+    assert stage.queue("a").is_restoring
+    with_id(client, "a", "1")
+    write, outcome = stage.broker.atomic.begin(), Outcome()
+    for name in ("1", "2"):
+        put_with_id(stage, write, "a", name)
+    write.commit(outcome)
+    flushed(stage)
+    stage.log("a").fetch_error = None
+    for _ in range(5):
+        stage.advance(10)
+        flushed(stage)
+    assert outcome.failed is False
+    assert client.count("a") == 3
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("publish"), st.sampled_from(["a", "b"]), st.integers(0, 3)),
+    st.tuples(
+        st.just("write"),
+        st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3)), max_size=3),
+        st.booleans(),
+    ),
+    st.tuples(st.just("turn")),
+    st.tuples(st.just("flush"), st.sampled_from(["a", "b"])),
+)
+
+
+# Dead letters that its own preparation brings stand behind its records.
+BEHIND = [
+    ("publish", "b", 0),
+    ("turn",),
+    ("flush", "b"),
+    ("turn",),
+    ("publish", "a", 1),
+    ("turn",),
+    ("write", [("a", 1), ("a", 2)], True),
+    ("publish", "b", 1),
+    ("publish", "b", 2),
+]
+
+
+@example(BEHIND)
+@settings(max_examples=examples(100))
+@given(st.lists(STEPS, max_size=20))
+def test_all_writes_end_whatever_duplicates_they_share(steps):
+    stage = Stage(Durability.FSYNC)
+    give_windows(stage)
+    client = Client(stage).open()
+    window = {"x-dedup-window": True}
+    declare(client, "a", **window)
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "a"}
+    declare(client, "b", **{"x-max-length": 1, "x-overflow": "reject-publish-dlx"}, **dead)
+    outcomes = []
+    for step, *details in steps:
+        match step:
+            case "publish":
+                queue, number = details
+                data = message(queue, b"m", delivery_mode=2, message_id=str(number))
+                client.connection.received(memoryview(bytearray(data)))
+            case "write":
+                write = stage.broker.atomic.begin()
+                published, settles = details
+                for queue, number in published:
+                    put_with_id(stage, write, queue, str(number))
+                if settles and (got := stage.queue("b").get()) is not None:
+                    write.settle(stage.queue("b"), [(got[0], got[0] + 1)])
+                outcomes.append(Outcome())
+                write.commit(outcomes[-1])
+            case "turn":
+                stage.run_once()
+            case "flush":
+                stage.log(details[0]).commit()
+    for _ in range(2 * len(steps) + 2):
+        flushed(stage)
+    assert None not in [outcome.failed for outcome in outcomes]
+    assert all(stage.log(queue).committed == stage.log(queue).end for queue in ("a", "b"))
+    assert stage.reported == []
 
 
 def test_writes_are_busy_until_all_are_decided(stage, client):
