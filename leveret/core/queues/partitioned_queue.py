@@ -26,7 +26,7 @@ from leveret.ports.partitioner import Partitioner
 from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.consumer import QueueConsumer
@@ -169,11 +169,10 @@ class PartitionedQueue(DeclaredQueue):
     def follow_layout(self) -> None:
         """Have the partitions that the definition says; publish to the active ones from now on.
 
-        Those that it does not have any more must have been read. Raises StorageError if one cannot
-        be opened: publishes go where they went, and another call goes on.
+        Raises StorageError if one cannot be opened: publishes go where they went, and another call
+        goes on.
         """
-        wanted = self.layout.present
-        for number in wanted:
+        for number in self.layout.present:
             if number not in self._partitions:
                 self._partitions[number] = self._open_partition(self, number)
         for consumer, added in self._consumers.items():
@@ -182,20 +181,23 @@ class PartitionedQueue(DeclaredQueue):
                     part.open()  # it is new
                     self._add_share(consumer, added, part)
         self._place()
-        for part in [part for number, part in self._partitions.items() if number not in wanted]:
-            self._drop(part)
 
-    def _drop(self, part: OpenQueue) -> None:
-        """Delete a partition, which holds nothing; nobody is notified."""
-        for added in self._consumers.values():
-            share = added.shares.pop(part.number, None)
-            if share is not None:
-                part.remove_consumer(share)
-        del self._partitions[part.number]
-        self._removed = self._removed.plus(part.total_usage())
-        part.mark_deleted()
-        part.builder.partitioner = None
-        self.services.spawn(part.delete_log())
+    def drop(self, numbers: Iterable[int]) -> list[OpenQueue]:
+        """Be without partitions that hold nothing and are not published to; nobody is notified.
+
+        Returns them. Their logs are left to the caller, who must not delete them before the layout
+        without them is stored.
+        """
+        dropped = [self._partitions.pop(number) for number in numbers]
+        for part in dropped:
+            for added in self._consumers.values():
+                share = added.shares.pop(part.number, None)
+                if share is not None:
+                    part.remove_consumer(share)
+            self._removed = self._removed.plus(part.total_usage())
+            part.mark_deleted()
+            part.builder.partitioner = None
+        return dropped
 
     # -- settings
 

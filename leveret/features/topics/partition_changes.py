@@ -5,7 +5,8 @@ one are deleted: a crash leaves the partitions as they were, or as they will be,
 confirmed. Files of a partition that is no longer there are deleted when its queue is opened.
 
 A retired partition takes no publishes. It is removed once nothing is left to be read: no message of
-a queue, no record that retention keeps, nothing that a group has not settled.
+a queue, no record that retention keeps, nothing that a group has not settled. It goes from memory
+first: what somebody wrote to it while its removal is stored would be deleted with it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class PartitionChanges:
         self._metadata = metadata
         self._topics = topics
         self._retiring: dict[PartitionedQueue, None] = {}
+        self._removed: dict[PartitionedQueue, list[OpenQueue]] = {}  # logs to be deleted
         self._timer = core.timers.timer(self._look)
         self._looks = False
 
@@ -133,7 +135,9 @@ class PartitionChanges:
         vhost = self._core.vhosts.get(queue.definition.vhost)
         # Queues of a deleted virtual host are deleted some at a time; their definitions are gone.
         is_there = vhost is not None and vhost.find_queue(queue.name) is queue
-        if not is_there or not layout.retired:
+        if not is_there:
+            self._delete_logs(queue)
+        if not is_there or not (layout.retired or queue in self._removed):
             self._retiring.pop(queue, None)
             return
         parts = {part.number: part for part in queue.partitions}
@@ -145,12 +149,22 @@ class PartitionChanges:
             and parts[number].builder not in published_to
             and is_read(parts[number])
         ]
-        if not read:
+        if read:
+            queue.definition = replace(queue.definition, layout=without(layout, read))
+            self._removed.setdefault(queue, []).extend(queue.drop(read))
+        if queue not in self._removed:
             return
         try:
-            await self.apply(queue, without(layout, read))
+            await self.apply(queue, queue.layout)
         except StorageError as error:
             self._core.report(queue, error)  # it is tried again
+        else:
+            self._delete_logs(queue)
+
+    def _delete_logs(self, queue: PartitionedQueue) -> None:
+        """Delete the logs of a queue's removed partitions, which nothing stored names any more."""
+        for part in self._removed.pop(queue, ()):
+            self._core.spawn(part.delete_log())
 
 
 def is_read(part: OpenQueue) -> bool:

@@ -227,6 +227,61 @@ def test_a_partition_stays_while_it_is_published_to(stage, client):
     assert other.count("q") == 40
 
 
+@pytest.mark.parametrize("refuses", [False, True])
+def test_what_is_written_for_a_partition_while_its_removal_is_stored_is_refused(
+    stage, client, refuses
+):
+    declare(client, 4)
+    write = stage.broker.atomic.begin()
+    _, header = content_header(1)
+    for number in range(40):
+        write.publish(stage.queue("q"), 0, b"", b"%d" % number, header, b"x")
+    resize(stage, 1)
+    gate, flush = Gate(is_open=False), stage.metadata.flush
+
+    async def wait():
+        await gate
+        if refuses:
+            stage.metadata.flush = flush
+            raise StorageError("no space")
+        await flush()
+
+    stage.metadata.flush = wait
+    waited(stage)
+    outcome = []
+    write.commit(AfterAll(1, lambda *, failed: outcome.append(failed)))
+    stage.run()
+    assert outcome == [True]
+    assert "was removed with a partition" in str(stage.reported.pop()[1])
+    logs = [stage.topics.logs["/", "q", number] for number in (1, 2, 3)]
+    assert not any(log.deleted for log in logs)  # what is stored still names them
+    gate.open()
+    stage.run()
+    if refuses:
+        assert str(stage.reported.pop()[1]) == "no space"
+        waited(stage)  # it is tried again
+    assert all(log.deleted for log in logs)
+    key = next(key for key in stage.metadata.kept if "q" in key[1])
+    assert stage.metadata.kept[key].layout == PartitionLayout((0,), (), 4)
+
+
+def test_a_queue_that_is_deleted_takes_partitions_along_whose_removal_was_not_stored(stage, client):
+    declare(client, 2)
+    resize(stage, 1)
+
+    async def refuse():
+        raise StorageError("no space")
+
+    flush, stage.metadata.flush = stage.metadata.flush, refuse
+    waited(stage)
+    stage.metadata.flush = flush
+    client.call(commands.Queue.Delete(queue="q"))
+    waited(stage)
+    assert all(log.deleted for place, log in stage.topics.logs.items() if place[1] == "q")
+    assert {str(error) for _, error in stage.reported} == {"no space"}
+    stage.reported.clear()
+
+
 def test_what_cannot_be_is_refused_with_the_reason(stage, client):
     declare(client, 2)
     client.declare("plain")
