@@ -8,6 +8,7 @@ the world's; anything else that escapes a package is a bug of ours.
 from __future__ import annotations
 
 __all__ = [
+    "BROKER_ERROR",
     "AmqpError",
     "ChannelError",
     "ConnectionClosingError",
@@ -43,6 +44,7 @@ REPLY_NAMES = {
     541: "INTERNAL_ERROR",
 }
 REPLY_TEXT_BYTES_MAX = 255  # a short string holds no more
+BROKER_ERROR = "an error in the broker; its log has the details"  # of a 541
 
 
 class LeveretError(Exception):

@@ -24,7 +24,7 @@ from leveret.core.chores import drain
 from leveret.core.publish_interceptors import InterceptedPublish, PublishContext
 from leveret.core.routing.routes import RouteCache
 from leveret.core.settings.discard_reasons import Reason
-from leveret.errors import ChannelError, ConnectionClosingError
+from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
 from leveret.features.retry.retrying import check_retry_headers
 from leveret.ports.authentication import UnansweredError
 from leveret.ports.records import RecordFlag
@@ -192,9 +192,12 @@ class Channel(ChannelDeliveries):
         """Whether the channel is in transactional mode (see Publisher)."""
         return self.transaction is not None
 
-    def close(self, error: ChannelError) -> None:
-        """Close the channel with `error` (see Publisher)."""
-        self.connection.close_channel(self.number, error)
+    def close(self, error: AmqpError) -> None:
+        """Close the channel, or its connection, with `error` (see Publisher)."""
+        if isinstance(error, ChannelError):
+            self.connection.close_channel(self.number, error)
+        else:
+            self.connection.shut(error)
         self.connection.touch()
 
     def send_back(self, message: Message) -> None:

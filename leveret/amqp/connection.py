@@ -26,7 +26,7 @@ from leveret.amqp.sasl import offered
 from leveret.amqp.unfinished import NOTED_BYTES_MIN
 from leveret.core.events import acting_as
 from leveret.core.telemetry.usage import accounts_of_client
-from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
+from leveret.errors import BROKER_ERROR, AmqpError, ChannelError, ConnectionClosingError
 from leveret.ports.authentication import UnansweredError
 from leveret.ports.counters import PUBLISH
 from leveret.ports.usage import Usage
@@ -385,7 +385,7 @@ class Connection(ConnectionBase):
             if self.state is ConnectionState.CLOSING:
                 self.close_socket()  # what is wrong did not end with the connection.close
                 return
-            error = ConnectionClosingError(541, "an error in the broker; its log has the details")
+            error = ConnectionClosingError(541, BROKER_ERROR)
         error.method_ids = error.method_ids or self.method_ids
         if isinstance(error, ChannelError) and self.channel_number in self.channels.by_number:
             self.channels.close(self.channel_number, error)

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, cast
 from leveret.core.logs.log_writer import PendingCommit
 from leveret.core.publish_interceptors import REFUSED
 from leveret.core.turn import TouchedQueue
-from leveret.errors import ChannelError
+from leveret.errors import BROKER_ERROR, AmqpError, ChannelError, ConnectionClosingError
 from leveret.features.dedup.exchange_log import SEEN_FLAGS, ExchangeDedupLog
 from leveret.features.dedup.producers import Producer
 from leveret.features.dedup.sequences import Position, Verdict, expected, judge
 from leveret.ports.after_all import AfterAll
+from leveret.ports.authentication import UnansweredError
 from leveret.ports.records import BatchBuilder, RecordFlag
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class BatchEffects:
     batch: DedupBatch
     write: AtomicWrite
     now_ms: int
+    undecided: deque[DedupEntry]
     moved: dict[Producer, Position] = field(default_factory=dict)
     keys: dict[bytes, None] = field(default_factory=dict)
     filled: dict[DeclaredQueue, BatchBuilder] = field(
@@ -161,18 +163,36 @@ class DedupWriter(TouchedQueue):
         batch = self._gathered.popleft()
         services = self._services
         now_ms = services.timers.wall_ms()
-        effects = self._writing = BatchEffects(batch, services.atomic.begin(), now_ms)
+        undecided = deque(batch.entries)
+        effects = self._writing = BatchEffects(batch, services.atomic.begin(), now_ms, undecided)
         for producer in batch.forgotten:
             # Its record has positions of others, too, which are written again.
             effects.moved.update(self.producers.beside(producer))
         for producer in batch.forgotten:
             effects.moved.pop(producer, None)
         effects.is_empty = not effects.moved
-        for entry in batch.entries:
+        self._decide_all(effects)
+
+    def _decide_all(self, effects: BatchEffects) -> None:
+        """Decide about the messages of a batch, then commit that.
+
+        A message ends nobody's turn but its own, whatever it is refused for. One whose publisher's
+        rights must be asked for is decided again when they are known.
+        """
+        while effects.undecided:
+            entry = effects.undecided[0]
+            channel, report = entry.context.channel, self._services.report
             try:
                 self._decide(entry, effects)
-            except ChannelError as error:
-                entry.context.channel.close(error)
+            except UnansweredError as question:
+                self._services.spawn(self._go_on_when_answered(question, effects))
+                return
+            except AmqpError as error:
+                channel.close(error)
+            except Exception as error:  # noqa: BLE001  # those behind it wait
+                report(self, error)
+                channel.close(ConnectionClosingError(541, BROKER_ERROR))
+            effects.undecided.popleft()
         if effects.elsewhere:
             # Other features must be safe first: a crash in between then stores a message twice; in
             # the other order it would be lost.
@@ -181,6 +201,11 @@ class DedupWriter(TouchedQueue):
                 committing.await_commit(safe)
         else:
             self._commit(effects)
+
+    async def _go_on_when_answered(self, question: UnansweredError, effects: BatchEffects) -> None:
+        await question.ask()
+        if effects is self._writing:
+            self._decide_all(effects)
 
     def pump(self) -> bool:
         """Deliver nothing."""

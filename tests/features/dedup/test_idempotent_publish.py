@@ -1,5 +1,7 @@
 """Numbering publishers, windows of exchanges and half messages against logs that fail and crash."""
 
+from unittest.mock import Mock
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,15 +9,17 @@ from pamqp import commands, header
 
 from leveret.core.publish_interceptors import PublishContext
 from leveret.core.routing.message import StoredMessage
-from leveret.errors import ChannelError, StorageError
+from leveret.errors import BROKER_ERROR, ChannelError, ConnectionClosingError, StorageError
 from leveret.features.dedup.producers import NUMBERS, SIZE, Producer, Producers
 from leveret.features.dedup.sequences import Position
 from leveret.ports import Durability
 from leveret.ports.after_all import AfterAll
+from leveret.ports.authentication import UnansweredError
 from leveret.ports.records import RecordFlag
 from tests.support import memory_log
 from tests.support.client import Client, message
 from tests.support.examples import examples
+from tests.support.gate import Gate
 from tests.support.memory_log import MemoryTopicLog
 from tests.support.stage import Stage
 
@@ -525,3 +529,54 @@ def test_half_messages_take_effect_once_or_never(events):
         elif event == "crash":
             world.crash()
         assert world.bodies == stored
+
+
+# -- messages that are refused in the middle of a batch
+
+
+@pytest.mark.parametrize("error", [ConnectionClosingError(501, "no key"), RuntimeError("a bug")])
+def test_a_message_that_is_refused_holds_up_nobody_else(error):
+    world = World()
+    world.channel.require = Mock(side_effect=error)
+    prepared(world)
+    _, fate = world.number(0)
+    world.settle_down()
+    assert fate.failed is False
+    assert world.bodies == [0]
+    if isinstance(error, RuntimeError):
+        assert world.stage.reported.pop()[1] is error
+        assert world.channel.closed_with == [str(ConnectionClosingError(541, BROKER_ERROR))]
+    else:
+        assert world.channel.closed_with == [str(error)]
+
+
+def test_a_message_whose_publishers_rights_are_asked_for_is_decided_when_they_are_known():
+    world, gate = World(), Gate()
+
+    async def ask():
+        await gate
+        world.channel.require = Mock()
+
+    world.channel.require = Mock(side_effect=UnansweredError(ask))
+    _, kept = prepared(world)
+    _, later = world.number(0)
+    world.settle_down()
+    assert (kept.failed, later.failed) == (None, None)
+    gate.open()
+    world.settle_down()
+    assert (kept.failed, later.failed) == (False, False)
+    assert [len(each) for each in world.idempotency.prepared.kept.values()] == [1]
+
+
+def prepared(world):
+    """(tag, fate) of a numbered message that also waits for another decision."""
+    headers = {
+        "x-producer-id": "other",
+        "x-producer-epoch": 0,
+        "x-producer-seq": 0,
+        "x-prepare": True,
+        "x-check-queue": "q",
+    }
+    requests = RecordFlag.WANTS_ORDER | RecordFlag.WANTS_PREPARE
+    context = world.context(b"p", requests, headers=headers, message_id="i")
+    return world.publish(world.idempotency.interceptor, context)
