@@ -241,15 +241,15 @@ class ClientProxy:
 
     async def _pass_within(self, accepted: socket.socket, client: PassedClient) -> bool:
         """Have a leader take a client within the time for that; False if none did."""
-        began = self._loop.time()
-        deadline = began + self._hold_seconds
+        deadline = self._loop.time() + self._hold_seconds
         waiting = self._waiting[client.protocol]
         while True:
             found = None
             try:
                 if self._take is None:
-                    # A leader that answers needs its time for many, however short they are held.
-                    async with self._passing_slot(max(deadline, began + PASS_SECONDS)):
+                    # A leader that answers needs its time for many, however short they are held,
+                    # and those past their time wait behind newcomers.
+                    async with self._passing_slot(max(deadline, self._loop.time() + PASS_SECONDS)):
                         found = self._leader()  # not before: it may change meanwhile
                         if found is not None and self._take is None:
                             passed = await self._pass(*found, client)

@@ -739,6 +739,26 @@ async def test_who_waits_behind_others_is_told_in_time(caplog, monkeypatch):
         assert "(too many others wait)" in told
 
 
+async def test_who_is_past_its_time_and_gets_its_turn_waits_behind_newcomers(monkeypatch):
+    monkeypatch.setattr(client_proxy, "PASS_SECONDS", 0.05)
+    leading = LeadingNode()
+    async with proxying(leading, hold_seconds=0.1) as node:
+        client = await node.connect()
+        (waiting,) = node.proxy._waiting.values()
+        await eventually(lambda: waiting.count == 1, "a held client")
+        waiting._takes = True  # the leader takes others
+        await eventually(lambda: waiting._late, "a client past its time")
+        monkeypatch.setattr(client_proxy, "PASS_SECONDS", NEVER_SECONDS)
+        for _ in range(PASSES_MAX):
+            await node.proxy._passing.acquire()
+        node.leader = leading.as_leader()
+        waiting.try_one()
+        await eventually(lambda: node.proxy._passing._waiters, "one who waits")
+        node.proxy._passing.release()
+        node.opened.append(await leading.next())
+        await reaches(client, node.opened[-1])
+
+
 async def test_a_leader_whose_machine_is_silent_is_given_up_soon(caplog, monkeypatch):
     monkeypatch.setattr(passed_client, "CONNECT_SECONDS", 0.05)
     monkeypatch.setattr(client_proxy, "PASS_SECONDS", NEVER_SECONDS)
