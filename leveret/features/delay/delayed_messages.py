@@ -347,6 +347,7 @@ class DelayedMessages:
             if message.offset in self._replaced:  # its next occurrence is being written
                 self._going_on[message.offset] = message
             elif not self._goes_on(message):
+                self._forget_id(message)
                 self._settle(message.offset)
 
     async def committed(self) -> None:
