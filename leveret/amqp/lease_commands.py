@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from leveret.core.command_replies import check_fields
 from leveret.core.names import resource
+from leveret.core.publish_interceptors import CommandInterceptor
 from leveret.core.queues.queue import Queue
 from leveret.core.settings.arguments import TERM_MS_MAX
 from leveret.core.settings.retry_policy import whole
@@ -38,7 +39,7 @@ EXTENDED_AT_ONCE_MAX = 50_000
 is_term = whole(0, TERM_MS_MAX, "milliseconds")
 
 
-class LeaseCommands:
+class LeaseCommands(CommandInterceptor):
     """Publish interceptor that takes what is published to `leveret.lease`."""
 
     def intercept(self, context: PublishContext) -> Collection[Committing]:

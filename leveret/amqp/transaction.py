@@ -138,29 +138,37 @@ class Transaction:
         return commit
 
     def _checking_queues(self) -> Iterator[None]:
-        """Raise ChannelError if a queue is full or lacks copies, in steps, if a feature takes some.
+        """Raise ChannelError if a feature refuses a message, or a queue is full or lacks copies.
 
-        What one has taken would be stored although the rest fails, each time that it is repeated.
+        In steps, and only if a feature takes some: what one has taken would be stored although the
+        rest fails, each time that it is repeated. Messages that none takes are routed.
         """
         if not self._asks_features:
             return
         found: set[DeclaredQueue] = set()
         filled: dict[DeclaredQueue, BatchBuilder] = {}  # of those that may be full
         interceptors, lacks_copies = self._channel.broker.publish_interceptors, False
-        for number, (publish, then) in enumerate(self._publishes, 1):
+        checked: deque[Buffered] = deque()
+        for number, (publish, intended) in enumerate(self._publishes, 1):
+            then = intended
+            if isinstance(then, InterceptedPublish) and not then.would_be_taken():
+                then = route(self._channel, publish)
             if isinstance(then, InterceptedPublish):
                 lacks_copies = lacks_copies or interceptors.lacks_copies(then.context)
             else:
                 found.update(builder.owner for builder in then.builders)
                 _fill(filled, publish, then)
+            checked.append((publish, then))
             if not number % SLICE_PUBLISHES:
                 yield
+        self._publishes = checked
         for number, (kind, _, held) in enumerate(self._settles, 1):
             if kind == frames.SETTLE:
                 found.update(each.queue for each, _, _ in held if each.queue.settles_in_log)
             if not number % SLICE_SETTLES:
                 yield
-        is_full = any(not queue.has_room(records) for queue, records in filled.items())
+        there = [queue for queue in filled if not queue.deleted]
+        is_full = any(not queue.has_room(filled[queue]) for queue in there)
         if (
             is_full
             or lacks_copies

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.routing.message import Message
     from leveret.core.vhost import Vhost
-    from leveret.errors import ChannelError
+    from leveret.errors import AmqpError
     from leveret.ports import TopicStore
     from leveret.ports.authentication import Kind, Permission
 
@@ -57,8 +57,8 @@ class Publisher(Protocol):
         """How the firehose names it."""
         ...
 
-    def close(self, error: ChannelError) -> None:
-        """End it, for what a publish deserves that was looked at later."""
+    def close(self, error: AmqpError) -> None:
+        """End it, or its connection, for what a publish deserves that was looked at later."""
         ...
 
     def send_back(self, message: Message) -> None:
@@ -95,6 +95,21 @@ class PublishInterceptor(Protocol):
         """
         ...
 
+    def would_take(self, context: PublishContext) -> bool:
+        """Whether `intercept` would take the message, or refuse it for lack of copies.
+
+        Asked before messages of a transaction are taken. Raises what `intercept` raises.
+        """
+        ...
+
+
+class CommandInterceptor:
+    """Base of those who take all that is published to their exchange, as commands."""
+
+    def would_take(self, context: PublishContext) -> bool:  # noqa: ARG002
+        """Take everything."""
+        return True
+
 
 class _Refusal:
     """Stands for what would have taken a message, and commits nothing."""
@@ -120,6 +135,10 @@ class InterceptedPublish(NamedTuple):
             if committing is not None:
                 return committing
         return None
+
+    def would_be_taken(self) -> bool:
+        """Whether one of them would intercept the message now. Raises ChannelError."""
+        return any(interceptor.would_take(self.context) for interceptor in self.interceptors)
 
 
 class PublishInterceptors:

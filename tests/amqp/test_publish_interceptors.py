@@ -20,14 +20,17 @@ class Keeper:
         self.taken: list[PublishContext] = []
         self.waiters: list[Waiter] = []
 
-    def intercept(self, context: PublishContext):
+    def would_take(self, context: PublishContext) -> bool:
         delay = context.message.headers.get("x-delay")
         if delay == "bad":
             raise ChannelError(406, "no such delay")
-        if delay == 0:
+        return delay != 0
+
+    def intercept(self, context: PublishContext):
+        if not self.would_take(context):
             return None
         self.taken.append(context)
-        return [self] if delay != "drop" else []
+        return [self] if context.message.headers["x-delay"] != "drop" else []
 
     def await_commit(self, waiter: Waiter) -> None:
         self.waiters.append(waiter)

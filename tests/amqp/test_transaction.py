@@ -255,6 +255,22 @@ def test_a_commit_that_a_full_queue_refused_in_part_is_partial(client):
     assert (client.count("q", channel=2), client.count("full", channel=2)) == (0, 1)
 
 
+def test_a_partitioned_queue_may_be_deleted_while_a_commit_looks_for_room(stage, client):
+    limits = {"x-partitions": 2, "x-max-length": 1000, "x-overflow": "reject-publish"}
+    client.declare("p", durable=True, arguments=limits, channel=2)
+    other = Client(stage).open()
+    begin(client)
+    client.publish("q", b"late", headers={"x-delay": 1000})
+    client.publish("p", *[b"m"] * 200)
+    stage.look_ns = 10**12  # each look at the clock ends the turn's share
+    client.connection.received(memoryview(bytearray(wire(commands.Tx.Commit()))))
+    for _ in range(3):
+        stage.run_once()
+    other.connection.received(memoryview(bytearray(wire(commands.Queue.Delete(queue="p")))))
+    stage.run()
+    assert client.names() == ["Tx.CommitOk"]
+
+
 @pytest.mark.parametrize("refuses", [False, True])
 def test_a_commit_to_many_queues_is_written_in_several_turns_and_decided_as_one(client, refuses):
     names = [f"q{number}" for number in range(2 * transaction.QUEUES_TOGETHER + 1)]

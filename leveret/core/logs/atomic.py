@@ -23,14 +23,14 @@ from leveret.ports.after_all import AfterAll
 from leveret.ports.records import BatchBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from leveret.core.logs.log_writer import LogWriter, Waiter
     from leveret.core.turn import Turn
     from leveret.ports import SharedLog, TopicStore
     from leveret.ports.partitioner import RecordTarget
 
-__all__ = ["AtomicWrite", "AtomicWrites", "JointWrites"]
+__all__ = ["AtomicWrite", "AtomicWrites", "JointWrites", "lacking_room"]
 
 
 class Decider(Protocol):
@@ -259,11 +259,6 @@ class AtomicWrite:
         writers = (writer for writer in self._parts if not writer.deleted)
         return next((writer for writer in writers if writer.lacks_copies), None)
 
-    def lacking_room(self) -> LogWriter | None:
-        """Return who would refuse its part now, since it is full, or None. It is unusable then."""
-        self._leave_out_deleted()
-        return self._without_room()
-
     def prepare(self) -> bool:
         """Write a part to every log. False: it waits for one, and will be committed anew."""
         self._leave_out_deleted()
@@ -274,7 +269,7 @@ class AtomicWrite:
         self._unprepared = 1
         try:
             if self.error is None:
-                self.refused_by = self._without_room()
+                self.refused_by = lacking_room([self])
                 self._failed = self.refused_by is not None
         except Exception as error:  # noqa: BLE001  # the waiter must be notified
             self.error = error
@@ -294,24 +289,10 @@ class AtomicWrite:
             if writer.outlived_by_whole and part.records.count and self.error is None:
                 self.error = StorageError(f"{writer} was removed with a partition of its queue")
 
-    def _without_room(self) -> LogWriter | None:
-        """Return a log whose limits do not allow its records, or None."""
-        for writer in self._parts:
-            writer.flush()  # publishes of others go first
-        # The partitions of a queue have limits together.
-        together: dict[LogWriter, BatchBuilder] = {}
-        for writer, part in self._parts.items():
-            if not part.records.count:
-                continue
-            known = together.get(writer.limited_with)
-            if known is None:
-                together[writer.limited_with] = part.records
-            else:
-                both = BatchBuilder()
-                both.add_all(known)
-                both.add_all(part.records)
-                together[writer.limited_with] = both
-        return next((w for w, records in together.items() if not w.has_room(records)), None)
+    def publishes(self) -> list[tuple[LogWriter, BatchBuilder]]:
+        """Return what it publishes to logs that are there."""
+        parts = self._parts.items()
+        return [(writer, part.records) for writer, part in parts if not writer.deleted]
 
     def _write_parts(self) -> None:
         # One that refuses goes first: nothing has to be undone in the others then.
@@ -403,6 +384,28 @@ class AtomicWrite:
         if not self._unseen and self._waiter is not None:
             waiter, self._waiter = self._waiter, None
             waiter.done(failed=self._failed)
+
+
+def lacking_room(writes: Iterable[AtomicWrite]) -> LogWriter | None:
+    """Return a log whose limits do not allow what all of these writes publish to it, or None."""
+    publishes = [each for write in writes for each in write.publishes()]
+    for writer, _ in publishes:
+        writer.flush()  # publishes of others go first
+    # The partitions of a queue have limits together.
+    together: dict[LogWriter, list[BatchBuilder]] = {}
+    for writer, records in publishes:
+        if records.count and writer.may_be_full:
+            together.setdefault(writer.limited_with, []).append(records)
+    return next((w for w, parts in together.items() if not w.has_room(_as_one(parts))), None)
+
+
+def _as_one(parts: Sequence[BatchBuilder]) -> BatchBuilder:
+    if len(parts) == 1:
+        return parts[0]
+    gathered = BatchBuilder()
+    for part in parts:
+        gathered.add_all(part)
+    return gathered
 
 
 class JointWrites:

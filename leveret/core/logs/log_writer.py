@@ -274,6 +274,11 @@ class LogWriter(Batching, ABC):
         """One of the logs whose limits hold for all of them together, the same for each."""
         return self
 
+    @property
+    def may_be_full(self) -> bool:
+        """Whether it has limits, and refuses what is more."""
+        return False
+
     def has_room(self, records: BatchBuilder) -> bool:  # noqa: ARG002  # most kinds have no limits
         """Whether the limits allow all of the records."""
         return True

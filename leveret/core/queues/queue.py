@@ -370,6 +370,11 @@ class Queue(DeliveringQueue):
                 self._await_also(stored_by)
         self.take_in(builder)
 
+    @property
+    def may_be_full(self) -> bool:
+        """Whether it has limits, and refuses what is more."""
+        return self.settings.rejects
+
     def has_room(self, records: BatchBuilder) -> bool:
         """Whether the limits allow all of the records."""
         if not self.is_opened:

@@ -57,6 +57,19 @@ class DedupInterceptor:
 
     def intercept(self, context: PublishContext) -> Collection[Committing] | None:
         """Take a numbered or de-duplicated message. Raises ChannelError 406 and 506."""
+        entry = self._entry(context)
+        if entry is None:
+            return None
+        writer = self._writer(context.vhost)
+        if entry.stated is not None:
+            self._admit(writer.producers, entry.producer)
+        return (writer.add(entry),)
+
+    def would_take(self, context: PublishContext) -> bool:
+        """Whether a message is numbered or de-duplicated. Raises ChannelError 406."""
+        return self._entry(context) is not None
+
+    def _entry(self, context: PublishContext) -> DedupEntry | None:
         stated = self._sequence_headers(context)
         message = context.message
         exchange = context.vhost.exchanges.get(message.exchange.decode(errors="replace"))
@@ -67,11 +80,7 @@ class DedupInterceptor:
             return None
         if context.channel.is_transactional:
             raise ChannelError(406, "no message of a transaction is numbered, or has a window")
-        writer = self._writer(context.vhost)
-        if stated is not None:
-            producer = Producer(stated.producer, context.user)
-            self._admit(writer.producers, producer)
-        return (writer.add(DedupEntry(context, stated, key)),)
+        return DedupEntry(context, stated, key)
 
     @staticmethod
     def _sequence_headers(context: PublishContext) -> SequenceHeaders | None:

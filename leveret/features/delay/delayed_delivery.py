@@ -66,11 +66,9 @@ class DelayedDelivery:
 
         Raises ChannelError 404, 406, 506, ConnectionClosingError 501.
         """
-        exchange = _exchange(context)
-        draft = _draft(context, exchange, self._core.timers.wall_ms())
+        draft = self._draft(context)
         if draft is None:
             return None
-        _check_keys(context.keys)
         if self._core.publish_interceptors.lacks_copies(context):
             return REFUSED
         try:
@@ -79,6 +77,17 @@ class DelayedDelivery:
             raise ChannelError(506, f"cannot keep delayed messages: {error}") from error
         messages.add(draft, context.channel if context.mandatory else None)
         return (messages.store,)
+
+    def would_take(self, context: PublishContext) -> bool:
+        """Whether a message is delayed. Raises ChannelError, ConnectionClosingError."""
+        return self._draft(context) is not None
+
+    def _draft(self, context: PublishContext) -> Draft | None:
+        """Return the message to store; None if it is due at once."""
+        draft = _draft(context, _exchange(context), self._core.timers.wall_ms())
+        if draft is not None:
+            _check_keys(context.keys)
+        return draft
 
     # -- stored messages
 

@@ -24,6 +24,7 @@ from leveret.core.command_replies import check_fields
 from leveret.core.definitions.validation import AdministrationError
 from leveret.core.events import acting_as
 from leveret.core.logs.log_writer import PendingCommit
+from leveret.core.publish_interceptors import CommandInterceptor
 from leveret.core.routing.message import StoredMessage, raw_headers
 from leveret.errors import ChannelError
 from leveret.features.delay.rules import (
@@ -61,7 +62,7 @@ CHOOSING = {SCHEDULE_ID, EXCHANGE, ROUTING_KEY, HEADERS, ALL, DUE_FROM, DUE_BEFO
 NEW_TIME = {DELAY, DELIVER_AT, DELAY_LEVEL}
 
 
-class ScheduleCommands:
+class ScheduleCommands(CommandInterceptor):
     """Publish interceptor for commands; `find` is that of `DelayedDelivery`."""
 
     def __init__(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.core.command_replies import check_fields
 from leveret.core.erlang_terms import field_type
 from leveret.core.logs.log_writer import PendingCommit
+from leveret.core.publish_interceptors import CommandInterceptor
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import ChannelError, StorageError
 from leveret.features.range_reads.bounds import offset_rows
@@ -37,7 +38,7 @@ TOPICS_EXCHANGE: Final = b"leveret.topics"
 QUEUE, TIME = "x-queue", "x-time"
 
 
-class TopicCommands:
+class TopicCommands(CommandInterceptor):
     """Publish interceptor for commands."""
 
     def __init__(self, core: CoreServices) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from leveret.core.access.authentication import answered
 from leveret.core.clients import Origin
+from leveret.core.logs.atomic import lacking_room
 from leveret.core.logs.log_scan import quarantine
 from leveret.core.logs.log_writer import JointCommit
 from leveret.core.publish_interceptors import InterceptedPublish, PublishContext
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.declared_queue import DeclaredQueue
     from leveret.core.routing.message import Message
     from leveret.core.routing.routes import RouteCache
+    from leveret.errors import AmqpError
     from leveret.features.staged_batches.records import StagedPart, WriterId
     from leveret.features.staged_batches.staged import StagedBatches
     from leveret.features.staged_batches.upload_checks import PublishRights
@@ -83,7 +85,7 @@ class BatchPublisher:
     def refused(self, first: int, stop: int) -> None:
         """Do nothing: nobody awaits a confirm."""
 
-    def close(self, error: ChannelError) -> None:
+    def close(self, error: AmqpError) -> None:
         """Do nothing: it is no channel."""
 
     def send_back(self, message: Message) -> None:
@@ -191,12 +193,9 @@ class BatchCommit:
 
     def _check_room(self) -> None:
         """Raise BatchRefusedError if a queue is full, so that the writes would fail."""
-        for write in self._writes:
-            queue = write.lacking_room()
-            if queue is not None:
-                raise BatchRefusedError(
-                    "refused", f"{queue} has no room for the messages of the batch"
-                )
+        queue = lacking_room(self._writes)
+        if queue is not None:
+            raise BatchRefusedError("refused", f"{queue} has no room for the messages of the batch")
 
     async def _gather_part(self, part: StagedPart) -> None:
         try:
@@ -273,9 +272,10 @@ class BatchCommit:
 
     async def _look(self, batch: Batch, offset: int) -> None:
         record = LookedRecord(*batch.record(offset))
-        if not record.flags & RecordFlag.WANTS_DELAY:
+        publish = self._intercepted(self._context(record))
+        if not await answered(publish.would_be_taken):
             await answered(partial(self._publish, record))
-        elif self._core.publish_interceptors.lacks_copies(self._context(record)):
+        elif self._core.publish_interceptors.lacks_copies(publish.context):
             raise StorageError(
                 "the batch could not be stored: a queue of its delayed messages has too few copies "
                 "in sync"
@@ -331,16 +331,17 @@ class BatchCommit:
 
     def _is_taken(self, context: PublishContext) -> bool:
         """Whether a feature has taken a message. Raises ChannelError."""
-        interceptors = self._core.publish_interceptors.for_publish(
-            self._vhost, context.message.exchange, context.requests
-        )
-        if not interceptors:
-            return False
-        committing = InterceptedPublish(context, interceptors).intercept()
+        committing = self._intercepted(context).intercept()
         if committing is None:
             return False
         self._taken.add(committing)
         return True
+
+    def _intercepted(self, context: PublishContext) -> InterceptedPublish:
+        interceptors = self._core.publish_interceptors.for_publish(
+            self._vhost, context.message.exchange, context.requests
+        )
+        return InterceptedPublish(context, interceptors)
 
     # -- how it ends
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.core.command_replies import check_fields
 from leveret.core.logs.log_writer import PendingCommit
 from leveret.core.names import not_found, resource
-from leveret.core.publish_interceptors import REFUSED
+from leveret.core.publish_interceptors import REFUSED, CommandInterceptor
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import ChannelError, StorageError
 from leveret.features.transactions.prepared import PREPARED_TOPIC, PreparedMessages
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from leveret.core.logs.log_writer import Committing, Report
     from leveret.core.publish_interceptors import PublishContext
     from leveret.core.vhost import Vhost
+    from leveret.features.transactions.rules import PrepareRequest
 
 __all__ = ["PREPARE_EXCHANGE", "PreparedCommands", "PreparedInterceptor"]
 
@@ -69,19 +70,9 @@ class PreparedInterceptor:
 
     def intercept(self, context: PublishContext) -> Collection[Committing] | None:
         """Keep a prepared message. Raises ChannelError 403, 404, 406 and 506."""
-        message = context.message
-        try:
-            if not is_asked_for(message.headers):
-                return None
-            request = read_prepare_request(message.headers, message.property("message_id"))
-        except ValueError as error:
-            raise ChannelError(406, f"invalid message header: {error}") from None
-        if context.requests & RecordFlag.WANTS_DELAY:
-            raise ChannelError(
-                406, "a message that waits to be committed cannot be delayed as well"
-            )
-        if context.channel.is_transactional:
-            raise ChannelError(406, "no message of a transaction waits to be committed by itself")
+        message, request = context.message, _request(context)
+        if request is None:
+            return None
         if request.check_queue is not None:
             # Questions go there by the default exchange, on behalf of the publisher.
             context.channel.require("write", "exchange", "")
@@ -98,6 +89,10 @@ class PreparedInterceptor:
         flags = message.flags & RecordFlag.STORED | context.requests & RecordFlag.SELECTS_KEYS
         messages.add(request, message, flags)
         return (messages,)
+
+    def would_take(self, context: PublishContext) -> bool:
+        """Whether a message is prepared. Raises ChannelError 406."""
+        return _request(context) is not None
 
     def _of(self, vhost: Vhost) -> PreparedMessages:
         messages = self.kept.get(vhost.name)
@@ -129,7 +124,23 @@ class PreparedInterceptor:
             self._core.spawn(messages.log.delete())
 
 
-class PreparedCommands:
+def _request(context: PublishContext) -> PrepareRequest | None:
+    """Return what a prepared message asks for, or None. Raises ChannelError 406."""
+    message = context.message
+    try:
+        if not is_asked_for(message.headers):
+            return None
+        request = read_prepare_request(message.headers, message.property("message_id"))
+    except ValueError as error:
+        raise ChannelError(406, f"invalid message header: {error}") from None
+    if context.requests & RecordFlag.WANTS_DELAY:
+        raise ChannelError(406, "a message that waits to be committed cannot be delayed as well")
+    if context.channel.is_transactional:
+        raise ChannelError(406, "no message of a transaction waits to be committed by itself")
+    return request
+
+
+class PreparedCommands(CommandInterceptor):
     """Publish interceptor for the exchange `leveret.prepare`."""
 
     def __init__(

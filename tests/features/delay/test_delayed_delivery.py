@@ -301,15 +301,24 @@ class TestFullQueues:
             b"%d" % number for number in range(20)
         )
 
+    @pytest.mark.parametrize(
+        ("queue", "headers"),
+        [
+            ("full", {}),
+            ("full", {"x-delay": 0}),  # looked at, and not delayed
+            ("full", {"x-deliver-at": 0}),
+            ("q", {"x-delay": "soon"}),  # refused by what looks at it
+        ],
+    )
     def test_a_transaction_that_one_refuses_delays_no_message(
-        self, stage: Stage, client: Client
+        self, stage: Stage, client: Client, queue: str, headers: dict[str, object]
     ) -> None:
         client.declare("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
         for _ in range(3):
             each = Client(stage).open()
             each.call(commands.Tx.Select())
             later(each, b"m")
-            each.publish("full", b"m")
+            each.publish(queue, b"m", headers=headers)
             each.send(commands.Tx.Commit())
             stage.run()
             assert closed(each)[0] == 406

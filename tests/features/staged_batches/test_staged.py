@@ -228,6 +228,24 @@ def test_a_batch_that_a_full_queue_refuses_delays_no_message(world):
     assert world.bodies("q") == []
 
 
+@pytest.mark.parametrize("delay", [None, 0])  # a message that is looked at and not delayed
+def test_a_batch_of_several_writes_that_a_full_queue_refuses_delays_no_message(
+    world, monkeypatch, delay
+):
+    monkeypatch.setattr(batch_commit, "WRITE_BYTES", 100)
+    monkeypatch.setattr(batch_commit, "WORK_MAX", 2)
+    world.declare("small", max_length=6, overflow="reject-publish")
+    late = Row("q", b"late", properties={"headers": {"x-delay": 1000}})
+    properties = {} if delay is None else {"headers": {"x-delay": delay}}
+    rows = [Row("small", b"%d" % n * 20, properties=properties) for n in range(9)]
+    world.stage("w", 0, "p", [late, *rows])
+    for _ in range(3):
+        with pytest.raises(BatchRefusedError, match=r"queue 'small' .*has no room"):
+            world.commit("w", 0, "p")
+    world.node.advance(2)
+    assert (world.bodies("q"), world.bodies("small")) == ([], [])
+
+
 def test_a_full_queue_refuses_all_in_several_writes(world, monkeypatch):
     monkeypatch.setattr(batch_commit, "WRITE_BYTES", 100)
     monkeypatch.setattr(batch_commit, "WORK_MAX", 2)
