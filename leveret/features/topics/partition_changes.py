@@ -169,8 +169,8 @@ class PartitionChanges:
 
 def is_read(part: OpenQueue) -> bool:
     """Whether nothing is left to be read in a partition, now or later."""
-    if not part.is_opened:
-        return True
+    if not part.is_opened:  # it holds nothing but what is published while it is opened
+        return not part.builder.count
     if part.held or not part.is_caught_up or part.holds_messages:
         return False
     # What a retention keeps can be read again.

@@ -282,6 +282,28 @@ def test_a_queue_that_is_deleted_takes_partitions_along_whose_removal_was_not_st
     stage.reported.clear()
 
 
+def test_a_partition_stays_while_it_is_opened_for_what_was_published(stage, client):
+    declare(client, 4)
+    definition, topics = stage.queue("q").definition, stage.topics
+    topics.unrecovered.update(place for place in topics.logs if "q" in place[1])
+    topics.leave_unopened = lambda *_: True
+    topics.recovering = Gate(is_open=False)
+    again = Stage(topics=topics, state=stage.state)
+    found = again.definitions()
+    found.queues.append(definition)
+    again.restore(found)
+    client = Client(again).open()
+    client.call(commands.Confirm.Select())
+    publish(client, *range(40))
+    resize(again, 1)
+    waited(again)
+    assert client.names() == []
+    topics.recovering.open()
+    waited(again)
+    assert client.names() == ["Basic.Ack"]
+    assert client.count("q") == 40
+
+
 def test_what_cannot_be_is_refused_with_the_reason(stage, client):
     declare(client, 2)
     client.declare("plain")
