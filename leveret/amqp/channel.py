@@ -150,6 +150,7 @@ class Channel(ChannelDeliveries):
             self.slot.published,
             self.connection.user,
             self,
+            self.broker.timers.wall_ms(),
         )
 
     def _create_missing(self, key: bytes) -> None:

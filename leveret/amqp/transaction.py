@@ -10,7 +10,7 @@ from leveret.amqp.destinations import Destinations, answer, route, stored_form
 from leveret.core.logs.log_writer import JointCommit
 from leveret.core.publish_interceptors import InterceptedPublish
 from leveret.errors import ChannelError
-from leveret.ports.records import RECORD_BYTES_MIN, BatchBuilder
+from leveret.ports.records import RECORD_BYTES_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     Deposit = tuple[Publish, Destinations]
     Buffered = tuple[Publish, Destinations | InterceptedPublish]
+    Filled = dict[DeclaredQueue, tuple[int, int]]  # number of messages, bytes of their bodies
     Settlement = tuple[int, int, list[Holding]]  # kind, first tag, what it held
 
 # A transaction is held in memory until it commits: more than this is refused, as a queue is the
@@ -113,11 +114,11 @@ class Transaction:
         behind what was gathered.
         """
         connection = self._channel.connection
-        for _ in self._checking_queues():
+        self._commit = commit = self._commit or Commit(self._channel)
+        for _ in self._checking_queues(commit.began_ms):
             yield
             if not connection.is_open:
                 return None
-        self._commit = commit = self._commit or Commit(self._channel)
         publishes = self._publishes
         while publishes:
             for _ in range(min(SLICE_PUBLISHES, len(publishes))):
@@ -137,7 +138,7 @@ class Transaction:
         self._forget_publishes()
         return commit
 
-    def _checking_queues(self) -> Iterator[None]:
+    def _checking_queues(self, now_ms: int) -> Iterator[None]:
         """Raise ChannelError if a feature refuses a message, or a queue is full or lacks copies.
 
         In steps, and only if a feature takes some: what one has taken would be stored although the
@@ -146,13 +147,14 @@ class Transaction:
         if not self._asks_features:
             return
         found: set[DeclaredQueue] = set()
-        filled: dict[DeclaredQueue, BatchBuilder] = {}  # of those that may be full
+        filled: Filled = {}
         interceptors, lacks_copies = self._channel.broker.publish_interceptors, False
         checked: deque[Buffered] = deque()
         for number, (publish, intended) in enumerate(self._publishes, 1):
             then = intended
-            if isinstance(then, InterceptedPublish) and not then.would_be_taken():
-                then = route(self._channel, publish)
+            if isinstance(then, InterceptedPublish):
+                then = then.looked_at(now_ms)
+                then = then if then.would_be_taken() else route(self._channel, publish)
             if isinstance(then, InterceptedPublish):
                 lacks_copies = lacks_copies or interceptors.lacks_copies(then.context)
             else:
@@ -168,7 +170,7 @@ class Transaction:
             if not number % SLICE_SETTLES:
                 yield
         there = [queue for queue in filled if not queue.deleted]
-        is_full = any(not queue.has_room(filled[queue]) for queue in there)
+        is_full = any(not queue.has_room(*filled[queue]) for queue in there)
         if (
             is_full
             or lacks_copies
@@ -191,17 +193,13 @@ class Transaction:
         self._asks_features = False
 
 
-def _fill(
-    filled: dict[DeclaredQueue, BatchBuilder], publish: Publish, destinations: Destinations
-) -> None:
+def _fill(filled: Filled, publish: Publish, destinations: Destinations) -> None:
     """Note a message with those of its queues that refuse what is too much."""
     for builder in destinations.builders:
         queue: DeclaredQueue = builder.owner
         if not queue.deleted and queue.settings.rejects:
-            flags, header = stored_form(publish)
-            filled.setdefault(queue, BatchBuilder()).add(
-                flags, 0, publish.exchange, publish.routing_key, header, publish.body
-            )
+            count, body_bytes = filled.get(queue, (0, 0))
+            filled[queue] = count + 1, body_bytes + len(publish.body)
 
 
 def forgetting(publishes: deque[Deposit] | deque[Buffered]) -> Iterator[None]:
@@ -232,6 +230,7 @@ class Commit:
         self.taken = JointCommit()  # by features; comes before anything takes effect
         self.publishes: deque[Deposit] = deque()
         self.settles: deque[Settlement] = deque()
+        self.began_ms = channel.broker.timers.wall_ms()
         self._channel = channel
         self._writes = [channel.broker.atomic.begin()]  # decided as one
         self._write_of: dict[DeclaredQueue, AtomicWrite] = {}

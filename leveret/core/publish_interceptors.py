@@ -8,7 +8,7 @@ it with a ChannelError before anything is stored. A message that nobody takes is
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from leveret.ports.records import RecordFlag
@@ -71,7 +71,8 @@ class PublishContext:
     """One message on its way in.
 
     `message` is what is to be stored, BCC included; `keys` are its routing key and those that its
-    sender has added; `requests` the RecordFlags above STORED; `tag` its number on the channel.
+    sender has added; `requests` the RecordFlags above STORED; `tag` its number on the channel;
+    `now_ms` the time that a delay begins at, in ms since 1970.
     """
 
     vhost: Vhost
@@ -82,6 +83,7 @@ class PublishContext:
     tag: int
     user: str
     channel: Publisher
+    now_ms: int
 
 
 class PublishInterceptor(Protocol):
@@ -98,7 +100,8 @@ class PublishInterceptor(Protocol):
     def would_take(self, context: PublishContext) -> bool:
         """Whether `intercept` would take the message, or refuse it for lack of copies.
 
-        Asked before messages of a transaction are taken. Raises what `intercept` raises.
+        Asked before messages of a transaction are taken, with the same context. Raises what
+        `intercept` raises.
         """
         ...
 
@@ -137,8 +140,12 @@ class InterceptedPublish(NamedTuple):
         return None
 
     def would_be_taken(self) -> bool:
-        """Whether one of them would intercept the message now. Raises ChannelError."""
+        """Whether one of them would intercept the message. Raises ChannelError."""
         return any(interceptor.would_take(self.context) for interceptor in self.interceptors)
+
+    def looked_at(self, now_ms: int) -> InterceptedPublish:
+        """Return the same, as of another time."""
+        return self._replace(context=replace(self.context, now_ms=now_ms))
 
 
 class PublishInterceptors:

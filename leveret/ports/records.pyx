@@ -546,6 +546,20 @@ cdef class BatchBuilder:
         batch.count = self.count
         return batch
 
+    def body_bytes(self):
+        """Return the bytes of all bodies."""
+        cdef Batch gathered
+        cdef RecordView record
+        cdef uint64_t body_bytes = 0
+        cdef size_t position = BATCH_HEADER_BYTES
+        cdef uint32_t i
+        if self.count:
+            gathered = self.preview(0)
+            for i in range(self.count):
+                position = gathered.view(position, &record)
+                body_bytes += record.body_size
+        return body_bytes
+
     def refuse(self, uint64_t records_max, uint64_t body_bytes_max, bint keep):
         """Apply a length limit record by record: keep each that still fits, remove the others.
 

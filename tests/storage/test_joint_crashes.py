@@ -131,7 +131,7 @@ def test_one_that_fails_undoes_all(node, count, topic):
 
 
 def test_what_is_full_is_named(node):
-    node.topics["audit"].has_room = lambda records: node.topics["out"].log.end < 2
+    node.topics["audit"].has_room = lambda *_: node.topics["out"].log.end < 2
     joint, outcome = batch_of(node, 0)
     node.run()
     assert outcome.failed is True

@@ -394,18 +394,17 @@ def lacking_room(writes: Iterable[AtomicWrite]) -> LogWriter | None:
     # The partitions of a queue have limits together.
     together: dict[LogWriter, list[BatchBuilder]] = {}
     for writer, records in publishes:
-        if records.count and writer.may_be_full:
+        if records.count:
             together.setdefault(writer.limited_with, []).append(records)
-    return next((w for w, parts in together.items() if not w.has_room(_as_one(parts))), None)
+    return next((writer for writer, parts in together.items() if not _fit(writer, parts)), None)
 
 
-def _as_one(parts: Sequence[BatchBuilder]) -> BatchBuilder:
-    if len(parts) == 1:
-        return parts[0]
-    gathered = BatchBuilder()
-    for part in parts:
-        gathered.add_all(part)
-    return gathered
+def _fit(writer: LogWriter, parts: Sequence[BatchBuilder]) -> bool:
+    count = sum(part.count for part in parts)
+    # Their sizes are known, and more than those of their bodies.
+    return writer.has_room(count, sum(part.size for part in parts)) or writer.has_room(
+        count, sum(part.body_bytes() for part in parts)
+    )
 
 
 class JointWrites:

@@ -274,13 +274,8 @@ class LogWriter(Batching, ABC):
         """One of the logs whose limits hold for all of them together, the same for each."""
         return self
 
-    @property
-    def may_be_full(self) -> bool:
-        """Whether it has limits, and refuses what is more."""
-        return False
-
-    def has_room(self, records: BatchBuilder) -> bool:  # noqa: ARG002  # most kinds have no limits
-        """Whether the limits allow all of the records."""
+    def has_room(self, count: int, body_bytes: int) -> bool:  # noqa: ARG002  # most have no limits
+        """Whether the limits allow so many more records, with so many bytes in their bodies."""
         return True
 
     def when_released(self, go_on: Callable[[Exception | None], None]) -> None:

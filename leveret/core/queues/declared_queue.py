@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from leveret.ports.counters import Counters
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.partitioner import RecordTarget
-    from leveret.ports.records import BatchBuilder
     from leveret.ports.usage import Usage
 
 __all__ = ["DeclaredQueue", "check_keeps_messages"]
@@ -195,8 +194,8 @@ class DeclaredQueue(ABC):
         """Call `waiter.done` when everything published so far is committed, possibly at once."""
 
     @abstractmethod
-    def has_room(self, records: BatchBuilder) -> bool:
-        """Whether the limits allow all of the records."""
+    def has_room(self, count: int, body_bytes: int) -> bool:
+        """Whether the limits allow so many more records, with so many bytes in their bodies."""
 
     @property
     def lacks_copies(self) -> bool:

@@ -64,9 +64,9 @@ class ExpiryAndLimits(QueueExtension):
             self._queue.discarded.refused(refused)
         return None
 
-    def has_room(self, records: BatchBuilder) -> bool:
+    def has_room(self, count: int, body_bytes: int) -> bool:
         """Whether no record of an atomic write would be refused."""
-        return self.overflow.has_room(records)
+        return self.overflow.has_room(count, body_bytes)
 
     @property
     def indexes_all(self) -> bool:  # type: ignore[override]

@@ -69,8 +69,8 @@ class QueueExtension:
         """
         return None
 
-    def has_room(self, records: BatchBuilder) -> bool:  # noqa: ARG002
-        """Whether `admit` would let all of the records pass."""
+    def has_room(self, count: int, body_bytes: int) -> bool:  # noqa: ARG002
+        """Whether `admit` would let so many records pass, with so many bytes in their bodies."""
         return True
 
     def drop_duplicates(self, records: BatchBuilder) -> None:

@@ -66,15 +66,12 @@ class OverflowPolicy:
                 publisher.refused(tag + first - first_index, tag + stop - first_index)
         return kept
 
-    def has_room(self, records: BatchBuilder) -> bool:
-        """Whether `refuse` would accept all of these records. If not, they are left unusable."""
+    def has_room(self, count: int, body_bytes: int) -> bool:
+        """Whether `refuse` would accept so many records, with so many bytes in their bodies."""
         if not self._rejects:
             return True
-        records_max, bytes_max = self._room(records.count)
-        if records.count <= records_max and records.size <= bytes_max:
-            return True
-        refused, _ = records.refuse(records_max, bytes_max, keep=False)
-        return not refused
+        records_max, bytes_max = self._room(count)
+        return count <= records_max and body_bytes <= bytes_max
 
     def _room(self, wanted: int) -> tuple[int, int]:
         """Return how many records and bytes of bodies fit, when `wanted` records are published."""

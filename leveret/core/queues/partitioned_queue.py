@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from leveret.core.settings.queue_settings import QueueSettings
     from leveret.core.turn import Turn
     from leveret.ports.definitions import PartitionLayout, QueueDefinition
-    from leveret.ports.records import BatchBuilder
 
     OpenPartition = Callable[["PartitionedQueue", int], OpenQueue]
 
@@ -287,10 +286,11 @@ class PartitionedQueue(DeclaredQueue):
         for part in parts:
             part.await_commit(all_of_them)
 
-    def has_room(self, records: BatchBuilder) -> bool:
-        """Whether the limits allow all of the records, wherever they are placed."""
+    def has_room(self, count: int, body_bytes: int) -> bool:
+        """Whether the limits allow so many more records, wherever they are placed."""
         parts = self.partitions  # what is not opened holds nothing
-        return next((part for part in parts if part.is_opened), parts[0]).has_room(records)
+        part = next((part for part in parts if part.is_opened), parts[0])
+        return part.has_room(count, body_bytes)
 
     @property
     def is_caught_up(self) -> bool:

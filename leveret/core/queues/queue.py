@@ -370,22 +370,15 @@ class Queue(DeliveringQueue):
                 self._await_also(stored_by)
         self.take_in(builder)
 
-    @property
-    def may_be_full(self) -> bool:
-        """Whether it has limits, and refuses what is more."""
-        return self.settings.rejects
-
-    def has_room(self, records: BatchBuilder) -> bool:
-        """Whether the limits allow all of the records."""
+    def has_room(self, count: int, body_bytes: int) -> bool:
+        """Whether the limits allow so many more records, with so many bytes in their bodies."""
         if not self.is_opened:
-            return not self.settings.rejects or self._fit_when_empty(records)
-        return all(extension.has_room(records) for extension in self._extensions)
+            return not self.settings.rejects or self._fit_when_empty(count, body_bytes)
+        return all(extension.has_room(count, body_bytes) for extension in self._extensions)
 
-    def _fit_when_empty(self, records: BatchBuilder) -> bool:
+    def _fit_when_empty(self, count: int, body_bytes: int) -> bool:
         length, size = self.settings.max_length, self.settings.max_length_bytes
-        return (length is None or records.count <= length) and (
-            size is None or records.size <= size
-        )
+        return (length is None or count <= length) and (size is None or body_bytes <= size)
 
     def take_in(self, records: BatchBuilder) -> None:
         """Prepare records for being appended: drop duplicates, and index the others."""

@@ -24,7 +24,7 @@ from leveret.features.dedup.producers import Producer
 from leveret.features.dedup.sequences import Position, Verdict, expected, judge
 from leveret.ports.after_all import AfterAll
 from leveret.ports.authentication import UnansweredError
-from leveret.ports.records import BatchBuilder, RecordFlag
+from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
     from leveret.core.dependencies import CoreServices
@@ -87,9 +87,8 @@ class BatchEffects:
     undecided: deque[DedupEntry]
     moved: dict[Producer, Position] = field(default_factory=dict)
     keys: dict[bytes, None] = field(default_factory=dict)
-    filled: dict[DeclaredQueue, BatchBuilder] = field(
-        default_factory=dict
-    )  # for queues with limits
+    # For queues with limits: number of messages, and bytes of their bodies.
+    filled: dict[DeclaredQueue, tuple[int, int]] = field(default_factory=dict)
     elsewhere: list[Committing] = field(default_factory=list)  # commits of other features
     is_empty: bool = True
     record: bytes = b""  # record with the publishers' new positions
@@ -176,8 +175,8 @@ class DedupWriter(TouchedQueue):
     def _decide_all(self, effects: BatchEffects) -> None:
         """Decide about the messages of a batch, then commit that.
 
-        A message ends nobody's turn but its own, whatever it is refused for. One whose publisher's
-        rights must be asked for is decided again when they are known.
+        A message that is refused, for whatever reason, keeps no other from being stored. If its
+        publisher's rights must be asked for, all behind it wait for the answer.
         """
         while effects.undecided:
             entry = effects.undecided[0]
@@ -317,20 +316,15 @@ class DedupWriter(TouchedQueue):
         """
         if any(queue.lacks_copies for queue in queues):
             return False
-        message, ok = context.message, True
+        filled = {}
         for queue in queues:
             if queue.settings.rejects:
-                filled = effects.filled.setdefault(queue, BatchBuilder())
-                filled.add(
-                    message.flags & RecordFlag.STORED,
-                    effects.now_ms,
-                    message.exchange,
-                    message.routing_key,
-                    message.header,
-                    message.body,
-                )
-                ok = ok and queue.has_room(filled)
-        return ok
+                count, body_bytes = effects.filled.get(queue, (0, 0))
+                filled[queue] = count + 1, body_bytes + len(context.message.body)
+        if not all(queue.has_room(*more) for queue, more in filled.items()):
+            return False
+        effects.filled.update(filled)
+        return True
 
     # -- writing
 

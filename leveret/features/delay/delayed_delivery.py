@@ -66,7 +66,7 @@ class DelayedDelivery:
 
         Raises ChannelError 404, 406, 506, ConnectionClosingError 501.
         """
-        draft = self._draft(context)
+        draft = _draft(context)
         if draft is None:
             return None
         if self._core.publish_interceptors.lacks_copies(context):
@@ -80,14 +80,7 @@ class DelayedDelivery:
 
     def would_take(self, context: PublishContext) -> bool:
         """Whether a message is delayed. Raises ChannelError, ConnectionClosingError."""
-        return self._draft(context) is not None
-
-    def _draft(self, context: PublishContext) -> Draft | None:
-        """Return the message to store; None if it is due at once."""
-        draft = _draft(context, _exchange(context), self._core.timers.wall_ms())
-        if draft is not None:
-            _check_keys(context.keys)
-        return draft
+        return _draft(context) is not None
 
     # -- stored messages
 
@@ -143,9 +136,10 @@ def _check_keys(keys: Collection[bytes]) -> None:
         raise ConnectionClosingError(501, "cannot decode the routing key") from error
 
 
-def _draft(context: PublishContext, exchange: Exchange, now_ms: int) -> Draft | None:
-    """Return the message to store; None if it is due at once. Raises as `DelayedDelivery.take`."""
-    message = context.message
+def _draft(context: PublishContext) -> Draft | None:
+    """Return the message to store; None if it is due at once. Raises as `intercept`."""
+    message, exchange, now_ms = context.message, _exchange(context), context.now_ms
+    _check_keys(context.keys)
     flags = message.flags | context.requests & RecordFlag.SELECTS_KEYS
     plain = plain_delay(message.header)
     if plain is None:

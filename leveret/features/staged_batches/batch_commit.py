@@ -122,6 +122,7 @@ class BatchCommit:
         self._delayed = RangeSet()  # records that a feature may take
         self._taken = JointCommit()  # by features
         self._looked = 0
+        self._began_ms = self._now_ms()
         self._next_write()
 
     @property
@@ -273,6 +274,7 @@ class BatchCommit:
     async def _look(self, batch: Batch, offset: int) -> None:
         record = LookedRecord(*batch.record(offset))
         publish = self._intercepted(self._context(record))
+        await answered(partial(self._require_keys, publish.context))
         if not await answered(publish.would_be_taken):
             await answered(partial(self._publish, record))
         elif self._core.publish_interceptors.lacks_copies(publish.context):
@@ -301,17 +303,14 @@ class BatchCommit:
             tag=0,
             user=self._rights.user,
             channel=self._publisher,
+            now_ms=self._began_ms,
         )
 
     def _publish(self, record: LookedRecord) -> None:
         """Publish one message, or have a feature take it. Raises ChannelError, UnansweredError."""
         name, context = record.exchange, self._context(record)
         keys, seen = context.keys, context.message
-        cache = self._rights.exchange(name)
-        exchange: Any = cache.exchange
-        if self._rights.restricts_keys(cache):
-            for key in keys:
-                self._rights.require_key(exchange.name, key)
+        exchange = self._require_keys(context)
         if self._is_taken(context):
             self._router.counts_of(name).add(1)
             return
@@ -328,6 +327,18 @@ class BatchCommit:
         if self._vhost.traced:
             names = [queue.definition.name for queue in queues]
             self._core.tracer.published(self._vhost, seen, keys, names, self._publisher.origin)
+
+    def _require_keys(self, context: PublishContext) -> Any:
+        """Return the exchange of a message, whose keys its user may publish with.
+
+        Raises ChannelError, UnansweredError.
+        """
+        cache = self._rights.exchange(context.message.exchange)
+        exchange: Any = cache.exchange
+        if self._rights.restricts_keys(cache):
+            for key in context.keys:
+                self._rights.require_key(exchange.name, key)
+        return exchange
 
     def _is_taken(self, context: PublishContext) -> bool:
         """Whether a feature has taken a message. Raises ChannelError."""

@@ -96,7 +96,15 @@ class World:
         head = header.ContentHeader(0, len(body), commands.Basic.Properties(**properties))
         message = StoredMessage(b"x", b"", head.marshal(), body, RecordFlag.HAS_HEADERS)
         return PublishContext(
-            self.vhost, message, [b""], requests, False, self.tag, self.user, self.channel
+            self.vhost,
+            message,
+            [b""],
+            requests,
+            False,
+            self.tag,
+            self.user,
+            self.channel,
+            self.stage.broker.timers.wall_ms(),
         )
 
     def publish(self, step, context):

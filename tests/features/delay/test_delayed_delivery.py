@@ -11,7 +11,7 @@ from leveret.ports import Durability
 from leveret.ports.definitions import VhostDefinition
 from leveret.ports.records import RecordFlag
 from leveret.storage.state import MemoryStateStore
-from tests.support.client import Client, message
+from tests.support.client import Client, message, wire
 from tests.support.queue_bench import content_header
 from tests.support.stage import Stage
 
@@ -324,6 +324,23 @@ class TestFullQueues:
             assert closed(each)[0] == 406
         wait(stage, 2)
         assert bodies(client) == []
+
+
+def test_what_falls_due_while_a_transaction_commits_is_delayed_all_the_same(
+    stage: Stage, client: Client
+) -> None:
+    client.declare("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    client.call(commands.Tx.Select())
+    client.publish("full", b"soon", headers={"x-deliver-at": stage.now + 5})
+    client.publish("q", *[b"m"] * 100)
+    stage.look_ns = 10**12  # each look at the clock ends the turn's share
+    client.connection.received(memoryview(bytearray(wire(commands.Tx.Commit()))))
+    for _ in range(3):
+        stage.run_once()
+    stage.now += 10
+    stage.run()
+    assert client.names() == ["Tx.CommitOk"]
+    assert len(bodies(client)) == 100
 
 
 KEPT_FOR_LATER = [

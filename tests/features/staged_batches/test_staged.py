@@ -8,6 +8,7 @@ from pamqp import commands
 
 from leveret.errors import ChannelError, StorageError
 from leveret.features.staged_batches import batch_commit, staged
+from leveret.features.staged_batches.batch_commit import BatchCommit
 from leveret.features.staged_batches.records import CommitNote, pack_part
 from leveret.features.staged_batches.rules import BatchLimits, BatchRefusedError
 from leveret.ports.authentication import UnansweredError
@@ -660,3 +661,58 @@ def test_rights_that_are_asked_for_make_it_wait_and_nothing_is_lost(world, monke
     assert world.publish(*rows)["messages"] == 40
     assert world.bodies("q") == [b"%d" % n for n in range(40)]
     assert rights.asked > 10
+
+
+class KeyRights:
+    """Rights to do everything, but for the keys of topic exchanges."""
+
+    tags = ()
+
+    def __init__(self, user, keys):
+        self.user, self.keys = user, keys
+
+    def may_enter(self, _):
+        return True
+
+    def allows(self, *_):
+        return True
+
+    def restricts_topics(self, *_):
+        return True
+
+    def allows_topic(self, _, __, key, ___):
+        return key in self.keys
+
+
+def test_a_batch_with_a_key_that_was_withdrawn_delays_no_message(world, monkeypatch):
+    rights = KeyRights("guest", {"k", "other"})
+    of_node = world.batches.of_node
+    monkeypatch.setattr(
+        Batches, "rights", property(lambda self: of_node.rights(self.vhost, rights))
+    )
+    world.exchange("x", "topic")
+    world.bind("q", "x", "#")
+    late = {"headers": {"x-delay": 1000}}
+    world.stage("w", 0, "p", [Row(key, b"m", "x", properties=late) for key in ("k", "other")])
+    rights.keys.remove("other")
+    for _ in range(3):
+        with pytest.raises(ChannelError) as caught:
+            world.commit("w", 0, "p")
+        assert caught.value.code == 403
+    world.node.advance(2)
+    assert world.bodies("q") == []
+
+
+def test_what_falls_due_while_a_batch_is_committed_is_delayed_all_the_same(world, monkeypatch):
+    world.declare("full", max_length=0, overflow="reject-publish")
+    soon = {"headers": {"x-deliver-at": world.node.now + 5}}
+    world.stage("w", 0, "p", [Row("full", b"m", properties=soon), Row("q", b"m")])
+    check_routed = BatchCommit._check_routed
+
+    def wait(commit):
+        world.node.now += 10
+        check_routed(commit)
+
+    monkeypatch.setattr(BatchCommit, "_check_routed", wait)
+    assert world.commit("w", 0, "p")["messages"] == 2
+    assert world.bodies("q") == [b"m"]
