@@ -195,6 +195,8 @@ class Channel(ChannelDeliveries):
 
     def close(self, error: AmqpError) -> None:
         """Close the channel, or its connection, with `error` (see Publisher)."""
+        if not self.alive:
+            return  # its number may be another one's
         if isinstance(error, ChannelError):
             self.connection.close_channel(self.number, error)
         else:

@@ -588,3 +588,24 @@ def prepared(world):
     requests = RecordFlag.WANTS_ORDER | RecordFlag.WANTS_PREPARE
     context = world.context(b"p", requests, headers=headers, message_id="i")
     return world.publish(world.idempotency.interceptor, context)
+
+
+def test_what_is_refused_late_closes_no_other_channel():
+    stage = Stage()
+    client = Client(stage).open()
+    client.declare("q", durable=True)
+
+    def publish(sequence):
+        headers = {"x-producer-id": "p", "x-producer-epoch": 0, "x-producer-seq": sequence}
+        client.publish("q", b"m", headers=headers)
+
+    publish(0)
+    writer = stage.broker.idempotency.interceptor.writers["/"]
+    writer.producers.held = True
+    publish(7)  # 1 is the next one
+    client.call(commands.Channel.Close(200, "", 0, 0))
+    client.call(commands.Channel.Open())
+    writer.producers.held = False
+    writer.resume()
+    assert client.names() == []
+    assert client.count("q") == 1
