@@ -75,8 +75,9 @@ class Channels:
         self._connection.take_time(self._closing(channel, error, failed=failed))
 
     def _closing(self, channel: Channel, error: ChannelError, *, failed: bool) -> Iterator[None]:
-        yield from channel.releasing(failed=failed)
-        self._send(channel.number, closing(commands.Channel.Close, error))
+        if channel.alive:  # unless another error has come first
+            yield from channel.releasing(failed=failed)
+            self._send(channel.number, closing(commands.Channel.Close, error))
 
     def releasing(self) -> Iterator[None]:
         """Release all channels in steps, because the connection ends."""

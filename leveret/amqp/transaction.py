@@ -110,8 +110,8 @@ class Transaction:
 
         Later publishes belong to the next transaction. None where the connection ends meanwhile:
         its end rolls everything back. Raises ChannelError where a feature refuses a message, or
-        would take one though a queue lacks copies for the rest; a call after an error continues
-        behind what was gathered.
+        would take one though a queue is full or lacks copies for the rest; a call after an error
+        continues behind what was gathered.
         """
         connection = self._channel.connection
         self._commit = commit = self._commit or Commit(self._channel)
@@ -163,7 +163,8 @@ class Transaction:
             checked.append((publish, then))
             if not number % SLICE_PUBLISHES:
                 yield
-        self._publishes = checked
+        former, self._publishes = self._publishes, checked
+        yield from forgetting(former)
         for number, (kind, _, held) in enumerate(self._settles, 1):
             if kind == frames.SETTLE:
                 found.update(each.queue for each, _, _ in held if each.queue.settles_in_log)

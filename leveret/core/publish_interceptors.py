@@ -100,8 +100,8 @@ class PublishInterceptor(Protocol):
     def would_take(self, context: PublishContext) -> bool:
         """Whether `intercept` would take the message, or refuse it for lack of copies.
 
-        Asked before messages of a transaction are taken, with the same context. Raises what
-        `intercept` raises.
+        Asked before others are taken of what is stored together, with the same context. Raises
+        ChannelError if the message asks for what cannot be.
         """
         ...
 

@@ -324,8 +324,9 @@ class OpenQueue(LogWriter, DeclaredQueue):
 
     @property
     def limited_with(self) -> OpenQueue:
-        """First opened partition of the whole queue."""
-        return next((part for part in self.whole.partitions if part.is_opened), self)
+        """First opened partition of the whole queue, or the first one."""
+        parts = self.whole.partitions or (self,)
+        return next((part for part in parts if part.is_opened), parts[0])
 
     def _prepare(self) -> None:
         self.take_in(self.builder)

@@ -67,10 +67,16 @@ class OverflowPolicy:
         return kept
 
     def has_room(self, count: int, body_bytes: int) -> bool:
-        """Whether `refuse` would accept so many records, with so many bytes in their bodies."""
+        """Whether `refuse` would accept so many records, with so many bytes in their bodies.
+
+        What is gathered goes first.
+        """
         if not self._rejects:
             return True
         records_max, bytes_max = self._room(count)
+        for part in (self._queue, *self._others()):
+            count += part.builder.count
+            body_bytes += part.builder.body_bytes()
         return count <= records_max and body_bytes <= bytes_max
 
     def _room(self, wanted: int) -> tuple[int, int]:

@@ -378,6 +378,7 @@ class Queue(DeliveringQueue):
 
     def _fit_when_empty(self, count: int, body_bytes: int) -> bool:
         length, size = self.settings.max_length, self.settings.max_length_bytes
+        count, body_bytes = count + self.builder.count, body_bytes + self.builder.body_bytes()
         return (length is None or count <= length) and (size is None or body_bytes <= size)
 
     def take_in(self, records: BatchBuilder) -> None:

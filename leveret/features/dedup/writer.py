@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from leveret.core.logs.log_writer import PendingCommit
-from leveret.core.publish_interceptors import REFUSED
+from leveret.core.publish_interceptors import REFUSED, InterceptedPublish
 from leveret.core.turn import TouchedQueue
 from leveret.errors import BROKER_ERROR, AmqpError, ChannelError, ConnectionClosingError
 from leveret.features.dedup.exchange_log import SEEN_FLAGS, ExchangeDedupLog
@@ -67,7 +67,7 @@ class DedupBatch(PendingCommit):
     """Messages decided together. Their confirms wait for it."""
 
     def __init__(self, report: Report, *, for_features: bool = False) -> None:
-        """`for_features`: other features look at its messages.
+        """`for_features`: other features take its messages.
 
         What they take stays there if the rest fails, so that no queue may be part of the rest.
         """
@@ -115,13 +115,11 @@ class DedupWriter(TouchedQueue):
         return f"DedupWriter({self.seen!r})"
 
     def add(self, entry: DedupEntry) -> Committing:
-        """Add a message. The returned Committing is done when it is decided and safe."""
-        context = entry.context
-        looked_at = self._services.publish_interceptors.for_publish(
-            context.vhost, context.message.exchange, context.requests
-        )
-        for_features = any(step is not self._interceptor for step in looked_at)
-        batch = self._last(for_features=for_features)
+        """Add a message. The returned Committing is done when it is decided and safe.
+
+        Raises ChannelError where another feature refuses it.
+        """
+        batch = self._last(for_features=self._intercepted(entry.context).would_be_taken())
         batch.entries.append(entry)
         self.resume()
         return batch
@@ -264,14 +262,13 @@ class DedupWriter(TouchedQueue):
         """Store a message, or return it if it is unroutable. Raises ChannelError."""
         message = context.message
         services, vhost = self._services, context.vhost
-        interceptors = services.publish_interceptors
-        for step in interceptors.for_publish(vhost, message.exchange, context.requests):
-            if step is not self._interceptor and (taken := step.intercept(context)) is not None:
-                if taken is REFUSED:
-                    context.channel.refused(context.tag, context.tag + 1)
-                    return PublishOutcome.REFUSED
-                effects.elsewhere += taken
-                return PublishOutcome.TAKEN
+        taken = self._intercepted(context).intercept()
+        if taken is REFUSED:
+            context.channel.refused(context.tag, context.tag + 1)
+            return PublishOutcome.REFUSED
+        if taken is not None:
+            effects.elsewhere += taken
+            return PublishOutcome.TAKEN
         queues = self._route(context)
         if vhost.traced:
             names = [queue.name for queue in queues]
@@ -294,6 +291,14 @@ class DedupWriter(TouchedQueue):
         if context.mandatory and context.channel.alive:
             context.channel.send_back(message)
         return PublishOutcome.UNROUTED
+
+    def _intercepted(self, context: PublishContext) -> InterceptedPublish:
+        """Return a message as the other features that want to see it look at it."""
+        steps = self._services.publish_interceptors.for_publish(
+            context.vhost, context.message.exchange, context.requests
+        )
+        others = [step for step in steps if step is not self._interceptor]
+        return InterceptedPublish(context, others)
 
     @staticmethod
     def _route(context: PublishContext) -> list[DeclaredQueue]:

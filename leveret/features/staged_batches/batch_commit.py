@@ -119,7 +119,7 @@ class BatchCommit:
         self._publisher = BatchPublisher(rights)
         self._router = StagedRouter(self._routes)
         self._writes: list[AtomicWrite] = []
-        self._delayed = RangeSet()  # records that a feature may take
+        self._delayed = RangeSet()  # records that a feature takes
         self._taken = JointCommit()  # by features
         self._looked = 0
         self._began_ms = self._now_ms()

@@ -169,7 +169,7 @@ class PartitionChanges:
 
 def is_read(part: OpenQueue) -> bool:
     """Whether nothing is left to be read in a partition, now or later."""
-    if not part.is_opened:  # it holds nothing but what is published while it is opened
+    if not part.is_opened:  # it holds nothing but what was published since
         return not part.builder.count
     if part.held or not part.is_caught_up or part.holds_messages:
         return False

@@ -326,6 +326,37 @@ class TestFullQueues:
         assert bodies(client) == []
 
 
+def test_a_transaction_is_refused_behind_what_fills_the_queue_in_the_same_turn(
+    stage: Stage, client: Client
+) -> None:
+    client.declare("small", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    each = Client(stage).open()
+    each.call(commands.Tx.Select())
+    later(each, b"m")
+    each.publish("small", b"m")
+    client.connection.received(memoryview(bytearray(message("small", b"first"))))
+    each.send(commands.Tx.Commit())
+    assert closed(each)[0] == 406
+    wait(stage, 2)
+    assert bodies(client) == []
+    assert bodies(client, "small") == [b"first"]
+
+
+def test_a_numbered_delayed_message_is_stored_once_though_one_without_delay_is_refused(
+    stage: Stage, client: Client
+) -> None:
+    client.declare("small", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    client.call(commands.Confirm.Select())
+    numbers = {"x-producer-epoch": 0, "x-producer-seq": 0}
+    late = message("q", b"m", headers={"x-producer-id": "a", "x-delay": 1000, **numbers})
+    now = message("small", b"m", headers={"x-producer-id": "b", "x-delay": 0, **numbers})
+    client.feed(message("small", b"first") + late + now)
+    client.feed(late)
+    assert client.names().count("Basic.Nack") == 1
+    wait(stage, 2)
+    assert bodies(client) == [b"m"]
+
+
 def test_what_falls_due_while_a_transaction_commits_is_delayed_all_the_same(
     stage: Stage, client: Client
 ) -> None:

@@ -247,6 +247,17 @@ def test_a_batch_of_several_writes_that_a_full_queue_refuses_delays_no_message(
     assert (world.bodies("q"), world.bodies("small")) == ([], [])
 
 
+def test_a_batch_that_unopened_partitions_refuse_together_delays_no_message(world):
+    partitioned = {"partitions": 2, "partition_by": "round-robin"}
+    world.declare("small", max_length=10, overflow="reject-publish", **partitioned)
+    late = Row("q", b"late", properties={"headers": {"x-delay": 1000}})
+    world.stage("w", 0, "p", [late, *[Row("small", b"%d" % n) for n in range(16)]])
+    with pytest.raises(BatchRefusedError, match="has no room"):
+        world.commit("w", 0, "p")
+    world.node.advance(2)
+    assert world.bodies("q") == []
+
+
 def test_a_full_queue_refuses_all_in_several_writes(world, monkeypatch):
     monkeypatch.setattr(batch_commit, "WRITE_BYTES", 100)
     monkeypatch.setattr(batch_commit, "WORK_MAX", 2)
