@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import itertools
 import json
 import logging
 import time
@@ -191,6 +192,7 @@ def public_pem(identifier):
         encoded(b'{"a":' * 20_000).decode() + "..",
         "\udcff.\udcff.\udcff",
     ],
+    ids=itertools.count(),  # signed anew by each process that runs tests
 )
 async def test_forged_tokens(bad, caplog):
     caplog.set_level(logging.DEBUG)
